@@ -1,0 +1,213 @@
+"""The nouns that all rooms share: queues, slots, topics, and what an append or a read comes back with.
+
+Nothing here does I/O or holds state. A queue is one topic-partition; its id packs the topic's number (u32,
+never reused) above the partition (u32), so that an id alone finds its topic and its write group.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SLOTS = 4096
+"""Queues hash to this many fixed slots; a write group owns slots, so the number of groups can change."""
+
+PARTITION_BITS = 32
+
+Buffer = bytes | bytearray | memoryview
+
+
+def queue_id_of(topic_number: int, partition: int) -> int:
+    """The queue id of a topic-partition: topic number (u32) above partition (u32)."""
+    return topic_number << PARTITION_BITS | partition
+
+
+def topic_number_of(queue_id: int) -> int:
+    return queue_id >> PARTITION_BITS
+
+
+def partition_of(queue_id: int) -> int:
+    return queue_id & 0xFFFFFFFF
+
+
+def slot_of(queue_id: int) -> int:
+    """The slot (0 to `SLOTS` - 1) of a queue: the top bits of a Fibonacci hash, so that neighbours spread."""
+    return (queue_id * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 52
+
+
+class Durability(enum.Enum):
+    """When an append counts as durable: on disk (`sync`), or in the page cache, flushed every second."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class Tier(enum.Enum):
+    """Where a fetch was served from."""
+
+    WRITE_CACHE = "write_cache"
+    JOURNAL = "journal"
+    READ_CACHE = "read_cache"
+    QUEUE_STORE = "queue_store"
+
+
+class TimestampType(enum.Enum):
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class Outcome(enum.Enum):
+    """What came of one append or one read of one queue; the broker maps each to a Kafka error code."""
+
+    OK = "ok"
+    UNKNOWN_QUEUE = "unknown queue"
+    FENCED = "queue fenced"
+    OFFSET_OUT_OF_RANGE = "offset out of range"
+    OUT_OF_ORDER_SEQUENCE = "out of order sequence"
+    UNKNOWN_PRODUCER = "unknown producer"
+    STALE_PRODUCER_EPOCH = "stale producer epoch"
+    DUPLICATE_SEQUENCE = "duplicate sequence older than what is remembered"
+    STORAGE_BUSY = "storage busy"
+    """Refused for now (disk 1 nearly full, or too much in flight); a retry may succeed."""
+    STORAGE_FAILED = "storage failed"
+    """The disk failed; nothing was acknowledged, and this node accepts no more writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The effective settings of a topic, parsed from its configs over the node's defaults.
+
+    Names follow Kafka's topic configs with dots as underscores; times in ms, sizes in bytes, -1 is unlimited.
+    """
+
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    max_message_bytes: int = 1_048_588
+    min_insync_replicas: int = 1
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the metadata knows it."""
+
+    name: str
+    number: int
+    topic_id: uuid.UUID
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Explicit overrides only, under Kafka's names."""
+    settings: TopicSettings = field(default_factory=TopicSettings)
+    internal: bool = False
+    replication_factor: int = 1
+
+    def queue_id(self, partition: int) -> int:
+        return queue_id_of(self.number, partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node's identity and the address it advertises to Kafka clients."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class BatchAppend(NamedTuple):
+    """One validated record batch (format v2) to append. `data` is only valid during the call to `append`."""
+
+    queue_id: int
+    data: memoryview
+    """The whole batch, from its base offset field on."""
+    record_count: int
+    last_offset_delta: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    attributes: int
+    crc: int
+    log_append_time: bool = False
+    """The store overwrites the timestamps with its own clock (message.timestamp.type=LogAppendTime)."""
+
+
+class AppendResult(NamedTuple):
+    """What came of one batch; `base_offset` is -1 unless the outcome is OK."""
+
+    outcome: Outcome
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+
+
+class QueueRead(NamedTuple):
+    """A read of one queue: batches from the one that holds `offset`, up to about `bytes_max` bytes."""
+
+    queue_id: int
+    offset: int
+    bytes_max: int
+
+
+class QueueOffsets(NamedTuple):
+    """The offsets a reader may see. `end` counts appended records, `high_watermark` committed ones."""
+
+    log_start: int
+    high_watermark: int
+    end: int
+    leader_epoch: int
+
+
+class QueueSlice(NamedTuple):
+    """What a read of one queue came back with: whole batches in offset order.
+
+    The views stay valid while they are referenced. `tier` is None when no batch came back. `next_offset`
+    follows the last record returned.
+    """
+
+    queue_id: int
+    outcome: Outcome
+    batches: list[Buffer]
+    offsets: QueueOffsets
+    tier: Tier | None = None
+    next_offset: int = -1
+
+
+class TimestampOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class QueueUsage(NamedTuple):
+    """Bytes a queue holds on each disk: live, as acknowledged to producers."""
+
+    unsplit_bytes: int
+    stored_bytes: int
+
+
+class Sample(NamedTuple):
+    """One measured value, for `/metrics`. `kind` is 'counter' or 'gauge'; labels are (name, value) pairs."""
+
+    name: str
+    kind: str
+    help: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class HistogramSample(NamedTuple):
+    """A histogram of seconds (or bytes): cumulative counts per upper bound, the last bound being +inf."""
+
+    name: str
+    help: str
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+    labels: tuple[tuple[str, str], ...] = ()

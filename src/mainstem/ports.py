@@ -1,0 +1,229 @@
+"""The seams between rooms: who calls whom, and with what. At most six methods each, defined by the caller.
+
+`MessageStore` and `QueueAdmin` are the compute/storage seam: a broker cannot tell whether it holds the local
+store of its own process or a remote one. `Files`, `Clock` and `Network` keep disks, time and sockets out of
+the rooms, so that a whole node can run on simulated ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from mainstem.model import (
+    AppendResult,
+    BatchAppend,
+    Buffer,
+    HistogramSample,
+    Node,
+    QueueOffsets,
+    QueueRead,
+    QueueSlice,
+    QueueUsage,
+    Sample,
+    TimestampOffset,
+    Topic,
+)
+
+
+class MessageStore(Protocol):
+    """Append to queues and read them back."""
+
+    def append(self, batches: Sequence[BatchAppend], acks: int) -> asyncio.Future[list[AppendResult]]:
+        """Append whole batches, in order. The copy is made before this returns; the future resolves when
+        every batch is as durable as `acks` asks (0: at once, 1: leader, -1: committed) with one result each.
+        """
+        ...
+
+    async def read(self, reads: Sequence[QueueRead], bytes_max: int) -> list[QueueSlice]:
+        """Read committed batches, one slice per read, at most about `bytes_max` in all. The first batch of
+        the first slice that has data is returned whole even when it is larger. Never blocks the event loop."""
+        ...
+
+    def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:
+        """The offsets of queues; None for a queue that does not exist here."""
+        ...
+
+    async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
+        """The first record whose timestamp (ms) is at least `timestamp`; None when there is none.
+        `MAX_TIMESTAMP` (-3) asks for the record with the largest timestamp."""
+        ...
+
+    async def wait(self, ends: Mapping[int, int], bytes_min: int, timeout_seconds: float) -> None:
+        """Return when a queue's high watermark passes the value given for it and `bytes_min` bytes have
+        been committed to these queues since the call, or when the timeout is over."""
+        ...
+
+
+class QueueAdmin(Protocol):
+    """Create, delete and trim queues. Every change is durable when the call returns."""
+
+    async def create(self, topic_number: int, first_partition: int, count: int) -> None:
+        """Create a range of partitions; those that exist already are left alone."""
+        ...
+
+    async def delete(self, topic_number: int) -> None:
+        """Delete all queues of a topic and free their data."""
+        ...
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
+        """Move log starts up to the offset given per queue id (-1: the high watermark). Returns the new log
+        start per queue, None where the offset is out of range or the queue unknown."""
+        ...
+
+    async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) of the largest epoch <= `leader_epoch`; (-1, -1) when there is none; None for
+        an unknown queue."""
+        ...
+
+    async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
+        """Bytes held per queue; None for a queue that does not exist here."""
+        ...
+
+
+class Metadata(Protocol):
+    """The node's own view of the cluster's metadata: synchronous, always at hand."""
+
+    def topic(self, name: str) -> Topic | None: ...
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None: ...
+
+    def topics(self) -> Iterable[Topic]: ...
+
+    def nodes(self) -> Sequence[Node]: ...
+
+    def leader(self, queue_id: int) -> int:
+        """The node id of the queue's leader, -1 when it has none."""
+        ...
+
+    def cluster_id(self) -> str: ...
+
+
+class MetadataAdmin(Protocol):
+    """Changes to the metadata. Each raises a `nameserver` error when refused; durable when it returns."""
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *,
+        validate_only: bool = False, internal: bool = False,
+    ) -> Topic: ...
+
+    async def delete_topic(self, name: str) -> Topic: ...
+
+    async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic: ...
+
+    async def alter_configs(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> Topic:
+        """Set (value) or remove (None) topic configs; list operations are resolved by the caller."""
+        ...
+
+    async def allocate_producer_id(self) -> int:
+        """A producer id never handed out before."""
+        ...
+
+
+class Peer(NamedTuple):
+    """The client end of a connection, as the dispatcher sees it."""
+
+    host: str
+    port: int
+    connection_id: int
+
+
+Reply = Sequence[Buffer] | None
+"""A whole response frame as buffers to be written in order (length prefix included); None: no response."""
+
+
+class Exchange(NamedTuple):
+    """What the dispatcher makes of one request frame.
+
+    `reply` is the response, at once or later. While a reply that is not `pipelined` is pending, the
+    connection dispatches no further request; pipelined ones (Produce) may overlap each other. Responses
+    leave in the order of the requests.
+    """
+
+    reply: asyncio.Future[Reply] | Reply
+    pipelined: bool = False
+
+
+class Dispatcher(Protocol):
+    """Turns request frames into responses; handed to the server by the node."""
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
+        """`frame` (without its length prefix) is only valid during the call. Raises a `MainstemError` when
+        the connection must be closed (the error's message goes to the log)."""
+        ...
+
+    def disconnected(self, peer: Peer) -> None: ...
+
+
+class Statistics(Protocol):
+    """A room that measures itself."""
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        """Current values. Cheap and safe to call from another thread."""
+        ...
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall-clock time in ms since the Unix epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+
+class DiskUsage(NamedTuple):
+    total_bytes: int
+    free_bytes: int
+
+
+class Files(Protocol):
+    """A directory tree of one disk. Paths are relative to the root it was made with. Calls run in executors
+    where they can block; errors are `OSError`."""
+
+    async def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. FileNotFoundError unless it exists or `create` is set. Parent
+        directories are made as needed."""
+        ...
+
+    async def names(self, directory: str) -> list[str]:
+        """Sorted names of the entries of a directory; empty when it does not exist."""
+        ...
+
+    async def rename(self, source: str, target: str) -> None:
+        """Atomic, replaces the target, durable when it returns (directories synced)."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove a file and sync its directory; a file that is not there is no error."""
+        ...
+
+    async def usage(self) -> DiskUsage: ...
+
+
+class File(Protocol):
+    async def read(self, position: int, length: int) -> bytes:
+        """Bytes at a position; fewer at the end of the file."""
+        ...
+
+    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        """Write buffers one after the other; with `sync`, followed by fdatasync in the same executor turn.
+        All is written or OSError is raised."""
+        ...
+
+    async def sync(self) -> None: ...
+
+    async def size(self, *, truncate_to: int | None = None) -> int:
+        """The file's size in bytes, after cutting or extending it when `truncate_to` is given."""
+        ...
+
+    async def lock(self, *, exclusive: bool) -> bool:
+        """Try flock without waiting; False when somebody else holds it. Released by `close`."""
+        ...
+
+    async def close(self) -> None: ...
