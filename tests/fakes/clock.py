@@ -1,0 +1,21 @@
+"""A clock that only moves when a test moves it."""
+
+from __future__ import annotations
+
+
+class FakeClock:
+    """`ports.Clock` under the test's control: starts at a fixed instant, moves by `advance`."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._started_ms = now_ms
+        self._elapsed_seconds = 0.0
+
+    def now_ms(self) -> int:
+        return self._started_ms + round(self._elapsed_seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self._elapsed_seconds
+
+    def advance(self, seconds: float) -> None:
+        assert seconds >= 0, "time never goes back"
+        self._elapsed_seconds += seconds

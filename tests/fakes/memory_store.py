@@ -1,0 +1,339 @@
+"""The compute/storage seam in memory: `MessageStore` and `QueueAdmin` over plain lists of batches.
+
+What it keeps of the real store: offsets are gapless, batches are copied during `append` and stamped with
+base offset, leader epoch and (LogAppendTime) timestamp and CRC, idempotent producers are checked against
+their last five batches, reads return whole batches from the one that holds the offset asked for.
+
+What it does not: nothing is durable, everything commits at once unless a test holds it back. While
+`hold()` is in force appended batches stay uncommitted (invisible to readers, futures of acks -1 and 1
+pending) until `release()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import google_crc32c
+from tests.fakes.clock import FakeClock
+
+from mainstem.model import (
+    AppendResult,
+    BatchAppend,
+    Buffer,
+    Outcome,
+    QueueOffsets,
+    QueueRead,
+    QueueSlice,
+    QueueUsage,
+    Tier,
+    TimestampOffset,
+    queue_id_of,
+    topic_number_of,
+)
+from mainstem.ports import Clock
+
+MAX_TIMESTAMP = -3
+_REMEMBERED_BATCHES = 5  # what an idempotent producer may have in flight, as in Kafka
+
+
+@dataclass
+class StoredBatch:
+    base_offset: int
+    data: bytes
+    last_offset_delta: int
+    max_timestamp: int
+    leader_epoch: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+
+@dataclass
+class ProducerState:
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES))
+    """(base sequence, last sequence, base offset) of the newest batches."""
+
+
+@dataclass
+class MemoryQueue:
+    log_start: int = 0
+    high_watermark: int = 0
+    end: int = 0
+    batches: list[StoredBatch] = field(default_factory=list)
+    producers: dict[int, ProducerState] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """`ports.MessageStore` and `ports.QueueAdmin`. Tests may set `leader_epoch` and `refuse` (the outcome of
+    every append until it is None again), and read `appended_acks` and `reads`."""
+
+    def __init__(self, clock: Clock | None = None, *, leader_epoch: int = 0) -> None:
+        self._clock = clock or FakeClock()
+        self.queues: dict[int, MemoryQueue] = {}
+        self.leader_epoch = leader_epoch
+        self.refuse: Outcome | None = None
+        self.appended_acks: list[int] = []
+        self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
+        self._held = False
+        self._pending: list[tuple[asyncio.Future[list[AppendResult]], list[AppendResult]]] = []
+        self._waiters: set[_Waiter] = set()
+
+    # MessageStore
+
+    def append(self, batches: Sequence[BatchAppend], acks: int) -> asyncio.Future[list[AppendResult]]:
+        future: asyncio.Future[list[AppendResult]] = asyncio.get_running_loop().create_future()
+        self.appended_acks.append(acks)
+        results = [self._append(batch) for batch in batches]
+        if self._held and acks != 0:
+            self._pending.append((future, results))
+        else:
+            future.set_result(results)
+        if not self._held:
+            self._commit()
+        return future
+
+    async def read(self, reads: Sequence[QueueRead], bytes_max: int) -> list[QueueSlice]:
+        self.reads.append((tuple(reads), bytes_max))
+        await asyncio.sleep(0)
+        slices: list[QueueSlice] = []
+        first = True
+        for read in reads:
+            found = self._read(read, bytes_max, first)
+            size = sum(len(batch) for batch in found.batches)
+            first = first and size == 0
+            bytes_max -= size
+            slices.append(found)
+        return slices
+
+    def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:
+        return [self._offsets(self.queues.get(queue_id)) for queue_id in queue_ids]
+
+    async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
+        queue = self.queues[queue_id]
+        best: TimestampOffset | None = None
+        for batch in queue.batches:
+            for offset, time in record_timestamps(batch.data):
+                if not queue.log_start <= offset < queue.high_watermark:
+                    continue
+                if timestamp == MAX_TIMESTAMP:
+                    if best is None or time > best.timestamp:
+                        best = TimestampOffset(offset, time, batch.leader_epoch)
+                elif time >= timestamp:
+                    return TimestampOffset(offset, time, batch.leader_epoch)
+        return best
+
+    async def wait(self, ends: Mapping[int, int], bytes_min: int, timeout_seconds: float) -> None:
+        waiter = _Waiter(dict(ends), bytes_min)
+        self._waiters.add(waiter)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await waiter.woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiters.discard(waiter)
+
+    # QueueAdmin
+
+    async def create(self, topic_number: int, first_partition: int, count: int) -> None:
+        for partition in range(first_partition, first_partition + count):
+            self.queues.setdefault(queue_id_of(topic_number, partition), MemoryQueue())
+
+    async def delete(self, topic_number: int) -> None:
+        for queue_id in [queue_id for queue_id in self.queues if topic_number_of(queue_id) == topic_number]:
+            del self.queues[queue_id]
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
+        starts: dict[int, int | None] = {}
+        for queue_id, offset in before.items():
+            queue = self.queues.get(queue_id)
+            if queue is None or offset > queue.high_watermark or offset < -1:
+                starts[queue_id] = None
+                continue
+            target = queue.high_watermark if offset == -1 else offset
+            queue.log_start = max(queue.log_start, target)
+            queue.batches = [batch for batch in queue.batches if batch.next_offset > queue.log_start]
+            starts[queue_id] = queue.log_start
+        return starts
+
+    async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            return None
+        if leader_epoch >= self.leader_epoch:
+            return self.leader_epoch, queue.end
+        found: StoredBatch | None = None
+        for batch in queue.batches:
+            if batch.leader_epoch > leader_epoch:
+                return (found.leader_epoch, batch.base_offset) if found else (-1, -1)
+            found = batch
+        return (found.leader_epoch, queue.end) if found else (-1, -1)
+
+    async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
+        found: list[QueueUsage | None] = []
+        for queue_id in queue_ids:
+            queue = self.queues.get(queue_id)
+            size = sum(len(batch.data) for batch in queue.batches) if queue else 0
+            found.append(QueueUsage(size, 0) if queue else None)
+        return found
+
+    # under the test's control
+
+    def hold(self) -> None:
+        """Leave what is appended from now on uncommitted."""
+        self._held = True
+
+    def release(self) -> None:
+        """Commit everything and answer everything that was held."""
+        self._held = False
+        self._commit()
+        pending, self._pending = self._pending, []
+        for future, results in pending:
+            if not future.done():
+                future.set_result(results)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls of `wait` are pending."""
+        return len(self._waiters)
+
+    # inside
+
+    def _append(self, batch: BatchAppend) -> AppendResult:
+        queue = self.queues.get(batch.queue_id)
+        if queue is None:
+            return AppendResult(Outcome.UNKNOWN_QUEUE)
+        if self.refuse is not None:
+            return AppendResult(self.refuse)
+        if batch.producer_id >= 0:
+            refused = self._check_sequence(queue, batch)
+            if refused is not None:
+                return refused
+        data = bytearray(batch.data)
+        struct.pack_into(">q", data, 0, queue.end)
+        struct.pack_into(">i", data, 12, self.leader_epoch)
+        append_time_ms = -1
+        max_timestamp = batch.max_timestamp
+        if batch.log_append_time:
+            append_time_ms = max_timestamp = self._clock.now_ms()
+            struct.pack_into(">h", data, 21, batch.attributes | 0x08)
+            struct.pack_into(">q", data, 35, append_time_ms)
+            struct.pack_into(">I", data, 17, google_crc32c.value(bytes(data[21:])))
+        stored = StoredBatch(
+            queue.end, bytes(data), batch.last_offset_delta, max_timestamp, self.leader_epoch
+        )
+        queue.batches.append(stored)
+        queue.end = stored.next_offset
+        return AppendResult(Outcome.OK, stored.base_offset, append_time_ms, queue.log_start)
+
+    def _check_sequence(self, queue: MemoryQueue, batch: BatchAppend) -> AppendResult | None:
+        last_sequence = (batch.base_sequence + batch.last_offset_delta) & 0x7FFFFFFF
+        state = queue.producers.get(batch.producer_id)
+        if state is None or batch.producer_epoch > state.epoch:
+            if batch.base_sequence != 0 and state is not None:
+                return AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
+            state = queue.producers[batch.producer_id] = ProducerState(batch.producer_epoch)
+        elif batch.producer_epoch < state.epoch:
+            return AppendResult(Outcome.STALE_PRODUCER_EPOCH)
+        else:
+            for first, last, offset in state.batches:
+                if first == batch.base_sequence and last == last_sequence:
+                    return AppendResult(Outcome.OK, offset, -1, queue.log_start)
+            newest = state.batches[-1][1]
+            if batch.base_sequence != (newest + 1) & 0x7FFFFFFF:
+                older = batch.base_sequence <= newest
+                return AppendResult(
+                    Outcome.DUPLICATE_SEQUENCE if older else Outcome.OUT_OF_ORDER_SEQUENCE
+                )
+        state.batches.append((batch.base_sequence, last_sequence, queue.end))
+        return None
+
+    def _read(self, read: QueueRead, bytes_max: int, first: bool) -> QueueSlice:
+        queue = self.queues.get(read.queue_id)
+        offsets = self._offsets(queue)
+        if queue is None or offsets is None:
+            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
+        if not queue.log_start <= read.offset <= queue.high_watermark:
+            return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
+        room = min(bytes_max, read.bytes_max)
+        found: list[StoredBatch] = []
+        for batch in queue.batches:
+            if batch.next_offset <= read.offset or batch.next_offset > queue.high_watermark:
+                continue
+            if len(batch.data) > room and not (first and not found):
+                break
+            found.append(batch)
+            room -= len(batch.data)
+        if not found:
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
+        views: list[Buffer] = [memoryview(batch.data) for batch in found]
+        next_offset = found[-1].next_offset
+        return QueueSlice(read.queue_id, Outcome.OK, views, offsets, Tier.WRITE_CACHE, next_offset)
+
+    def _offsets(self, queue: MemoryQueue | None) -> QueueOffsets | None:
+        if queue is None:
+            return None
+        return QueueOffsets(queue.log_start, queue.high_watermark, queue.end, self.leader_epoch)
+
+    def _commit(self) -> None:
+        for queue_id, queue in self.queues.items():
+            if queue.high_watermark == queue.end:
+                continue
+            size = sum(len(b.data) for b in queue.batches if b.base_offset >= queue.high_watermark)
+            queue.high_watermark = queue.end
+            for waiter in self._waiters:
+                waiter.committed(queue_id, queue.end, size)
+
+
+class _Waiter:
+    def __init__(self, ends: dict[int, int], bytes_min: int) -> None:
+        self._ends = ends
+        self._bytes_left = bytes_min
+        self._passed = False
+        self.woken = asyncio.Event()
+
+    def committed(self, queue_id: int, high_watermark: int, size: int) -> None:
+        end = self._ends.get(queue_id)
+        if end is None:
+            return
+        self._bytes_left -= size
+        self._passed = self._passed or high_watermark > end
+        if self._passed and self._bytes_left <= 0:
+            self.woken.set()
+
+
+def record_timestamps(data: bytes) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of each record of an uncompressed batch; of a compressed one, its last offset
+    with the batch's largest timestamp."""
+    base_offset, attributes, delta, base_time, max_time, count = _HEAD.unpack_from(data)
+    if attributes & 0x08 or attributes & 0x07:
+        yield base_offset + (0 if attributes & 0x08 else delta), max_time
+        return
+    position = 61
+    for _ in range(count):
+        length, position = _varint(data, position)
+        following = position + length
+        time_delta, position = _varint(data, position + 1)
+        offset_delta, position = _varint(data, position)
+        yield base_offset + offset_delta, base_time + time_delta
+        position = following
+
+
+_HEAD = struct.Struct(">q13xhiqq14xi")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return raw >> 1 ^ -(raw & 1), position
