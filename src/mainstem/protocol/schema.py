@@ -265,7 +265,8 @@ def _values(instance: Any) -> tuple[Any, ...]:
 def _equal(self: Any, other: object) -> bool:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return _values(self) == _values(other)
+    equal: bool = _values(self) == _values(other)
+    return equal
 
 
 def _hash(self: Any) -> int:

@@ -10,7 +10,7 @@ from mainstem.protocol.errors import MalformedMessage
 
 UNSIGNED_VARINT_MAX = 0xFFFFFFFF
 
-_TABLE_SIZE = 1 << 10  # covers the lengths of practically all names and small arrays; larger ones are computed
+_TABLE_SIZE = 1 << 10  # covers the lengths of practically all names and small arrays
 
 
 def read_unsigned_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
