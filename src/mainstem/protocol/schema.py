@@ -262,11 +262,10 @@ def _values(instance: Any) -> tuple[Any, ...]:
     return tuple([getattr(instance, name) for name in instance.__slots__])
 
 
-def _equal(self: Any, other: object) -> bool:
+def _equal(self: Any, other: object) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    equal: bool = _values(self) == _values(other)
-    return equal
+    return _values(self) == _values(other)
 
 
 def _hash(self: Any) -> int:

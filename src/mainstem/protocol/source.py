@@ -31,7 +31,10 @@ class Source:
     def block(self, header: str) -> Iterator[None]:
         self.line(header)
         self._depth += 1
+        first = len(self._lines)
         yield
+        if len(self._lines) == first:
+            self.line("pass")
         self._depth -= 1
 
     def name(self, prefix: str) -> str:

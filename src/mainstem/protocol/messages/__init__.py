@@ -1,0 +1,179 @@
+"""The messages of every API the protocol room knows, one module per API, and their registry.
+
+Names and fields are Kafka's, fields in snake case; nested structures live in their API's module. Being
+declared here does not mean being served: routes choose from `API_MESSAGES` what the node advertises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from mainstem.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from mainstem.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from mainstem.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from mainstem.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from mainstem.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from mainstem.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from mainstem.protocol.messages.fetch import FetchRequest, FetchResponse
+from mainstem.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from mainstem.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from mainstem.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from mainstem.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from mainstem.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from mainstem.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from mainstem.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
+from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from mainstem.protocol.schema import declaration_of
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDeclaration:
+    """One API: its messages and the versions that may be advertised."""
+
+    api_key: int
+    name: str
+    request: type[Any]
+    response: type[Any]
+    version_min: int
+    version_max: int
+    flexible_from: int | None
+    """The first version with compact lengths, tagged fields and newer headers; None if there is none."""
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible_from is not None and version >= self.flexible_from
+
+
+def _declare(
+    name: str, request: type[Any], response: type[Any], version_max: int | None = None
+) -> ApiDeclaration:
+    asked, answered = declaration_of(request), declaration_of(response)
+    assert asked.versions == answered.versions, f"{name}: request and response have different versions"
+    assert asked.flexible == answered.flexible, f"{name}: request and response turn flexible apart"
+    assert asked.api_key is not None, f"{name}: no API key"
+    assert asked.api_key == answered.api_key, f"{name}: API keys differ"
+    flexible = asked.flexible
+    return ApiDeclaration(
+        api_key=asked.api_key,
+        name=name,
+        request=request,
+        response=response,
+        version_min=asked.versions.first,
+        version_max=asked.versions.last if version_max is None else version_max,
+        flexible_from=flexible.first if flexible.first <= flexible.last else None,
+    )
+
+
+API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
+    {
+        api.api_key: api
+        for api in (
+            _declare("Produce", ProduceRequest, ProduceResponse),
+            _declare("Fetch", FetchRequest, FetchResponse),
+            _declare("ListOffsets", ListOffsetsRequest, ListOffsetsResponse),
+            _declare("Metadata", MetadataRequest, MetadataResponse),
+            _declare("OffsetCommit", OffsetCommitRequest, OffsetCommitResponse),
+            _declare("OffsetFetch", OffsetFetchRequest, OffsetFetchResponse),
+            _declare("FindCoordinator", FindCoordinatorRequest, FindCoordinatorResponse),
+            _declare("JoinGroup", JoinGroupRequest, JoinGroupResponse),
+            _declare("Heartbeat", HeartbeatRequest, HeartbeatResponse),
+            _declare("LeaveGroup", LeaveGroupRequest, LeaveGroupResponse),
+            _declare("SyncGroup", SyncGroupRequest, SyncGroupResponse),
+            _declare("DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse),
+            _declare("ListGroups", ListGroupsRequest, ListGroupsResponse),
+            _declare("ApiVersions", ApiVersionsRequest, ApiVersionsResponse),
+            _declare("CreateTopics", CreateTopicsRequest, CreateTopicsResponse),
+            _declare("DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse),
+            _declare("DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse),
+            # Version 6 (two-phase commit) is declared but unreleased: never advertised.
+            _declare("InitProducerId", InitProducerIdRequest, InitProducerIdResponse, version_max=5),
+            _declare("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+            _declare("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
+            _declare("DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse),
+            _declare("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
+            _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
+            _declare(
+                "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+            ),
+            _declare("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
+            _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+        )
+    }
+)
+"""Every declared API by its key."""
+
+__all__ = [
+    "API_MESSAGES",
+    "ApiDeclaration",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResponse",
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "FetchRequest",
+    "FetchResponse",
+    "FindCoordinatorRequest",
+    "FindCoordinatorResponse",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
+    "JoinGroupRequest",
+    "JoinGroupResponse",
+    "LeaveGroupRequest",
+    "LeaveGroupResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "MetadataRequest",
+    "MetadataResponse",
+    "OffsetCommitRequest",
+    "OffsetCommitResponse",
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponse",
+    "OffsetFetchRequest",
+    "OffsetFetchResponse",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "ProduceRequest",
+    "ProduceResponse",
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+]

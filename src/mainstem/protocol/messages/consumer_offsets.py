@@ -1,0 +1,100 @@
+"""The records of the internal topic `__consumer_offsets`, in Kafka's own format.
+
+The version in front of a key tells what the record is: 0 or 1 an offset commit, 2 a group's metadata. A null
+value deletes what the key names. Values are written in the last version that older readers understand too.
+"""
+
+from __future__ import annotations
+
+from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
+from mainstem.protocol.schema import (
+    RecordsBuffer,
+    array,
+    binary,
+    int32,
+    int64,
+    message,
+    nested,
+    string,
+    wire,
+)
+
+OFFSET_COMMIT_KEY_VERSION = 1
+GROUP_METADATA_KEY_VERSION = 2
+
+VALUE_VERSION = 3
+"""Version 4 only made the values flexible, which Kafka before 3.5 cannot read."""
+
+
+@message(versions="0-1")
+class OffsetCommitKey:
+    group: str = wire(string)
+    topic: str = wire(string)
+    partition: int = wire(int32)
+
+
+@message(versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    offset: int = wire(int64)
+    leader_epoch: int = wire(int32, "3+", default=-1, ignorable=True)
+    metadata: str = wire(string)
+    commit_timestamp: int = wire(int64)
+    expire_timestamp: int = wire(int64, "1", default=-1, ignorable=True)
+
+
+@message(versions="2")
+class GroupMetadataKey:
+    group: str = wire(string)
+
+
+@nested
+class MemberMetadata:
+    member_id: str = wire(string)
+    group_instance_id: str | None = wire(string, "3+", nullable="3+", default=None, ignorable=True)
+    client_id: str = wire(string)
+    client_host: str = wire(string)
+    rebalance_timeout: int = wire(int32, "1+", default=0, ignorable=True)
+    session_timeout: int = wire(int32)
+    subscription: bytes = wire(binary)
+    assignment: bytes = wire(binary)
+
+
+@message(versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    protocol_type: str = wire(string)
+    generation: int = wire(int32)
+    protocol: str | None = wire(string, nullable="0+")
+    leader: str | None = wire(string, nullable="0+")
+    current_state_timestamp: int = wire(int64, "2+", default=-1, ignorable=True)
+    members: tuple[MemberMetadata, ...] = wire(array(MemberMetadata))
+
+
+def read_key(buffer: RecordsBuffer) -> OffsetCommitKey | GroupMetadataKey:
+    """Decode a record's key. Raises `UnsupportedVersion` for kinds of records this version does not know
+    (skip those when replaying) and `MalformedMessage`."""
+    version = read_version(buffer)
+    if version <= OFFSET_COMMIT_KEY_VERSION:
+        return read_versioned(OffsetCommitKey, buffer)
+    if version == GROUP_METADATA_KEY_VERSION:
+        return read_versioned(GroupMetadataKey, buffer)
+    raise UnsupportedVersion(f"a record of __consumer_offsets has a key of version {version}")
+
+
+def write_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
+    offset_commit = isinstance(key, OffsetCommitKey)
+    return write_versioned(key, OFFSET_COMMIT_KEY_VERSION if offset_commit else GROUP_METADATA_KEY_VERSION)
+
+
+def read_offset_commit_value(buffer: RecordsBuffer) -> OffsetCommitValue:
+    """Decode the value behind an `OffsetCommitKey`. Raises `ProtocolError`."""
+    return read_versioned(OffsetCommitValue, buffer)
+
+
+def read_group_metadata_value(buffer: RecordsBuffer) -> GroupMetadataValue:
+    """Decode the value behind a `GroupMetadataKey`. Raises `ProtocolError`."""
+    return read_versioned(GroupMetadataValue, buffer)
+
+
+def write_value(value: OffsetCommitValue | GroupMetadataValue) -> bytes:
+    return write_versioned(value, VALUE_VERSION)

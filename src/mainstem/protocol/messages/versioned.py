@@ -1,0 +1,44 @@
+"""Messages that travel inside others and carry their version in front, as an int16.
+
+So are written the records of `__consumer_offsets` and what members of a consumer group tell each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeVar
+
+from mainstem.protocol.codec import read_prefix, write
+from mainstem.protocol.errors import MalformedMessage
+from mainstem.protocol.schema import RecordsBuffer, declaration_of
+
+M = TypeVar("M")
+
+_VERSION = struct.Struct(">h")
+
+
+def read_version(buffer: RecordsBuffer) -> int:
+    """The version in front. Raises `MalformedMessage`."""
+    if len(buffer) < _VERSION.size:
+        raise MalformedMessage("no room for a version", 0)
+    version: int = _VERSION.unpack_from(buffer)[0]
+    return version
+
+
+def read_versioned(message_class: type[M], buffer: RecordsBuffer, *, newer_as_last: bool = False) -> M:
+    """Read a message behind its version; bytes after it are ignored, as Kafka does.
+
+    `newer_as_last`: an unknown newer version is read as the last known one, for formats whose versions only
+    ever append. Raises `UnsupportedVersion` or `MalformedMessage`.
+    """
+    version = read_version(buffer)
+    if newer_as_last:
+        version = min(version, declaration_of(message_class).versions.last)
+    message, _ = read_prefix(message_class, version, buffer, _VERSION.size)
+    return message
+
+
+def write_versioned(message: Any, version: int) -> bytes:
+    """The version, then the message. Raises `UnsupportedVersion` or `UnwritableMessage`."""
+    body = write(message, version)
+    return _VERSION.pack(version) + body
