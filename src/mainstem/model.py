@@ -70,6 +70,7 @@ class Outcome(enum.Enum):
     UNKNOWN_PRODUCER = "unknown producer"
     STALE_PRODUCER_EPOCH = "stale producer epoch"
     DUPLICATE_SEQUENCE = "duplicate sequence older than what is remembered"
+    TOO_LARGE = "batch too large for a journal segment"
     STORAGE_BUSY = "storage busy"
     """Refused for now (disk 1 nearly full, or too much in flight); a retry may succeed."""
     STORAGE_FAILED = "storage failed"

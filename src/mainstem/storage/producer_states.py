@@ -1,0 +1,141 @@
+"""Idempotent producers: which sequence numbers a queue has seen from each producer id.
+
+Two layers. `committed` changes only when a block is applied, and is what checkpoints carry; the overlay holds
+what was appended and not yet applied. A batch is checked against the overlay first. Were the two one, a
+checkpoint could remember a batch that a crash then lost, and a retry of it would be taken for a duplicate.
+
+The rules are Kafka's (KIP-98, KIP-360): five batches are remembered per producer and queue; a producer the
+queue does not know may start at any sequence; a higher epoch starts at sequence 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mainstem.model import Outcome
+
+REMEMBERED_BATCHES = 5
+"""Kafka's clients keep at most five requests in flight, so a retry is never older than that."""
+
+SEQUENCE_MODULUS = 1 << 31
+"""Sequence numbers run from 0 to 2^31 - 1 and wrap to 0."""
+
+
+class SeenBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    block_index: int
+
+
+class ProducerState(NamedTuple):
+    """What one queue knows of one producer; `batches` oldest first, at most five."""
+
+    epoch: int
+    batches: tuple[SeenBatch, ...]
+    last_timestamp_ms: int
+
+
+class Verdict(NamedTuple):
+    """`outcome` OK with `duplicate` None: append it; with a batch: answer with that batch's offset, once its
+    block is committed."""
+
+    outcome: Outcome
+    duplicate: SeenBatch | None = None
+
+
+FRESH = Verdict(Outcome.OK)
+STALE_EPOCH = Verdict(Outcome.STALE_PRODUCER_EPOCH)
+OUT_OF_ORDER = Verdict(Outcome.OUT_OF_ORDER_SEQUENCE)
+
+Key = tuple[int, int]
+"""(queue id, producer id)"""
+
+
+class ProducerStates:
+    """The producers of all queues of one write group."""
+
+    def __init__(self) -> None:
+        self._committed: dict[Key, ProducerState] = {}
+        self._overlay: dict[Key, ProducerState] = {}
+
+    def check(self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int) -> Verdict:
+        """May this batch be appended?"""
+        key = (queue_id, producer_id)
+        state = self._overlay.get(key) or self._committed.get(key)
+        if state is None:
+            return FRESH
+        if epoch < state.epoch:
+            return STALE_EPOCH
+        if epoch > state.epoch:
+            return FRESH if base_sequence == 0 else OUT_OF_ORDER
+        last_sequence = last_sequence_of(base_sequence, record_count)
+        for seen in state.batches:
+            if seen.base_sequence == base_sequence and seen.last_sequence == last_sequence:
+                return Verdict(Outcome.OK, seen)
+        expected = (state.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if state.batches else 0
+        return FRESH if base_sequence == expected else OUT_OF_ORDER
+
+    def appended(
+        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int,
+        base_offset: int, block_index: int, now_ms: int,
+    ) -> None:
+        """Remember a batch that went into block `block_index`, in the overlay."""
+        key = (queue_id, producer_id)
+        state = self._overlay.get(key) or self._committed.get(key)
+        self._overlay[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+
+    def applied(
+        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int,
+        base_offset: int, block_index: int, now_ms: int,
+    ) -> None:
+        """Remember a batch of an applied block for good."""
+        key = (queue_id, producer_id)
+        state = self._committed.get(key)
+        self._committed[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+        waiting = self._overlay.get(key)
+        if waiting is not None and waiting.batches[-1].block_index <= block_index:
+            del self._overlay[key]
+
+    def discard_overlay(self) -> None:
+        """Forget everything appended and not applied."""
+        self._overlay.clear()
+
+    def forget_topic(self, topic_number: int) -> None:
+        for states in (self._committed, self._overlay):
+            for key in [key for key in states if key[0] >> 32 == topic_number]:
+                del states[key]
+
+    def expire(self, before_ms: int) -> int:
+        """Forget producers last seen before a time (ms); how many."""
+        gone = [key for key, state in self._committed.items() if state.last_timestamp_ms < before_ms]
+        for key in gone:
+            del self._committed[key]
+        return len(gone)
+
+    def dump(self) -> list[tuple[int, int, ProducerState]]:
+        return [(queue_id, producer_id, state) for (queue_id, producer_id), state in self._committed.items()]
+
+    def load(self, states: Iterable[tuple[int, int, ProducerState]]) -> None:
+        for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in states:
+            seen = tuple(SeenBatch(*batch) for batch in batches)
+            self._committed[queue_id, producer_id] = ProducerState(epoch, seen, last_timestamp_ms)
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+
+def last_sequence_of(base_sequence: int, record_count: int) -> int:
+    return (base_sequence + record_count - 1) % SEQUENCE_MODULUS
+
+
+def grown(
+    state: ProducerState | None, epoch: int, base_sequence: int, record_count: int, base_offset: int,
+    block_index: int, now_ms: int,
+) -> ProducerState:
+    """A producer's state after one more batch."""
+    seen = SeenBatch(base_sequence, last_sequence_of(base_sequence, record_count), base_offset, block_index)
+    if state is None or state.epoch != epoch:
+        return ProducerState(epoch, (seen,), now_ms)
+    return ProducerState(epoch, (*state.batches[1 - REMEMBERED_BATCHES:], seen), now_ms)
