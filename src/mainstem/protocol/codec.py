@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from mainstem.model import Buffer
 from mainstem.protocol.errors import MalformedMessage, UnsupportedVersion
 from mainstem.protocol.reader_generator import MessageReader, compile_reader
 from mainstem.protocol.schema import (
     ArrayKind,
     Declaration,
     Kind,
-    RecordsBuffer,
     StructKind,
     declaration_of,
     records,
@@ -30,7 +30,7 @@ _readers: dict[tuple[type[Any], int], tuple[MessageReader, bool]] = {}
 _writers: dict[tuple[type[Any], int], MessageWriter] = {}
 
 
-def read(message_class: type[M], version: int, buffer: RecordsBuffer, position: int = 0) -> M:
+def read(message_class: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
     """Decode the message that fills `buffer` from `position` to its end.
 
     Raises `UnsupportedVersion`, or `MalformedMessage` for any bytes that are not exactly one message.
@@ -42,9 +42,7 @@ def read(message_class: type[M], version: int, buffer: RecordsBuffer, position: 
     return message
 
 
-def read_prefix(
-    message_class: type[M], version: int, buffer: RecordsBuffer, position: int = 0
-) -> tuple[M, int]:
+def read_prefix(message_class: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
     """Decode a message that may be followed by other bytes; also returns the position after it."""
     reader, has_records = _readers.get((message_class, version)) or _reader(message_class, version)
     if not 0 <= position <= len(buffer):
@@ -62,7 +60,7 @@ def write(message: Any, version: int) -> bytes:
     return b"".join(write_parts(message, version))
 
 
-def write_parts(message: Any, version: int) -> list[RecordsBuffer]:
+def write_parts(message: Any, version: int) -> list[Buffer]:
     """Encode a message as buffers to be sent one after the other; large `records` are not copied but
     stand in the list as given. Raises `UnsupportedVersion` or `UnwritableMessage`."""
     key = (message.__class__, version)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from mainstem.model import Buffer
 from mainstem.protocol.errors import MalformedMessage
 from mainstem.protocol.messages import API_MESSAGES
-from mainstem.protocol.schema import RecordsBuffer
 from mainstem.protocol.varint import skip_tagged_fields
 
 API_VERSIONS_KEY = 18
@@ -106,8 +106,8 @@ def request_frame(header: RequestHeader, body: bytes) -> bytes:
 
 
 def response_frame(
-    correlation_id: int, api_key: int, api_version: int, body_parts: list[RecordsBuffer]
-) -> list[RecordsBuffer]:
+    correlation_id: int, api_key: int, api_version: int, body_parts: list[Buffer]
+) -> list[Buffer]:
     """A whole response, its length in front, as buffers to be sent one after the other.
 
     `body_parts` come from `codec.write_parts`; large ones are not copied. The head is joined with the first

@@ -29,10 +29,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, dataclass_transform, overload
 from uuid import UUID
 
-T = TypeVar("T")
+from mainstem.model import Buffer
 
-RecordsBuffer = bytes | bytearray | memoryview
-"""Encoded record batches. Readers always give a memoryview of the input buffer, which they do not copy."""
+T = TypeVar("T")
 
 ZERO_UUID = UUID(int=0)
 """Kafka's "no id": what topic id fields hold when there is none."""
@@ -116,8 +115,9 @@ float64: Kind[float] = FixedKind("float64", "d", 8)
 uuid: Kind[UUID] = Kind("uuid")
 string: Kind[str] = Kind("string")
 binary: Kind[bytes] = Kind("bytes")
-records: Kind[RecordsBuffer | tuple[RecordsBuffer, ...]] = Kind("records")
-"""Encoded batches. A writer also takes a tuple of buffers, which it sends one after the other."""
+records: Kind[Buffer | tuple[Buffer, ...]] = Kind("records")
+"""Encoded batches. A reader gives a memoryview of its input, not a copy; a writer also takes a tuple of
+buffers, which it sends one after the other."""
 
 
 @overload

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from mainstem.model import Buffer
 from mainstem.protocol.errors import UnsupportedVersion, UnwritableMessage
 from mainstem.protocol.reader_generator import STRING_BYTES_MAX
 from mainstem.protocol.schema import (
@@ -22,7 +23,6 @@ from mainstem.protocol.schema import (
     Declaration,
     FixedKind,
     Kind,
-    RecordsBuffer,
     StructKind,
     Versions,
     WireField,
@@ -35,7 +35,7 @@ from mainstem.protocol.schema import (
 from mainstem.protocol.source import Source, fixed_format, split_fields
 from mainstem.protocol.varint import unsigned_varint
 
-MessageWriter = Callable[[Any], list[RecordsBuffer]]
+MessageWriter = Callable[[Any], list[Buffer]]
 
 RECORDS_COPIED_BYTES_MAX = 1024
 """Records up to this size are joined with the bytes around them: below it a copy costs less than one more
@@ -47,7 +47,7 @@ def compile_writer(declaration: Declaration, version: int) -> MessageWriter:
     return _WriterGenerator(declaration, version).compile()
 
 
-def add_records(payload: Any, parts: list[RecordsBuffer], out: list[Any]) -> None:
+def add_records(payload: Any, parts: list[Buffer], out: list[Any]) -> None:
     """Append a records payload to the message: small ones to the pieces in `out`, others as parts."""
     for buffer in payload if type(payload) is tuple else (payload,):
         if len(buffer) <= RECORDS_COPIED_BYTES_MAX:

@@ -6,10 +6,10 @@ value deletes what the key names. Values are written in the last version that ol
 
 from __future__ import annotations
 
+from mainstem.model import Buffer
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
 from mainstem.protocol.schema import (
-    RecordsBuffer,
     array,
     binary,
     int32,
@@ -70,7 +70,7 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = wire(array(MemberMetadata))
 
 
-def read_key(buffer: RecordsBuffer) -> OffsetCommitKey | GroupMetadataKey:
+def read_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey:
     """Decode a record's key. Raises `UnsupportedVersion` for kinds of records this version does not know
     (skip those when replaying) and `MalformedMessage`."""
     version = read_version(buffer)
@@ -86,12 +86,12 @@ def write_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
     return write_versioned(key, OFFSET_COMMIT_KEY_VERSION if offset_commit else GROUP_METADATA_KEY_VERSION)
 
 
-def read_offset_commit_value(buffer: RecordsBuffer) -> OffsetCommitValue:
+def read_offset_commit_value(buffer: Buffer) -> OffsetCommitValue:
     """Decode the value behind an `OffsetCommitKey`. Raises `ProtocolError`."""
     return read_versioned(OffsetCommitValue, buffer)
 
 
-def read_group_metadata_value(buffer: RecordsBuffer) -> GroupMetadataValue:
+def read_group_metadata_value(buffer: Buffer) -> GroupMetadataValue:
     """Decode the value behind a `GroupMetadataKey`. Raises `ProtocolError`."""
     return read_versioned(GroupMetadataValue, buffer)
 

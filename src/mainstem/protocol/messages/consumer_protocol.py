@@ -6,8 +6,9 @@ append fields, so a newer one is read as the last known.
 
 from __future__ import annotations
 
+from mainstem.model import Buffer
 from mainstem.protocol.messages.versioned import read_versioned, write_versioned
-from mainstem.protocol.schema import RecordsBuffer, array, binary, int32, message, nested, string, wire
+from mainstem.protocol.schema import array, binary, int32, message, nested, string, wire
 
 PROTOCOL_TYPE = "consumer"
 """The `protocol_type` of groups whose metadata and assignments are these messages."""
@@ -36,12 +37,12 @@ class ConsumerProtocolAssignment:
     user_data: bytes | None = wire(binary, nullable="0+", default=None)
 
 
-def read_subscription(buffer: RecordsBuffer) -> ConsumerProtocolSubscription:
+def read_subscription(buffer: Buffer) -> ConsumerProtocolSubscription:
     """Decode a member's JoinGroup metadata. Raises `ProtocolError`."""
     return read_versioned(ConsumerProtocolSubscription, buffer, newer_as_last=True)
 
 
-def read_assignment(buffer: RecordsBuffer) -> ConsumerProtocolAssignment:
+def read_assignment(buffer: Buffer) -> ConsumerProtocolAssignment:
     """Decode a member's SyncGroup assignment. Raises `ProtocolError`."""
     return read_versioned(ConsumerProtocolAssignment, buffer, newer_as_last=True)
 

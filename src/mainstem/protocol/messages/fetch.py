@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from mainstem.model import Buffer
 from mainstem.protocol.schema import (
     ZERO_UUID,
-    RecordsBuffer,
     array,
     int8,
     int16,
@@ -114,7 +114,7 @@ class PartitionData:
         array(AbortedTransaction), "4+", nullable="4+", default=None, ignorable=True
     )
     preferred_read_replica: int = wire(int32, "11+", default=-1)
-    records: RecordsBuffer | tuple[RecordsBuffer, ...] | None = wire(records, nullable="0+")
+    records: Buffer | tuple[Buffer, ...] | None = wire(records, nullable="0+")
 
 
 @nested

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from mainstem.model import Buffer
 from mainstem.protocol.schema import (
     ZERO_UUID,
-    RecordsBuffer,
     array,
     int16,
     int32,
@@ -28,7 +28,7 @@ from mainstem.protocol.schema import (
 @nested
 class PartitionProduceData:
     index: int = wire(int32)
-    records: RecordsBuffer | tuple[RecordsBuffer, ...] | None = wire(records, nullable="0+")
+    records: Buffer | tuple[Buffer, ...] | None = wire(records, nullable="0+")
 
 
 @nested

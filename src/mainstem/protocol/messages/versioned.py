@@ -8,16 +8,17 @@ from __future__ import annotations
 import struct
 from typing import Any, TypeVar
 
+from mainstem.model import Buffer
 from mainstem.protocol.codec import read_prefix, write
 from mainstem.protocol.errors import MalformedMessage
-from mainstem.protocol.schema import RecordsBuffer, declaration_of
+from mainstem.protocol.schema import declaration_of
 
 M = TypeVar("M")
 
 _VERSION = struct.Struct(">h")
 
 
-def read_version(buffer: RecordsBuffer) -> int:
+def read_version(buffer: Buffer) -> int:
     """The version in front. Raises `MalformedMessage`."""
     if len(buffer) < _VERSION.size:
         raise MalformedMessage("no room for a version", 0)
@@ -25,7 +26,7 @@ def read_version(buffer: RecordsBuffer) -> int:
     return version
 
 
-def read_versioned(message_class: type[M], buffer: RecordsBuffer, *, newer_as_last: bool = False) -> M:
+def read_versioned(message_class: type[M], buffer: Buffer, *, newer_as_last: bool = False) -> M:
     """Read a message behind its version; bytes after it are ignored, as Kafka does.
 
     `newer_as_last`: an unknown newer version is read as the last known one, for formats whose versions only
