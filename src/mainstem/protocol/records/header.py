@@ -1,0 +1,148 @@
+"""The fixed header of a record batch, and walking over batches without decoding them.
+
+A batch is 61 bytes of header and then its records, compressed as a whole or not at all::
+
+    0  base offset      i64     21 attributes        i16     43 producer id     i64
+    8  length           i32     23 last offset delta i32     51 producer epoch  i16
+    12 leader epoch     i32     27 base timestamp    i64     53 base sequence   i32
+    16 magic            i8      35 max timestamp     i64     57 record count    i32
+    17 checksum         u32
+
+`length` counts from byte 12; the checksum covers everything from byte 21, so base offset and leader epoch can
+be stamped without computing it again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mainstem.model import Buffer, TimestampType
+from mainstem.protocol.errors import CorruptBatch, UnsupportedMagic
+from mainstem.protocol.records.compression import Compression, compression_of
+
+__all__ = ["BatchHeader", "TimestampType", "read_batch_header", "walk_batches"]
+
+MAGIC = 2
+HEADER_BYTES = 61
+LENGTH_POSITION = 8
+LENGTH_OVERHEAD_BYTES = 12
+"""What `length` leaves out: base offset and length itself."""
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CHECKSUM_POSITION = 17
+ATTRIBUTES_POSITION = 21
+"""Also where the checksummed part starts."""
+MAX_TIMESTAMP_POSITION = 35
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+FIXED = struct.Struct(">qiibIhiqqqhii")
+_LENGTH = struct.Struct(">i")
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields, as they stand on the wire. Timestamps in ms."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.length + LENGTH_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """Raises `UnsupportedCompression`."""
+        return compression_of(self.attributes & COMPRESSION_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        log_append_time = self.attributes & LOG_APPEND_TIME_BIT
+        return TimestampType.LOG_APPEND_TIME if log_append_time else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+
+def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`; the whole batch must lie within the buffer.
+
+    Raises `UnsupportedMagic` for older record formats (their magic stands at the same place) and
+    `CorruptBatch` for what is no batch. The checksum is not looked at.
+    """
+    remaining = len(buffer) - position
+    if position < 0 or remaining <= MAGIC_POSITION:
+        raise CorruptBatch(f"{max(remaining, 0)} bytes have no room for a batch header", position)
+    magic = buffer[position + MAGIC_POSITION]
+    if magic < MAGIC:
+        raise UnsupportedMagic(magic, position + MAGIC_POSITION)
+    if magic > MAGIC:
+        raise CorruptBatch(f"unknown record format {magic}", position + MAGIC_POSITION)
+    if remaining < HEADER_BYTES:
+        raise CorruptBatch(f"{remaining} bytes have no room for a batch header", position)
+    header = BatchHeader._make(FIXED.unpack_from(buffer, position))
+    if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES or header.size_bytes > remaining:
+        what = f"a batch claims {header.length} bytes after its length, {remaining} are there in all"
+        raise CorruptBatch(what, position + LENGTH_POSITION)
+    if header.record_count < 0 or header.last_offset_delta < 0:
+        what = f"a batch claims {header.record_count} records, the last at +{header.last_offset_delta}"
+        raise CorruptBatch(what, position)
+    return header
+
+
+def walk_batches(buffer: Buffer, *, partial_last: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch in a concatenation of batches.
+
+    `partial_last`: an incomplete last batch ends the walk instead of raising, as in Fetch responses, which
+    may be cut anywhere. Raises as `read_batch_header`.
+    """
+    position = 0
+    end = len(buffer)
+    while position < end:
+        if partial_last and _is_partial(buffer, position, end):
+            return
+        header = read_batch_header(buffer, position)
+        yield position, header
+        position += header.size_bytes
+
+
+def _is_partial(buffer: Buffer, position: int, end: int) -> bool:
+    if end - position < LENGTH_POSITION + _LENGTH.size:
+        return True
+    (length,) = _LENGTH.unpack_from(buffer, position + LENGTH_POSITION)
+    return bool(length >= 0 and length + LENGTH_OVERHEAD_BYTES > end - position)

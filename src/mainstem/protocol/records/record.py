@@ -1,0 +1,127 @@
+"""Decoding the records of a batch, one after the other.
+
+Every length is bounded by the bytes of the record it stands in, every record by those of its batch, and the
+decompressed batch by `bytes_max`. Positions in errors count from the start of the (decompressed) records.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mainstem.model import TimestampType
+from mainstem.protocol.errors import CorruptBatch
+from mainstem.protocol.records.batch import NewBatch, StoredBatch
+from mainstem.protocol.records.compression import DECOMPRESSED_BYTES_MAX, decompress
+from mainstem.protocol.records.header import HEADER_BYTES, BatchHeader
+from mainstem.protocol.records.varint import read_signed_varint
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message. `timestamp` is in ms; for LogAppendTime batches it is the batch's."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class ControlType(enum.IntEnum):
+    """What a control record marks."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """The end of a transaction. `type` is None for markers of a kind this version does not know."""
+
+    type: ControlType | None
+    coordinator_epoch: int
+
+
+def read_records(batch: NewBatch | StoredBatch, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """The records of a batch, in order. Raises `CorruptBatch`, `RecordsTooLarge` or
+    `UnsupportedCompression`, at the latest when the bad record is reached."""
+    header = batch.header
+    payload = decompress(header.compression, memoryview(batch.data)[HEADER_BYTES:], bytes_max)
+    body = payload if type(payload) is bytes else bytes(payload)
+    position = 0
+    for _ in range(header.record_count):
+        try:
+            size, start = read_signed_varint(body, position)
+            stop = start + size
+            if size < 0 or stop > len(body):
+                raise CorruptBatch(f"a record claims {size} bytes", position)
+            record = _read_record(body, start, stop, header)
+        except IndexError:
+            raise CorruptBatch("a record ends early", position) from None
+        yield record
+        position = stop
+    if position != len(body):
+        raise CorruptBatch(f"{len(body) - position} bytes follow the last record", position)
+
+
+def _read_record(body: bytes, start: int, stop: int, header: BatchHeader) -> Record:
+    position = start + 1  # attributes, unused so far
+    timestamp_delta, position = read_signed_varint(body, position)
+    offset_delta, position = read_signed_varint(body, position)
+    key, position = _read_bytes(body, position, stop)
+    value, position = _read_bytes(body, position, stop)
+    count, position = read_signed_varint(body, position)
+    if not 0 <= count <= stop - position:
+        raise CorruptBatch(f"a record claims {count} headers", position)
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(body, position, stop)
+        if name is None:
+            raise CorruptBatch("a record header has no name", position)
+        content, position = _read_bytes(body, position, stop)
+        headers.append((_text(name, position), content))
+    if position != stop:
+        raise CorruptBatch("a record does not fill its length", position)
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        timestamp = header.max_timestamp
+    else:
+        timestamp = header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers))
+
+
+def _read_bytes(body: bytes, position: int, stop: int) -> tuple[bytes | None, int]:
+    size, position = read_signed_varint(body, position)
+    if size == -1:
+        return None, position
+    end = position + size
+    if size < 0 or end > stop:
+        raise CorruptBatch(f"a part of a record claims {size} bytes", position)
+    return body[position:end], end
+
+
+def _text(name: bytes, position: int) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise CorruptBatch("the name of a record header is not UTF-8", position) from None
+
+
+def read_control(record: Record) -> ControlRecord:
+    """What a record of a control batch says. Raises `CorruptBatch`."""
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        raise CorruptBatch("a control record has no type", 0)
+    _, code = _CONTROL_KEY.unpack_from(record.key)
+    if code not in (ControlType.ABORT, ControlType.COMMIT):
+        return ControlRecord(None, -1)
+    if record.value is None or len(record.value) < _CONTROL_VALUE.size:
+        raise CorruptBatch("a transaction marker has no coordinator epoch", 0)
+    _, coordinator_epoch = _CONTROL_VALUE.unpack_from(record.value)
+    return ControlRecord(ControlType(code), coordinator_epoch)
