@@ -1,0 +1,50 @@
+"""What a handler has at hand: the broker's ports and its few pieces of memory, and who is asking.
+
+All of the memory can be lost: fetch sessions are renegotiated by clients, the group coordinator replays its
+log. The lock orders changes of topics, each of which touches metadata and queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.model import Topic
+from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, Peer, QueueAdmin
+
+if TYPE_CHECKING:
+    from mainstem.broker.groups.coordinator import GroupCoordinator
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    """One node's compute role. Made by the node, handed to every handler."""
+
+    node_id: int
+    config: BrokerConfig
+    metadata: Metadata
+    metadata_admin: MetadataAdmin
+    store: MessageStore
+    queue_admin: QueueAdmin
+    groups: GroupCoordinator
+    clock: Clock
+    fetch_sessions: FetchSessions
+    topic_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a topic is created, grown or deleted: metadata and queues change together."""
+
+    def serves(self, topic: Topic, partition: int) -> bool:
+        """Whether this node leads an existing partition."""
+        if not 0 <= partition < topic.partitions:
+            return False
+        return self.metadata.leader(topic.queue_id(partition)) == self.node_id
+
+
+class Call(NamedTuple):
+    """The circumstances of one request."""
+
+    version: int
+    client_id: str | None
+    peer: Peer

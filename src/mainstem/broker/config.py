@@ -1,0 +1,54 @@
+"""What can be set about the broker. Kafka's name of a setting, where it has one, stands beside it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.errors import ConfigError
+
+MIB = 1024 * 1024
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults and limits of request handling. `validate` raises ConfigError."""
+
+    auto_create_topics: bool = True
+    """auto.create.topics.enable: asking for the metadata of an unknown topic creates it."""
+
+    num_partitions: int = 1
+    """num.partitions: of topics created without a count."""
+
+    default_replication_factor: int = 1
+    """default.replication.factor: of topics created without one."""
+
+    fetch_bytes_max: int = 55 * MIB
+    """fetch.max.bytes: one fetch response is cut here whatever the client asks for."""
+
+    fetch_wait_ms_max: int = 60_000
+    """A long poll ends after this whatever the client asks for, so that a vanished one is noticed."""
+
+    fetch_sessions_max: int = 1_000
+    """max.incremental.fetch.session.cache.slots."""
+
+    fetch_session_idle_ms_min: int = 120_000
+    """A session used more recently than this is not evicted for one that is not larger."""
+
+    fetch_session_partitions_max: int = 1_000_000
+    """Partitions remembered by all sessions together, about 200 bytes each; beyond it, clients get no session."""
+
+    def validate(self) -> None:
+        for name, (smallest, largest) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not smallest <= value <= largest:
+                raise ConfigError(f"{name} = {value} is out of range; it is {smallest} to {largest}")
+
+
+_BOUNDS = {
+    "num_partitions": (1, 1_000_000),
+    "default_replication_factor": (1, 32_767),
+    "fetch_bytes_max": (1024, 2**31 - 1),
+    "fetch_wait_ms_max": (1, 2**31 - 1),
+    "fetch_sessions_max": (0, 1_000_000),
+    "fetch_session_idle_ms_min": (0, 2**31 - 1),
+    "fetch_session_partitions_max": (0, 100_000_000),
+}

@@ -1,0 +1,50 @@
+"""The broker's own errors, and the one place where outcomes and refusals become Kafka's error codes."""
+
+from __future__ import annotations
+
+from mainstem.errors import MainstemError
+from mainstem.model import Outcome
+from mainstem.nameserver import errors as metadata
+from mainstem.protocol.error_codes import ErrorCode
+
+
+class BrokerError(MainstemError):
+    """Base of every error of this room."""
+
+
+class UnsupportedRequest(BrokerError):
+    """An API or version that is not served and whose answer cannot be expressed: the connection is closed."""
+
+
+class UnanswerableRequest(BrokerError):
+    """A request that failed and whose response has no room for an error: the connection is closed."""
+
+
+ERROR_OF_OUTCOME: dict[Outcome, ErrorCode] = {
+    Outcome.OK: ErrorCode.NONE,
+    Outcome.UNKNOWN_QUEUE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Outcome.FENCED: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Outcome.OFFSET_OUT_OF_RANGE: ErrorCode.OFFSET_OUT_OF_RANGE,
+    Outcome.OUT_OF_ORDER_SEQUENCE: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Outcome.UNKNOWN_PRODUCER: ErrorCode.UNKNOWN_PRODUCER_ID,
+    Outcome.STALE_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    Outcome.DUPLICATE_SEQUENCE: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    # clients retry NOT_ENOUGH_REPLICAS with backoff and without asking for metadata again
+    Outcome.STORAGE_BUSY: ErrorCode.NOT_ENOUGH_REPLICAS,
+    Outcome.STORAGE_FAILED: ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+_ERROR_OF_REFUSAL: dict[type[MainstemError], ErrorCode] = {
+    metadata.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    metadata.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    metadata.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    metadata.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    metadata.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
+    metadata.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    metadata.MetadataUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+def error_of_refusal(refusal: MainstemError) -> ErrorCode:
+    """Kafka's code for what `MetadataAdmin` or `QueueAdmin` raised; UNKNOWN_SERVER_ERROR for anything else."""
+    return _ERROR_OF_REFUSAL.get(type(refusal), ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,156 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer follows, so that requests carry
+only what changed and responses only partitions with news.
+
+A session is known by a random id and moves from epoch to epoch, one per request. The three kinds of requests,
+by (session id, epoch):
+
+=====  ==============  ==========================================================================
+id     epoch           meaning
+=====  ==============  ==========================================================================
+any    -1 (FINAL)      close the session, if any; answer in full, without a session
+any    0 (INITIAL)     close the session, if any; answer in full, open a new session if there is room
+id     its epoch       apply the changes, answer what is news
+=====  ==============  ==========================================================================
+
+Sessions hold at most `sessions_max` entries and `partitions_max` partitions. When either is reached a new
+session may push out the one used least recently, if it has been idle for `idle_ms_min`; else its client goes
+on without one. No I/O, no clock: callers pass the time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+NO_SESSION = 0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_EPOCH_MAX = 2**31 - 1
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the client names it: by topic name, or from version 13 by topic id."""
+
+    topic: str | UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class FollowedPartition:
+    """What a consumer asked for about a partition, and what it was last told."""
+
+    fetch_offset: int
+    partition_max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int = -1
+    told_high_watermark: int = -1
+    told_log_start: int = -1
+    told_error: bool = False
+
+
+@dataclass(slots=True)
+class FetchSession:
+    session_id: int
+    by_id: bool
+    """Its topics are identified by id (versions from 13), not by name."""
+    used_at_ms: int
+    epoch: int = 1
+    """What the next request has to carry."""
+    partitions: OrderedDict[PartitionKey, FollowedPartition] = field(default_factory=OrderedDict)
+    """In the order in which they take their turn when a response is full."""
+
+    def advance(self) -> None:
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+    def take_turn(self, served: Iterable[PartitionKey]) -> None:
+        """Partitions that were served data go to the end of the order."""
+        for key in served:
+            if key in self.partitions:
+                self.partitions.move_to_end(key)
+
+
+class FetchSessions:
+    def __init__(self, *, sessions_max: int, idle_ms_min: int, partitions_max: int, random: Random) -> None:
+        self._sessions_max = sessions_max
+        self._idle_ms_min = idle_ms_min
+        self._partitions_max = partitions_max
+        self._random = random
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """The one used least recently first."""
+        self.partitions_held = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, session_id: int, now_ms: int) -> FetchSession | None:
+        """The session of that id, which counts as used now."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.used_at_ms = now_ms
+            self._sessions.move_to_end(session_id)
+        return session
+
+    def open(
+        self, partitions: dict[PartitionKey, FollowedPartition], now_ms: int, *, by_id: bool
+    ) -> FetchSession | None:
+        """A new session that follows these partitions, or None when there is no room (or nothing to follow)."""
+        if not partitions or not self._make_room(len(partitions), now_ms):
+            return None
+        session_id = NO_SESSION
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._random.randrange(1, 2**31)
+        session = FetchSession(session_id, by_id, now_ms, partitions=OrderedDict(partitions))
+        self._sessions[session_id] = session
+        self.partitions_held += len(partitions)
+        return session
+
+    def update(
+        self,
+        session: FetchSession,
+        changed: dict[PartitionKey, FollowedPartition],
+        forgotten: Iterable[PartitionKey],
+    ) -> bool:
+        """Apply an incremental request to a session: partitions added or asked for anew, and those dropped.
+        False when the additions do not fit; nothing has changed then."""
+        added = sum(1 for key in changed if key not in session.partitions)
+        if self.partitions_held + added > self._partitions_max:
+            return False
+        before = len(session.partitions)
+        for key, asked in changed.items():
+            known = session.partitions.get(key)
+            if known is None:
+                session.partitions[key] = asked
+            else:
+                known.fetch_offset = asked.fetch_offset
+                known.partition_max_bytes = asked.partition_max_bytes
+                known.current_leader_epoch = asked.current_leader_epoch
+                known.last_fetched_epoch = asked.last_fetched_epoch
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        self.partitions_held += len(session.partitions) - before
+        return True
+
+    def close(self, session_id: int) -> None:
+        """Forget a session; one that is unknown is no error."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions_held -= len(session.partitions)
+
+    def _make_room(self, partitions: int, now_ms: int) -> bool:
+        if self._sessions_max == 0 or partitions > self._partitions_max:
+            return False
+        while (
+            len(self._sessions) >= self._sessions_max
+            or self.partitions_held + partitions > self._partitions_max
+        ):
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_at_ms < self._idle_ms_min:
+                return False
+            self.close(oldest.session_id)
+            self.evictions += 1
+        return True

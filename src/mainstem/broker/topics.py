@@ -1,0 +1,76 @@
+"""Creating, growing and deleting topics: the changes that touch both metadata and queues.
+
+Creation writes the metadata first and the queues second, deletion the other way around, so that a crash in
+between leaves at worst a topic without some of its queues, never queues that no topic owns. `restore_queues`
+closes that gap at start; creating queues that exist changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mainstem.broker.broker import Broker
+from mainstem.model import Topic
+from mainstem.nameserver.errors import TopicExists
+
+
+async def create_topic(
+    broker: Broker,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    *,
+    validate_only: bool = False,
+    internal: bool = False,
+) -> Topic:
+    """Create a topic and its queues; both are durable when this returns. Raises what `MetadataAdmin` raises."""
+    async with broker.topic_changes:
+        topic = await broker.metadata_admin.create_topic(
+            name, partitions, replication_factor, configs, validate_only=validate_only, internal=internal
+        )
+        if not validate_only:
+            await broker.queue_admin.create(topic.number, 0, topic.partitions)
+    return topic
+
+
+async def create_partitions(broker: Broker, name: str, total: int, *, validate_only: bool = False) -> Topic:
+    """Grow a topic to `total` partitions. Raises what `MetadataAdmin` raises."""
+    async with broker.topic_changes:
+        before = broker.metadata.topic(name)
+        topic = await broker.metadata_admin.create_partitions(name, total, validate_only=validate_only)
+        if not validate_only:
+            first = 0 if before is None else before.partitions
+            await broker.queue_admin.create(topic.number, first, topic.partitions - first)
+    return topic
+
+
+async def delete_topic(broker: Broker, name: str) -> Topic:
+    """Delete a topic and its data. Raises what `MetadataAdmin` raises.
+
+    After a crash in between, the topic is there, empty, and can be deleted again.
+    """
+    async with broker.topic_changes:
+        topic = broker.metadata.topic(name)
+        if topic is not None:
+            await broker.queue_admin.delete(topic.number)
+        return await broker.metadata_admin.delete_topic(name)
+
+
+async def ensure_topic(broker: Broker, name: str) -> Topic:
+    """The topic of that name, created with the node's defaults when there is none (auto-creation)."""
+    try:
+        return await create_topic(
+            broker, name, broker.config.num_partitions, broker.config.default_replication_factor, {}
+        )
+    except TopicExists:
+        found = broker.metadata.topic(name)  # somebody else was faster
+        if found is None:
+            raise
+        return found
+
+
+async def restore_queues(broker: Broker) -> None:
+    """Create the queues of every topic that a crash left without them. Called once, before clients come."""
+    for topic in list(broker.metadata.topics()):
+        await broker.queue_admin.create(topic.number, 0, topic.partitions)
