@@ -1,0 +1,87 @@
+"""SyncGroup: the leader hands in who gets what, everybody receives their share.
+
+What an assignment says is the clients' business; it is bytes here. It counts once it is in the log, together
+with the generation and its members: the record is what makes the group stable.
+"""
+
+from __future__ import annotations
+
+from mainstem.broker.groups import rebalance
+from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.rebalance import refused_sync, synced
+from mainstem.broker.groups.result import Ticket
+from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.step import Step
+from mainstem.broker.groups.timers import TimerKind
+from mainstem.broker.groups.validation import generation_error
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue
+from mainstem.protocol.messages.sync_group import SyncGroupRequest
+
+_MEMBER_BYTES = 32
+"""Lengths and timeouts of a member in a record, rounded up."""
+
+
+def sync(step: Step, group: Group, ticket: Ticket, request: SyncGroupRequest) -> None:
+    code = _error(group, request)
+    if code is not ErrorCode.NONE:
+        step.answer(ticket, refused_sync(code))
+        return
+    member = group.members[request.member_id]
+    _heard_from(step, group, member.member_id)
+    if group.state is GroupState.STABLE:
+        step.answer(ticket, synced(group, member))
+        step.restart_session(group, member.member_id)
+        return
+    if member.sync_ticket is not None:
+        step.answer(member.sync_ticket, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+    member.sync_ticket = ticket
+    if member.member_id == group.leader:
+        _assign(step, group, request)
+
+
+def _error(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    code = generation_error(group, request.member_id, request.group_instance_id, request.generation_id)
+    if code is not ErrorCode.NONE:
+        return code
+    if request.protocol_type is not None and request.protocol_type != group.protocol_type:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.protocol_name is not None and request.protocol_name != group.protocol:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _heard_from(step: Step, group: Group, member_id: str) -> None:
+    group.pending_sync.discard(member_id)
+    if not group.pending_sync:
+        step.stop_timer(TimerKind.SYNC, group)
+
+
+def _assign(step: Step, group: Group, request: SyncGroupRequest) -> None:
+    assignments = {item.member_id: item.assignment for item in request.assignments}
+    value = group.assigned(step.now.wall_ms, assignments)
+    if _size_bytes(value) > step.config.group_metadata_bytes_max:
+        rebalance.refuse_syncs(step, group, ErrorCode.UNKNOWN_SERVER_ERROR)
+        rebalance.prepare(step, group)
+        return
+    step.write_group(group, value)
+    assert group.state is GroupState.STABLE
+    step.counts.rebalances += 1
+    for member in group.members.values():
+        if member.sync_ticket is not None:
+            step.answer(member.sync_ticket, synced(group, member))
+            member.sync_ticket = None
+            step.restart_session(group, member.member_id)
+
+
+def _size_bytes(value: GroupMetadataValue) -> int:
+    """About what the record takes; ids count double, since they need not be ASCII."""
+    return sum(
+        len(row.subscription)
+        + len(row.assignment)
+        + 2 * (len(row.member_id) + len(row.group_instance_id or "") + len(row.client_id))
+        + _MEMBER_BYTES
+        for row in value.members
+    )

@@ -1,0 +1,257 @@
+"""A consumer group as a noun: its members, who leads, what they agree on. It decides nothing.
+
+Two kinds of state. What the log knows (`persisted`, and with it generation, protocol, leader, members and
+assignments as of that record) changes in `restore` alone, which replays a record, live and after a restart
+alike. What the log does not know (who waits in a join, pending members, the generation being agreed on) is
+lost with the process; members then join again.
+
+Invariants: a static instance id names exactly one member; the leader is a member; `awaiting_join` members are
+those with a join ticket; only members are in `pending_sync`; a pending member is no member yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from mainstem.broker.groups.member import Member
+from mainstem.broker.groups.states import MOVES, GroupState
+from mainstem.broker.groups.subscription import topics_of
+from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue
+from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
+from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+
+Protocols = tuple[JoinGroupRequestProtocol, ...]
+
+
+class Group:
+    """One classic group. New groups are empty and unknown to the log."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.subscribed_topics: frozenset[str] | None = None
+        self.persisted: GroupMetadataValue | None = None
+
+        self.pending_members: set[str] = set()
+        """Ids that were given out and have not come back in a join."""
+        self.pending_sync: set[str] = set()
+        """Members of this generation that have not asked for their assignment."""
+        self.awaiting_join = 0
+        self.delay_left_ms: int | None = None
+        """While the first members of an empty group gather: how much longer they may be made to wait."""
+        self.newcomers = False
+        """Somebody joined since the last look, so gathering goes on."""
+        self._supporters: Counter[str] = Counter()
+
+    def move_to(self, state: GroupState) -> None:
+        assert state in MOVES[self.state], f"group {self.group_id!r}: {self.state} cannot become {state}"
+        self.state = state
+
+    @property
+    def vacant(self) -> bool:
+        """Nothing but a name: no member, none expected, nothing in the log."""
+        return not self.members and not self.pending_members and self.persisted is None
+
+    @property
+    def consumers(self) -> bool:
+        return self.protocol_type == PROTOCOL_TYPE
+
+    @property
+    def all_joined(self) -> bool:
+        return self.awaiting_join == len(self.members) and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether offsets of a topic are in use. A group of consumers whose topics we cannot read counts as
+        subscribed to everything: better to keep an offset than to lose it."""
+        if self.subscribed_topics is None:
+            return self.consumers
+        return topic in self.subscribed_topics
+
+    def supports(self, protocol_type: str, protocols: Iterable[JoinGroupRequestProtocol]) -> bool:
+        """Whether somebody with these protocols can be a member along with the present ones."""
+        names = {protocol.name for protocol in protocols}
+        if self.state is GroupState.EMPTY or not self.members:
+            return bool(protocol_type) and bool(names)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(self._supporters[name] == len(self.members) for name in names)
+
+    def selected_protocol(self, instead: Mapping[str, Protocols] | None = None) -> str | None:
+        """The protocol of the next generation: of those that all members support, the one with most votes.
+        None: they have none in common. `instead` has other protocols for some members, by member id."""
+        instead = instead or {}
+        ballots = [instead.get(member_id, member.protocols) for member_id, member in self.members.items()]
+        common = set.intersection(*({protocol.name for protocol in ballot} for ballot in ballots))
+        if not common:
+            return None
+        votes = Counter(next(item.name for item in ballot if item.name in common) for ballot in ballots)
+        return votes.most_common(1)[0][0]
+
+    # --- members -------------------------------------------------------------------------------------
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        assert member.member_id not in self.members
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_members
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self.awaiting_join += member.join_ticket is not None
+        self._supporters.update({protocol.name for protocol in member.protocols})
+        self.pending_members.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member, or a pending one. Its requests must have been answered."""
+        self.pending_members.discard(member_id)
+        self.pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        assert member.join_ticket is None
+        assert member.sync_ticket is None
+        if member.instance_id is not None:
+            del self.static_members[member.instance_id]
+        self._withdraw(member)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+
+    def replace(self, old_member_id: str, member: Member) -> None:
+        """Put a member in the place of another with the same instance id, leadership included."""
+        led = self.leader == old_member_id
+        assert self.protocol_type is not None
+        protocol_type = self.protocol_type
+        self.remove(old_member_id)
+        self.add(member, protocol_type)
+        if led:
+            self.leader = member.member_id
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._withdraw(member)
+        member.protocols = protocols
+        self._supporters.update({protocol.name for protocol in protocols})
+
+    def _withdraw(self, member: Member) -> None:
+        self._supporters.subtract({protocol.name for protocol in member.protocols})
+        self._supporters += Counter()  # drops what nobody supports any more
+
+    def set_join_ticket(self, member: Member, ticket: int | None) -> None:
+        self.awaiting_join += (ticket is not None) - (member.join_ticket is not None)
+        member.join_ticket = ticket
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is somebody who joined; False when nobody did."""
+        if self.leader is not None and self.members[self.leader].join_ticket is not None:
+            return True
+        for member in self.members.values():
+            if member.join_ticket is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    # --- what the log knows --------------------------------------------------------------------------
+
+    def update_subscribed_topics(self) -> None:
+        subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
+        self.subscribed_topics = topics_of(self.protocol_type, subscriptions)
+
+    def begin_generation(self) -> None:
+        """Fix the members who joined as the next generation. The log learns of it with its assignment."""
+        self.move_to(GroupState.COMPLETING_REBALANCE)
+        self.generation += 1
+        self.protocol = self.selected_protocol()
+        assert self.protocol is not None, "members are only admitted with a protocol in common"
+        self.delay_left_ms = None
+        self.update_subscribed_topics()
+
+    def assigned(self, wall_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
+        """The record of the present generation with these assignments, by member id."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=wall_ms,
+            members=tuple(
+                member.persisted(self.protocol, assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ),
+        )
+
+    def emptied(self, wall_ms: int) -> GroupMetadataValue:
+        """The record of the next generation, which nobody is in."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation + 1,
+            protocol=None,
+            leader=None,
+            current_state_timestamp=wall_ms,
+            members=(),
+        )
+
+    def replaced(self, wall_ms: int, old_member_id: str, new: Member) -> GroupMetadataValue:
+        """The record of the present generation with a member in the place of another."""
+        members = {**self.members}
+        members[old_member_id] = new
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=new.member_id if self.leader == old_member_id else self.leader,
+            current_state_timestamp=wall_ms,
+            members=tuple(member.persisted(self.protocol, member.assignment) for member in members.values()),
+        )
+
+    def restore(self, value: GroupMetadataValue) -> None:
+        """Become what a record says. Members that are here already keep what the log does not know of them.
+
+        The one place besides `move_to` that sets the state: to what the record proves."""
+        known = self.members
+        self.persisted = value
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol = value.protocol
+        self.leader = None
+        self.members = {}
+        self.static_members = {}
+        self.delay_left_ms = None
+        self.awaiting_join = 0
+        self._supporters.clear()
+        for row in value.members:
+            member = known.pop(row.member_id, None)
+            if member is None:
+                protocols = (JoinGroupRequestProtocol(name=value.protocol or "", metadata=row.subscription),)
+                member = Member(
+                    member_id=row.member_id,
+                    instance_id=row.group_instance_id,
+                    client_id=row.client_id,
+                    client_host=row.client_host,
+                    session_timeout_ms=row.session_timeout,
+                    rebalance_timeout_ms=rebalance_timeout_ms(row.rebalance_timeout, row.session_timeout),
+                    protocols=protocols,
+                )
+            member.assignment = row.assignment
+            self.add(member, value.protocol_type)
+        if value.leader in self.members:
+            self.leader = value.leader
+        self.pending_sync &= self.members.keys()
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.update_subscribed_topics()
+
+
+def rebalance_timeout_ms(given_ms: int, session_timeout_ms: int) -> int:
+    """JoinGroup v0 and old records have no rebalance timeout: the session timeout served for both."""
+    return given_ms if given_ms > 0 else session_timeout_ms

@@ -1,0 +1,294 @@
+"""The group machine: all groups and offsets of one partition of `__consumer_offsets`. It does no I/O.
+
+Events go in (requests with a ticket, the passing of time), one `Result` comes out per event; see `result` for
+the order of its effects. What is to survive a restart changes in `replay` alone: an event that changes it
+produces a record and replays it at once. So the machine is always what its log says plus what the log cannot
+know (who waits), and after a restart `replay` of the log makes the same machine again.
+
+Invariants: records leave in the order they were replayed; every ticket is answered exactly once; a group that
+has neither members nor anything in the log is forgotten at the end of the event.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from mainstem.broker.groups import assignment, expiry, joining, offsets, presence, rebalance
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.offsets import Offsets
+from mainstem.broker.groups.result import (
+    Caller,
+    GroupRecord,
+    LogRecord,
+    Moment,
+    OffsetRecord,
+    Result,
+    Ticket,
+)
+from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.step import Counts, Step
+from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey
+from mainstem.protocol.messages.delete_groups import DeletableGroupResult
+from mainstem.protocol.messages.describe_groups import DescribedGroup
+from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from mainstem.protocol.messages.join_group import JoinGroupRequest
+from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from mainstem.protocol.messages.list_groups import ListedGroup
+from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
+from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from mainstem.protocol.messages.sync_group import SyncGroupRequest
+
+EXPIRY_GROUPS_PER_STEP = 1_000
+"""Groups looked at in one event when offsets expire: a few milliseconds of work."""
+
+EXPIRY_PAUSE_MS = 10
+"""Between two such events."""
+
+
+class GroupMachine:
+    """One per partition. `new_id` gives unique strings, for member ids."""
+
+    def __init__(self, config: GroupsConfig, new_id: Callable[[], str]) -> None:
+        self.counts = Counts()
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._config = config
+        self._new_id = new_id
+        self._timers = Timers()
+        self._to_expire: deque[str] = deque()
+
+    # --- the log -------------------------------------------------------------------------------------
+
+    def replay(self, record: LogRecord) -> None:
+        """Become what the next record of the log says."""
+        if isinstance(record, OffsetRecord):
+            self.offsets.replay(record)
+            if record.value is not None:
+                self._group(record.key.group)
+        elif record.value is not None:
+            self._group(record.key.group).restore(record.value)
+        else:
+            self.groups.pop(record.key.group, None)
+
+    def recovered(self, now: Moment) -> Result:
+        """The whole log has been replayed: members found in it have one session timeout to be heard of."""
+        step = self._step(now)
+        for group in list(self.groups.values()):
+            self._forget_if_vacant(group)
+            for member_id in group.members:
+                step.restart_session(group, member_id)
+        interval_ms = self._config.offsets_retention_check_interval_ms
+        self._timers.set(TimerKey(TimerKind.EXPIRY), now.monotonic_ms + interval_ms)
+        return self._finish(step)
+
+    def snapshot(self) -> Iterator[LogRecord]:
+        """All that the log says, in as few records as possible. Consume it before the next event."""
+        for group in self.groups.values():
+            if group.persisted is not None:
+                yield GroupRecord(GroupMetadataKey(group=group.group_id), group.persisted)
+            for key, value in self.offsets.of_group(group.group_id):
+                yield OffsetRecord(key, value)
+
+    # --- membership ----------------------------------------------------------------------------------
+
+    def join(self, ticket: Ticket, request: JoinGroupRequest, caller: Caller, now: Moment) -> Result:
+        step = self._step(now)
+        timeout_ms, config = request.session_timeout_ms, self._config
+        group = self.groups.get(request.group_id)
+        if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
+            code = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif group is None and request.member_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        elif group is None and not self._has_room:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        else:
+            group = group or self._group(request.group_id)
+            joining.join(step, group, ticket, request, caller)
+            return self._finish(step, group)
+        step.answer(ticket, rebalance.refused_join(request.member_id, code))
+        return self._finish(step, group)
+
+    def sync(self, ticket: Ticket, request: SyncGroupRequest, now: Moment) -> Result:
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            step.answer(ticket, rebalance.refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            assignment.sync(step, group, ticket, request)
+        return self._finish(step, group)
+
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: Moment) -> Result:
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else presence.heartbeat(step, group, request)
+        step.answer(ticket, HeartbeatResponse(error_code=code))
+        return self._finish(step, group)
+
+    def leave(self, ticket: Ticket, request: LeaveGroupRequest, now: Moment) -> Result:
+        """A request in the form of version 3 and later: `members` names who leaves."""
+        step = self._step(now)
+        group = self.groups.get(request.group_id) or Group(request.group_id)
+        members = presence.leave(step, group, request.members)
+        step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
+        return self._finish(step, group)
+
+    # --- offsets -------------------------------------------------------------------------------------
+
+    def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
+        """Topics are looked up by name."""
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        step.answer(ticket, offsets.commit(step, group, request, caller, room=self._has_room))
+        return self._finish(step, group)
+
+    def fetch(self, ticket: Ticket, request: OffsetFetchRequestGroup, now: Moment) -> Result:
+        """Topics are looked up by name. No offset here is ever unstable: there are no transactions."""
+        step = self._step(now)
+        step.answer(ticket, offsets.fetch(self.offsets, request))
+        return self._finish(step)
+
+    def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Result:
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            response = OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=())
+        else:
+            response = offsets.delete(step, group, self.offsets, request)
+        step.answer(ticket, response)
+        return self._finish(step, group)
+
+    def forget_topic(self, ticket: Ticket, topic: str, now: Moment) -> Result:
+        """The topic is gone, and its offsets with it. The answer is how many there were."""
+        step = self._step(now)
+        for group_id in self.offsets.groups_of(topic):
+            for key, _ in list(self.offsets.of_group(group_id)):
+                if key.topic == topic:
+                    offsets.forget(step, key)
+            self._forget_if_vacant(self.groups[group_id])
+        step.answer(ticket, len(step.result.records))
+        return self._finish(step)
+
+    # --- groups --------------------------------------------------------------------------------------
+
+    def describe(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DescribedGroup`, in the order asked for."""
+        step = self._step(now)
+        step.answer(ticket, [self._described(group_id) for group_id in group_ids])
+        return self._finish(step)
+
+    def list_groups(self, ticket: Ticket, now: Moment) -> Result:
+        """The answer is a list of `ListedGroup`."""
+        step = self._step(now)
+        listed = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type="classic",
+            )
+            for group in self.groups.values()
+        ]
+        step.answer(ticket, listed)
+        return self._finish(step)
+
+    def delete_groups(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DeletableGroupResult`, in the order asked for."""
+        step = self._step(now)
+        results = []
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            code = ErrorCode.NONE
+            if group is None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not GroupState.EMPTY:
+                code = ErrorCode.NON_EMPTY_GROUP
+            else:
+                expiry.delete_group(step, group, self.offsets)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        step.answer(ticket, results)
+        return self._finish(step)
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def advance(self, now: Moment) -> Result:
+        """Time has passed: fire the timers that have run out. Early calls do no harm."""
+        step = self._step(now)
+        for key in self._timers.due(now.monotonic_ms):
+            if key.kind == TimerKind.EXPIRY:
+                self._expire(step)
+                continue
+            group = self.groups.get(key.group_id)
+            if group is None:
+                continue
+            if key.kind == TimerKind.SESSION:
+                presence.session_over(step, group, key.member_id)
+            elif key.kind == TimerKind.JOIN:
+                rebalance.join_time_over(step, group)
+            else:
+                rebalance.sync_time_over(step, group)
+            self._forget_if_vacant(group)
+        return self._finish(step)
+
+    def _expire(self, step: Step) -> None:
+        if not self._to_expire:
+            self._to_expire.extend(self.groups)
+        for _ in range(min(EXPIRY_GROUPS_PER_STEP, len(self._to_expire))):
+            group = self.groups.get(self._to_expire.popleft())
+            if group is not None:
+                expiry.expire(step, group, self.offsets)
+                self._forget_if_vacant(group)
+        pause_ms = EXPIRY_PAUSE_MS if self._to_expire else self._config.offsets_retention_check_interval_ms
+        self._timers.set(TimerKey(TimerKind.EXPIRY), step.now.monotonic_ms + pause_ms)
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _step(self, now: Moment) -> Step:
+        return Step(self._config, self._timers, self.counts, self.replay, self._new_id, now)
+
+    def _finish(self, step: Step, group: Group | None = None) -> Result:
+        if group is not None:
+            self._forget_if_vacant(group)
+        step.result.wake_at_ms = self._timers.next_deadline_ms()
+        return step.result
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self.groups) < self._config.groups_max
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def _forget_if_vacant(self, group: Group) -> None:
+        if group.vacant and not self.offsets.has(group.group_id):
+            self._timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
+            self.groups.pop(group.group_id, None)
+
+    def _described(self, group_id: str) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            return DescribedGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} not found.",
+                group_id=group_id,
+                group_state=GroupState.DEAD.value,
+                protocol_type="",
+                protocol_data="",
+                members=(),
+            )
+        protocol = group.protocol if group.state is GroupState.STABLE else None
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol or "",
+            members=tuple(member.described(protocol) for member in group.members.values()),
+        )

@@ -1,0 +1,201 @@
+"""The committed offsets of the groups of one partition: where each group is in each topic-partition.
+
+`Offsets` is what the log says, and changes in `replay` alone. The functions below read it and produce the
+records that change it. An offset goes wherever the group commits it, back too if it asks to; what never
+happens is that a commit once answered is undone (the log is the order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.result import Caller, OffsetRecord
+from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.step import Step
+from mainstem.broker.groups.validation import generation_error
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from mainstem.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from mainstem.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from mainstem.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+NO_OFFSET = -1
+GROUP_ID_NOT_FOUND_FROM = 9
+"""OffsetCommit version from which a generation of a group that does not exist is called just that."""
+
+
+class Offsets:
+    """Committed offsets by group, topic and partition."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
+        self.count = 0
+
+    def replay(self, record: OffsetRecord) -> None:
+        group_id, topic, partition = record.key.group, record.key.topic, record.key.partition
+        if record.value is not None:
+            partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
+            self.count += partition not in partitions
+            partitions[partition] = record.value
+            return
+        topics = self._groups.get(group_id, {})
+        if topics.get(topic, {}).pop(partition, None) is None:
+            return
+        self.count -= 1
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self._groups[group_id]
+
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
+        return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def topics(self, group_id: str) -> list[str]:
+        return list(self._groups.get(group_id, ()))
+
+    def partitions(self, group_id: str, topic: str) -> list[tuple[int, OffsetCommitValue]]:
+        return list(self._groups.get(group_id, {}).get(topic, {}).items())
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets of a topic."""
+        return [group_id for group_id, topics in self._groups.items() if topic in topics]
+
+    def has(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def of_group(self, group_id: str) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
+        for topic in self.topics(group_id):
+            for partition, value in self.partitions(group_id, topic):
+                yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
+
+
+def commit(
+    step: Step, group: Group | None, request: OffsetCommitRequest, caller: Caller, *, room: bool
+) -> OffsetCommitResponse:
+    """Commit offsets. `group` is None when there is none yet; it is made if there is `room` for it."""
+    code = _commit_error(group, request, caller)
+    if group is None and code is ErrorCode.NONE and not room:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if group is not None and code is ErrorCode.NONE and request.member_id in group.members:
+        step.restart_session(group, request.member_id)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            partition_code = code
+            if code is ErrorCode.NONE:
+                partition_code = _commit_partition(step, request, topic.name, partition)
+            partitions.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=partition_code
+                )
+            )
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=tuple(partitions)))
+    return OffsetCommitResponse(topics=tuple(topics))
+
+
+def _commit_error(group: Group | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        if generation < 0:
+            return ErrorCode.NONE
+        if caller.version >= GROUP_ID_NOT_FOUND_FROM:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    code = generation_error(group, request.member_id, request.group_instance_id, generation)
+    if code is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return code
+
+
+def _commit_partition(
+    step: Step, request: OffsetCommitRequest, topic: str, partition: OffsetCommitRequestPartition
+) -> ErrorCode:
+    metadata = partition.committed_metadata or ""
+    if len(metadata) > step.config.offset_metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    now_ms = step.now.wall_ms
+    expires = request.retention_time_ms >= 0
+    value = OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=metadata,
+        commit_timestamp=now_ms,
+        expire_timestamp=now_ms + request.retention_time_ms if expires else -1,
+    )
+    key = OffsetCommitKey(group=request.group_id, topic=topic, partition=partition.partition_index)
+    step.write(OffsetRecord(key, value))
+    step.counts.offset_commits += 1
+    return ErrorCode.NONE
+
+
+def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    """The offsets asked for, or all the group has when no topics are named; unknown ones are -1."""
+    group_id = request.group_id
+    if request.topics is None:
+        wanted = [
+            (topic, [partition for partition, _ in offsets.partitions(group_id, topic)])
+            for topic in offsets.topics(group_id)
+        ]
+    else:
+        wanted = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
+    topics = []
+    for topic, indexes in wanted:
+        fetched = tuple(_fetched(index, offsets.get(group_id, topic, index)) for index in indexes)
+        topics.append(OffsetFetchResponseTopics(name=topic, partitions=fetched))
+    return OffsetFetchResponseGroup(group_id=group_id, topics=tuple(topics))
+
+
+def _fetched(partition: int, value: OffsetCommitValue | None) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET if value is None else value.offset,
+        committed_leader_epoch=-1 if value is None else value.leader_epoch,
+        metadata="" if value is None else value.metadata,
+        error_code=ErrorCode.NONE,
+    )
+
+
+def delete(
+    step: Step, group: Group, offsets: Offsets, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
+    """Forget offsets of topics that nobody in the group consumes."""
+    if group.state is not GroupState.EMPTY and not group.consumers:
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=())
+    topics = []
+    for topic in request.topics:
+        subscribed = group.subscribes_to(topic.name)
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        indexes = [partition.partition_index for partition in topic.partitions]
+        if not subscribed:
+            for index in indexes:
+                if offsets.get(group.group_id, topic.name, index) is not None:
+                    forget(step, OffsetCommitKey(group=group.group_id, topic=topic.name, partition=index))
+        answers = (OffsetDeleteResponsePartition(partition_index=i, error_code=code) for i in indexes)
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(answers)))
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
+
+
+def forget(step: Step, key: OffsetCommitKey) -> None:
+    step.write(OffsetRecord(key, None))
