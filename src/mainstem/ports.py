@@ -219,7 +219,8 @@ class File(Protocol):
     async def sync(self) -> None: ...
 
     async def size(self, *, truncate_to: int | None = None) -> int:
-        """The file's size in bytes, after cutting or extending it when `truncate_to` is given."""
+        """The file's size in bytes, after cutting or extending it when `truncate_to` is given. Extending
+        takes the space on the disk, so that ENOSPC comes here and not from a later write; it reads as zeros."""
         ...
 
     async def lock(self, *, exclusive: bool) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mainstem.errors import MainstemError
 
 
@@ -14,7 +16,17 @@ class FormatError(StorageError):
 
 
 class CorruptJournal(StorageError):
-    """A block known to be durable cannot be read back. The group is refused; nothing is truncated."""
+    """A block known to be durable cannot be read back. The group is refused; nothing is truncated.
+
+    `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell."""
+
+    def __init__(self, message: str, groups: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.groups = frozenset(groups)
+
+
+class StorageBusy(StorageError):
+    """There is no room on the disk for what is to be written. Nothing was written; a retry may succeed."""
 
 
 class StorageFailed(StorageError):
