@@ -34,7 +34,7 @@ EXTENT_ROW = numpy.dtype([
     ("length", "<u4"),              # bytes of all its batches
     ("batch_count", "<u4"),
     ("record_count", "<u4"),
-    ("crc", "<u4"),                 # CRC32C of the extent's bytes; 0 in a segment index (the batch has its own)
+    ("crc", "<u4"),                 # CRC32C of the extent; 0 in a segment index (the batch has its own)
     ("leader_epoch", "<i4"),        # of the last batch
     ("flags", "<u4"),               # reserved, 0
 ])
@@ -66,18 +66,19 @@ class Frame(NamedTuple):
     def pack(self) -> bytes:
         body = FRAME.pack(self.magic, FORMAT_VERSION, self.rows_crc, self.rows_position, self.row_count,
                           self.batch_bytes, self.min_timestamp, self.max_timestamp, 0, 0)[:-4]
-        return body + google_crc32c.value(body).to_bytes(4, "little")
+        crc: int = google_crc32c.value(body)
+        return body + crc.to_bytes(4, "little")
 
     @classmethod
     def unpack(cls, buffer: Buffer, magic: int, where: str) -> Frame:
         """Raises `FormatError` naming `where` unless the 64 bytes are a valid frame with this magic."""
         if len(buffer) != FRAME_BYTES:
             raise FormatError(f"{where}: frame is cut short at {len(buffer)} of {FRAME_BYTES} bytes")
-        found, version, rows_crc, position, count, batch_bytes, low, high, _reserved, crc = FRAME.unpack(buffer)
+        found, version, rows_crc, position, count, size, low, high, _reserved, crc = FRAME.unpack(buffer)
         if found != magic:
             raise FormatError(f"{where}: magic {found:#x} where {magic:#x} is expected")
         if version != FORMAT_VERSION:
             raise FormatError(f"{where}: format {version}, this version reads {FORMAT_VERSION}")
         if google_crc32c.value(bytes(buffer[:-4])) != crc:
             raise FormatError(f"{where}: frame fails its CRC")
-        return cls(found, rows_crc, position, count, batch_bytes, low, high)
+        return cls(found, rows_crc, position, count, size, low, high)
