@@ -34,7 +34,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A session used more recently than this is not evicted for one that is not larger."""
 
     fetch_session_partitions_max: int = 1_000_000
-    """Partitions remembered by all sessions together, about 200 bytes each; beyond it, clients get no session."""
+    """Partitions remembered by all sessions together, about 200 bytes each; then no new ones."""
 
     def validate(self) -> None:
         for name, (smallest, largest) in _BOUNDS.items():

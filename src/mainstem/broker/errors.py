@@ -46,5 +46,5 @@ _ERROR_OF_REFUSAL: dict[type[MainstemError], ErrorCode] = {
 
 
 def error_of_refusal(refusal: MainstemError) -> ErrorCode:
-    """Kafka's code for what `MetadataAdmin` or `QueueAdmin` raised; UNKNOWN_SERVER_ERROR for anything else."""
+    """Kafka's code for what `MetadataAdmin` or `QueueAdmin` raised; else UNKNOWN_SERVER_ERROR."""
     return _ERROR_OF_REFUSAL.get(type(refusal), ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -98,7 +98,7 @@ class FetchSessions:
     def open(
         self, partitions: dict[PartitionKey, FollowedPartition], now_ms: int, *, by_id: bool
     ) -> FetchSession | None:
-        """A new session that follows these partitions, or None when there is no room (or nothing to follow)."""
+        """A new session that follows these partitions, or None when there is no room or nothing to follow."""
         if not partitions or not self._make_room(len(partitions), now_ms):
             return None
         session_id = NO_SESSION

@@ -24,7 +24,7 @@ async def create_topic(
     validate_only: bool = False,
     internal: bool = False,
 ) -> Topic:
-    """Create a topic and its queues; both are durable when this returns. Raises what `MetadataAdmin` raises."""
+    """Create a topic and its queues; both are durable on return. Raises what `MetadataAdmin` raises."""
     async with broker.topic_changes:
         topic = await broker.metadata_admin.create_topic(
             name, partitions, replication_factor, configs, validate_only=validate_only, internal=internal

@@ -1,0 +1,79 @@
+"""What can be set about the server. Kafka's name of a setting, where it has one, stands beside it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.errors import ConfigError
+from mainstem.server.addresses import parse_address
+from mainstem.server.errors import ListenError
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Listeners and limits of the Kafka port. `validate` raises ConfigError."""
+
+    listen: tuple[str, ...] = ("127.0.0.1:9092",)
+    """Addresses to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks a free one."""
+
+    advertise: str | None = None
+    """HOST:PORT that clients are told to connect to; None: derived from the first listener."""
+
+    frame_bytes_max: int = 100 * MIB
+    """socket.request.max.bytes: a larger request closes its connection."""
+
+    connections_max: int = 10_000
+    """max.connections: about 400 MB of buffers and sockets when all are busy."""
+
+    connections_per_host_max: int = 10_000
+    """max.connections.per.ip."""
+
+    connection_idle_ms_max: int = 600_000
+    """connections.max.idle.ms."""
+
+    requests_in_flight_max: int = 256
+    """Unanswered requests of one connection: what librdkafka sends ahead, one partition per request."""
+
+    response_bytes_unsent_max: int = 4 * MIB
+    """No request of a connection is dispatched while more than this waits to be sent to it, so a reader
+    that does not read holds at most this and the responses already being made."""
+
+    request_bytes_in_flight_max: int = 512 * MIB
+    """queued.max.request.bytes: requests being read or answered, all connections together."""
+
+    backlog: int = 1024
+    """Connections the kernel completes before they are accepted."""
+
+    shutdown_ms_max: int = 5_000
+    """How long `close` waits for requests in flight and unsent responses."""
+
+    def validate(self) -> None:
+        if not self.listen:
+            raise ConfigError("listen names no address; give at least one HOST:PORT")
+        addresses = [*self.listen, *([] if self.advertise is None else [self.advertise])]
+        for address in addresses:
+            try:
+                parse_address(address)
+            except ListenError as error:
+                raise ConfigError(str(error)) from None
+        for name, smallest in _SMALLEST.items():
+            value = getattr(self, name)
+            if value < smallest:
+                raise ConfigError(f"{name} = {value} is too small; the smallest is {smallest}")
+        if self.frame_bytes_max > 2**31 - 1:
+            raise ConfigError(f"frame_bytes_max = {self.frame_bytes_max} does not fit a 31-bit length")
+
+
+_SMALLEST = {
+    "frame_bytes_max": KIB,
+    "connections_max": 1,
+    "connections_per_host_max": 1,
+    "connection_idle_ms_max": 100,
+    "requests_in_flight_max": 1,
+    "response_bytes_unsent_max": 1,
+    "request_bytes_in_flight_max": 1,
+    "backlog": 1,
+    "shutdown_ms_max": 0,
+}

@@ -1,0 +1,300 @@
+"""One client connection: frames in, responses out, in order.
+
+The socket is read into the connection's own buffer and every whole frame is dispatched from there. What
+holds a frame back, until the event in brackets, is decided in one place, `_advance`:
+
+* a reply that is not pipelined is pending, or too many are (a reply arrives);
+* too many response bytes are unsent (the transport drains);
+* the bytes of requests in flight, over all connections, are used up (some are given back);
+* the connection is ending.
+
+Frames held back stay in the buffer; reading goes on while the buffer has room, and pauses when it is full.
+So the memory of a connection is bounded by its buffer, the replies in flight, and the response bound plus
+the one response that crossed it.
+
+The transport is given one chunk after the other only while it is below its high-water mark, and the writes
+of one event-loop turn are made together at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from mainstem.errors import MainstemError
+from mainstem.ports import Peer, Reply
+from mainstem.server.errors import BadFrame, TruncatedFrame
+from mainstem.server.receive_buffer import ReceiveBuffer
+from mainstem.server.response_queue import Place, ResponseQueue
+
+if TYPE_CHECKING:
+    from mainstem.server.server import Server
+
+logger = logging.getLogger(__name__)
+
+TRANSPORT_BYTES_HIGH = 256 * 1024
+"""The transport is fed until it holds this much: about one socket buffer, enough for a fast reader."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._buffer = ReceiveBuffer()
+        self._responses = ResponseQueue()
+        self._transport: asyncio.Transport | None = None
+        self.peer = Peer("", 0, 0)
+        self.active_at = 0.0
+        self._exclusive = False
+        """A reply that is not pipelined is pending."""
+        self._budgeted = 0
+        """Bytes taken from the budget for the next frame."""
+        self._waiting_for_budget = False
+        self._reading = True
+        self._writable = True
+        self._flush_due = False
+        self._ending = False
+        """Nothing more is dispatched; close once everything is sent."""
+        self._eof = False
+        self._dead = False
+        """Nobody will read another response."""
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        address = transport.get_extra_info("peername") or ("unknown", 0)
+        self.peer = Peer(str(address[0]), int(address[1]), self._server.next_connection_id())
+        self.active_at = self._server.clock.monotonic()
+        transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+        connection_socket = transport.get_extra_info("socket")
+        if connection_socket is not None and connection_socket.family != socket.AF_UNIX:
+            connection_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._server.admit(self):
+            self.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._buffer.received(nbytes)
+        self._server.counters.bytes_in += nbytes
+        self.active_at = self._server.clock.monotonic()
+        self._advance()
+
+    def eof_received(self) -> bool:
+        # the peer may still read: answer what it asked, then close
+        self._eof = True
+        self._advance()
+        return not self._dead
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.active_at = self._server.clock.monotonic()
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._give_up()
+        self._server.budget.give(self._budgeted)
+        self._budgeted = 0
+        self._server.forget(self)
+
+    # the server's side
+
+    @property
+    def bytes_unsent(self) -> int:
+        """Bytes of responses that are made and not yet in the kernel's hands."""
+        return self._responses.bytes_unsent + self._transport_bytes()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests not answered yet, or not in their turn."""
+        return self._responses.in_flight
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._buffer.capacity
+
+    def end(self) -> None:
+        """Dispatch nothing more; close when every reply in flight is made and sent."""
+        self._ending = True
+        self._pause_reading()
+        self._close_when_done()
+
+    def abort(self) -> None:
+        """End now, whatever is in flight or unsent."""
+        self._give_up()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def shrink(self) -> None:
+        """Give up what an idle connection does not need."""
+        if self._budgeted == 0:
+            self._buffer.shrink()
+
+    def flush(self) -> None:
+        """Write what may leave, as far as the transport takes it."""
+        self._flush_due = False
+        if self._dead:
+            return
+        assert self._transport is not None
+        sent = 0
+        while self._writable:
+            chunk = self._responses.next_chunk()
+            if chunk is None:
+                break
+            sent += len(chunk)
+            self._transport.write(chunk)
+        self._server.counters.bytes_out += sent
+        self._advance()
+
+    # inside
+
+    def _advance(self) -> None:
+        """Dispatch the frames in the buffer, as far as nothing holds them back."""
+        try:
+            while not self._ending and self._may_dispatch() and self._dispatch_one():
+                pass
+        except MainstemError as error:
+            self._fail(error)
+            return
+        except Exception as error:
+            self._report_fault(error)
+            self.abort()
+            return
+        self._buffer.settle()
+        if self._eof and not self._ending and not self._held_back():
+            if self._buffer.unread:
+                rest = f"{self._buffer.unread} bytes of an unfinished request"
+                self._report(TruncatedFrame(f"the peer ended the stream with {rest}"))
+            self._ending = True
+        if self._ending:
+            self._close_when_done()
+        elif self._buffer.full or self._waiting_for_budget:
+            self._pause_reading()
+        elif not self._reading and not self._eof:
+            self._reading = True
+            assert self._transport is not None
+            self._transport.resume_reading()
+
+    def _held_back(self) -> bool:
+        return not self._may_dispatch() or self._waiting_for_budget
+
+    def _may_dispatch(self) -> bool:
+        config = self._server.config
+        return (
+            not self._exclusive
+            and self._responses.in_flight < config.requests_in_flight_max
+            and self.bytes_unsent <= config.response_bytes_unsent_max
+        )
+
+    def _dispatch_one(self) -> bool:
+        """Dispatch the next frame; False when it is incomplete or has to wait for the budget."""
+        length = self._buffer.length()
+        if length is None:
+            return False
+        length_max = self._server.config.frame_bytes_max
+        if not 0 < length <= length_max:
+            raise BadFrame(f"a request of {length} bytes; socket.request.max.bytes is {length_max}")
+        if self._budgeted == 0:
+            if not self._server.budget.take(length):
+                self._wait_for_budget()
+                return False
+            self._budgeted = length
+        frame = self._buffer.take(length)
+        if frame is None:
+            return False
+        self._server.counters.requests += 1
+        with frame:  # released on the way out: nobody may keep it
+            exchange = self._server.dispatcher.dispatch(frame, self.peer)
+        self._budgeted = 0
+        place = self._responses.expect(length)
+        reply = exchange.reply
+        if not isinstance(reply, asyncio.Future):
+            self._answer(place, reply)
+            return True
+        self._exclusive = not exchange.pipelined
+        reply.add_done_callback(lambda future: self._replied(place, future, exchange.pipelined))
+        return True
+
+    def _replied(self, place: Place, future: asyncio.Future[Reply], pipelined: bool) -> None:
+        if not pipelined:
+            self._exclusive = False
+        if future.cancelled():  # the node is stopping
+            self._server.budget.give(place.request_bytes)
+            self.abort()
+            return
+        error = future.exception()
+        if error is not None:
+            self._server.budget.give(place.request_bytes)
+            if isinstance(error, MainstemError):
+                self._fail(error)
+            else:
+                self._report_fault(error)
+                self.abort()
+            return
+        self._answer(place, future.result())
+        if not self._dead:
+            self._advance()
+
+    def _answer(self, place: Place, reply: Reply) -> None:
+        self._server.budget.give(place.request_bytes)
+        if self._dead:
+            return
+        self._responses.answer(place, reply)
+        if self._responses.sendable and not self._flush_due:
+            self._flush_due = True
+            self._server.flush_soon(self)
+
+    def _wait_for_budget(self) -> None:
+        if not self._waiting_for_budget:
+            self._waiting_for_budget = True
+            # by way of the loop: connections that wake each other directly would nest without bound
+            soon = asyncio.get_running_loop().call_soon
+            self._server.budget.wait(lambda: soon(self._budget_available))
+
+    def _budget_available(self) -> None:
+        self._waiting_for_budget = False
+        if not self._dead:
+            self._advance()
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._dead:
+            self._reading = False
+            assert self._transport is not None
+            self._transport.pause_reading()
+
+    def _close_when_done(self) -> None:
+        if self._responses.idle and not self._dead:
+            assert self._transport is not None
+            self._transport.close()  # which sends what it still holds first
+
+    def _fail(self, error: MainstemError) -> None:
+        """The connection cannot go on: it ends without waiting for replies in flight."""
+        if self._dead:
+            return
+        self._report(error)
+        self._give_up()
+        assert self._transport is not None
+        self._transport.close()
+
+    def _report(self, error: MainstemError) -> None:
+        logger.warning("closing connection %s:%d: %s", self.peer.host, self.peer.port, error)
+        self._server.counters.failures += 1
+
+    def _report_fault(self, error: BaseException) -> None:
+        where = self.peer.host, self.peer.port
+        logger.error("closing connection %s:%d: a request failed unexpectedly", *where, exc_info=error)
+        self._server.counters.failures += 1
+
+    def _give_up(self) -> None:
+        self._dead = self._ending = True
+        self._responses.abandon()
+
+    def _transport_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0

@@ -1,0 +1,92 @@
+"""The responses of one connection, put in the order of its requests and cut into writes.
+
+Each request has a place in the queue from its dispatch on; a response that is ready early waits there for
+those before it. What may leave becomes chunks for the transport: small buffers (headers, small batches) are
+joined, large ones go as they are, so that a response of many batches costs neither a system call per batch
+nor a copy of its bulk.
+
+`bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mainstem.model import Buffer
+from mainstem.ports import Reply
+
+JOIN_BYTES_MAX = 64 * 1024
+"""Buffers are joined up to this size: copying 64 KiB costs about as much as one system call."""
+
+
+class Place:
+    """A request's place in the queue."""
+
+    __slots__ = ("ready", "reply", "request_bytes")
+
+    def __init__(self, request_bytes: int) -> None:
+        self.request_bytes = request_bytes
+        self.ready = False
+        self.reply: Reply = None
+
+
+class ResponseQueue:
+    __slots__ = ("_chunks", "_places", "bytes_unsent")
+
+    def __init__(self) -> None:
+        self._places: deque[Place] = deque()
+        self._chunks: deque[Buffer] = deque()
+        self.bytes_unsent = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without a place in the outgoing chunks yet: unanswered, or answered out of turn."""
+        return len(self._places)
+
+    @property
+    def sendable(self) -> bool:
+        return bool(self._chunks)
+
+    @property
+    def idle(self) -> bool:
+        return not self._places and not self._chunks
+
+    def expect(self, request_bytes: int) -> Place:
+        """A place at the end of the queue."""
+        place = Place(request_bytes)
+        self._places.append(place)
+        return place
+
+    def answer(self, place: Place, reply: Reply) -> None:
+        """The response of a place is ready (None: there is none)."""
+        place.ready = True
+        place.reply = reply
+        if reply is not None:
+            self.bytes_unsent += sum(map(len, reply))
+        places = self._places
+        while places and places[0].ready:
+            leaving = places.popleft().reply
+            if leaving is not None:
+                self._chunks.extend(leaving)
+
+    def next_chunk(self) -> Buffer | None:
+        """What to write next: one large buffer, or as many small ones as fit together."""
+        chunks = self._chunks
+        if not chunks:
+            return None
+        size = len(chunks[0])
+        count = 1
+        limit = len(chunks)
+        while count < limit and size + len(chunks[count]) <= JOIN_BYTES_MAX:
+            size += len(chunks[count])
+            count += 1
+        self.bytes_unsent -= size
+        if count == 1:
+            return chunks.popleft()
+        return b"".join([chunks.popleft() for _ in range(count)])
+
+    def abandon(self) -> None:
+        """The connection is gone: let go of every response."""
+        self._chunks.clear()
+        self._places.clear()
+        self.bytes_unsent = 0

@@ -1,0 +1,237 @@
+"""The Kafka port of a node: listeners, the connections behind them, and the limits they share.
+
+Life: `bind` opens the listening sockets (so that addresses are known, port 0 included), `start` begins to
+accept, `close` stops accepting, lets requests in flight finish and responses leave, up to a deadline, and
+closes what is left. A periodic sweep closes idle connections and shrinks idle buffers.
+
+Everything runs on one event loop. TLS and SASL would stand between the transport and `Connection`: nothing
+here knows more of a socket than its two ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mainstem.model import HistogramSample, Sample
+from mainstem.ports import Clock, Dispatcher
+from mainstem.server.addresses import Address, advertised_address, open_listeners, parse_address
+from mainstem.server.config import ServerConfig
+from mainstem.server.connection import Connection
+from mainstem.server.request_budget import RequestBudget
+
+logger = logging.getLogger(__name__)
+
+SWEEP_SECONDS_MAX = 10.0
+"""How long an idle buffer may stay large."""
+
+REFUSALS_LOGGED_EVERY_SECONDS = 10.0
+"""A flood of refused connections is one line per this long, with a count."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the server has counted since its start; only the event loop writes."""
+
+    accepted: int = 0
+    refused: int = 0
+    idle_closed: int = 0
+    failures: int = 0
+    requests: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Server:
+    def __init__(self, config: ServerConfig, dispatcher: Dispatcher, clock: Clock) -> None:
+        self.config = config
+        self.dispatcher = dispatcher
+        self.clock = clock
+        self.counters = Counters()
+        self.budget = RequestBudget(config.request_bytes_in_flight_max)
+        self._listeners: list[socket.socket] = []
+        self._acceptors: list[asyncio.Server] = []
+        self._bound: list[tuple[Address, Address]] = []  # configured, bound
+        self._connections: set[Connection] = set()
+        self._per_host: Counter[str] = Counter()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._connection_ids = 0
+        self._to_flush: list[Connection] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._refusals_unlogged = 0
+        self._refusals_logged_at = -REFUSALS_LOGGED_EVERY_SECONDS
+        self._closing = False
+
+    # the node's side
+
+    def bind(self) -> None:
+        """Open all listeners. Raises ListenError, and then none is open."""
+        try:
+            for text in self.config.listen:
+                configured = parse_address(text)
+                for listener in open_listeners(configured, self.config.backlog):
+                    self._listeners.append(listener)
+                    host, port = listener.getsockname()[:2]
+                    self._bound.append((configured, Address(host, port)))
+        except BaseException:
+            for listener in self._listeners:
+                listener.close()
+            self._listeners.clear()
+            self._bound.clear()
+            raise
+
+    @property
+    def addresses(self) -> list[Address]:
+        """What is listened on, in the order of the configuration; known once bound."""
+        return [bound for _, bound in self._bound]
+
+    @property
+    def advertised(self) -> Address:
+        """What clients are told to connect to; known once bound."""
+        if self.config.advertise is not None:
+            configured = parse_address(self.config.advertise)
+            return configured if configured.port else Address(configured.host, self._bound[0][1].port)
+        return advertised_address(*self._bound[0])
+
+    async def start(self) -> None:
+        """Accept connections on the bound listeners."""
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            self._acceptors.append(
+                await loop.create_server(lambda: Connection(self), sock=listener, backlog=self.config.backlog)
+            )
+        self._listeners.clear()  # closed with their acceptors from here on
+        self._sweep_later()
+
+    async def close(self) -> None:
+        """Stop accepting, finish what is in flight within `shutdown_ms_max`, close every connection."""
+        self._closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for listener in self._listeners:
+            listener.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for connection in tuple(self._connections):
+            connection.end()
+        try:
+            async with asyncio.timeout(self.config.shutdown_ms_max / 1000):
+                await self._empty.wait()
+        except TimeoutError:
+            logger.warning("closing %d connections that did not finish in time", len(self._connections))
+            for connection in tuple(self._connections):
+                connection.abort()
+            await self._empty.wait()
+        for acceptor in self._acceptors:
+            await acceptor.wait_closed()
+
+    def sweep(self) -> None:
+        """Close connections that have been idle too long, shrink the buffers of the others."""
+        now = self.clock.monotonic()
+        idle_seconds_max = self.config.connection_idle_ms_max / 1000
+        for connection in tuple(self._connections):
+            idle_seconds = now - connection.active_at
+            if idle_seconds >= idle_seconds_max and connection.in_flight == 0:
+                logger.info(
+                    "closing connection %s:%d: idle for %d s", *connection.peer[:2], int(idle_seconds)
+                )
+                self.counters.idle_closed += 1
+                connection.abort()
+            elif idle_seconds >= SWEEP_SECONDS_MAX:
+                connection.shrink()
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        counters = self.counters
+        open_now = tuple(self._connections)
+        unsent = sum(connection.bytes_unsent for connection in open_now)
+        return [
+            _gauge("connections", "Open client connections.", len(open_now)),
+            _counter("connections_accepted_total", "Client connections accepted.", counters.accepted),
+            _counter("connections_refused_total", "Connections closed for a limit.", counters.refused),
+            _counter("connections_idle_closed_total", "Connections closed as idle.", counters.idle_closed),
+            _counter("connections_failed_total", "Connections closed for a fault.", counters.failures),
+            _counter("request_frames_total", "Request frames received.", counters.requests),
+            _counter("received_bytes_total", "Bytes received from clients.", counters.bytes_in),
+            _counter("sent_bytes_total", "Bytes sent to clients.", counters.bytes_out),
+            _gauge("request_bytes_in_flight", "Requests being read or answered.", self.budget.bytes_taken),
+            _gauge("response_bytes_unsent", "Responses made and not yet sent.", unsent),
+        ]
+
+    # the connections' side
+
+    def next_connection_id(self) -> int:
+        self._connection_ids += 1
+        return self._connection_ids
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay."""
+        host = connection.peer.host
+        config = self.config
+        over_total = len(self._connections) >= config.connections_max
+        if self._closing:
+            return False
+        if over_total or self._per_host[host] >= config.connections_per_host_max:
+            self._refuse(host, "max.connections" if over_total else "max.connections.per.ip")
+            return False
+        self._connections.add(connection)
+        self._per_host[host] += 1
+        self._empty.clear()
+        self.counters.accepted += 1
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed, admitted or not."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        host = connection.peer.host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+        if not self._connections:
+            self._empty.set()
+        self.dispatcher.disconnected(connection.peer)
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Have the connection write what it has, once, at the end of this turn of the loop."""
+        if not self._to_flush:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._to_flush.append(connection)
+
+    # inside
+
+    def _flush(self) -> None:
+        connections, self._to_flush = self._to_flush, []
+        for connection in connections:
+            connection.flush()
+
+    def _refuse(self, host: str, limit: str) -> None:
+        self.counters.refused += 1
+        self._refusals_unlogged += 1
+        now = self.clock.monotonic()
+        if now - self._refusals_logged_at >= REFUSALS_LOGGED_EVERY_SECONDS:
+            count = self._refusals_unlogged
+            logger.warning("refused %d connections, the last from %s: %s is reached", count, host, limit)
+            self._refusals_unlogged = 0
+            self._refusals_logged_at = now
+
+    def _sweep_later(self) -> None:
+        delay = min(SWEEP_SECONDS_MAX, self.config.connection_idle_ms_max / 4000)
+        self._sweeper = asyncio.get_running_loop().call_later(delay, self._sweep_and_repeat)
+
+    def _sweep_and_repeat(self) -> None:
+        self.sweep()
+        self._sweep_later()
+
+
+def _gauge(name: str, help: str, value: float) -> Sample:
+    return Sample(f"mainstem_server_{name}", "gauge", help, value)
+
+
+def _counter(name: str, help: str, value: float) -> Sample:
+    return Sample(f"mainstem_server_{name}", "counter", help, value)
