@@ -1,0 +1,268 @@
+"""The two ends of a connection as state machines without I/O: bytes and calls in, bytes and events out.
+
+`CallerConnection` numbers its calls and matches answers to them; `CalleeConnection` turns frames into
+requests. Both open with a hello and refuse everything before it. `asyncio` and blocking drivers share them.
+
+A stream has a window of `STREAM_WINDOW_ITEMS`: the callee sends no more elements than the caller has taken
+plus the window, so a slow consumer holds back its own stream, not the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mainstem.model import Buffer
+from mainstem.rpc.errors import (
+    CallFailed,
+    DeadlineExceeded,
+    Overloaded,
+    ProtocolViolation,
+    Refused,
+    RpcError,
+    VersionMismatch,
+)
+from mainstem.rpc.frames import FRAME_BYTES_MAX, HELLO_BYTES_MAX, ErrorCode, Frame, FrameDecoder, Kind, encode
+from mainstem.rpc.method import (
+    MAGIC,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_OLDEST,
+    Failure,
+    Hello,
+    Method,
+    Reply,
+)
+
+STREAM_WINDOW_ITEMS = 4
+"""Elements of about 1 MiB keep a link busy while one is processed; four bound what a caller holds."""
+
+REQUEST_ID_MAX = 0xFFFFFFFF
+
+
+class _End:
+    """What both ends share: the hello, the decoder, the frame bounds."""
+
+    def __init__(self, name: str, frame_bytes_max: int) -> None:
+        self.peer: Hello | None = None
+        self.version = 0
+        """The version spoken; 0 until the peer's hello arrived."""
+        self._hello = Hello(frame_bytes_max=frame_bytes_max, name=name)
+        self._decoder = FrameDecoder(HELLO_BYTES_MAX)
+
+    def hello(self) -> list[Buffer]:
+        """What to send first."""
+        return encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(self._hello))
+
+    def _frames(self, data: Buffer) -> Iterator[Frame]:
+        self._decoder.feed(data)
+        while (frame := self._decoder.next_frame()) is not None:
+            if self.peer is None:
+                self._meet(frame)
+            elif frame.kind == Kind.HELLO:
+                raise ProtocolViolation("a second hello")
+            else:
+                yield frame
+
+    def _meet(self, frame: Frame) -> None:
+        if frame.kind == Kind.ERROR and frame.code == ErrorCode.VERSION:
+            raise VersionMismatch(_failure(frame).message)
+        if frame.kind != Kind.HELLO:
+            raise ProtocolViolation(f"frame kind {frame.kind} before the hello")
+        try:
+            peer = msgspec.msgpack.decode(frame.body, type=Hello)
+        except msgspec.DecodeError as error:
+            raise ProtocolViolation(f"unreadable hello: {error}") from error
+        if peer.magic != MAGIC or peer.frame_bytes_max < HELLO_BYTES_MAX:
+            raise ProtocolViolation(
+                f"not a peer of ours: {peer.magic!r}, frames up to {peer.frame_bytes_max}")
+        version = min(peer.newest, PROTOCOL_VERSION)
+        if version < max(peer.oldest, PROTOCOL_VERSION_OLDEST):
+            raise VersionMismatch(
+                f"{peer.name or 'the peer'} speaks protocol versions {peer.oldest} to {peer.newest}, "
+                f"this node {PROTOCOL_VERSION_OLDEST} to {PROTOCOL_VERSION}")
+        self.peer, self.version = peer, version
+        self._decoder.frame_bytes_max = self._hello.frame_bytes_max
+
+    def _encode(self, kind: Kind, request_id: int, **fields: Any) -> list[Buffer]:
+        limit = self.peer.frame_bytes_max if self.peer else HELLO_BYTES_MAX
+        return encode(kind, request_id, frame_bytes_max=limit, **fields)
+
+
+def _failure(frame: Frame) -> Failure:
+    try:
+        return msgspec.msgpack.decode(frame.body, type=Failure)
+    except msgspec.DecodeError as error:
+        raise ProtocolViolation(f"unreadable error: {error}") from error
+
+
+# --- the calling end ------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """Something arrived for a call: a reply (of a stream: one element), its end, or its error."""
+
+    request_id: int
+    reply: Reply[Any] | None = None
+    error: RpcError | None = None
+    ends: bool = True
+    """Nothing more will come for this call."""
+
+
+@dataclass(slots=True)
+class _Call:
+    method: Method[Any, Any]
+    window: int = STREAM_WINDOW_ITEMS
+    cancelled: bool = False
+
+
+class CallerConnection(_End):
+    """The end that calls."""
+
+    def __init__(self, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(name, frame_bytes_max)
+        self._calls: dict[int, _Call] = {}
+        self._next_id = 1
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._calls)
+
+    def call(
+        self, method: Method[Any, Any], request: msgspec.Struct, attachment: Sequence[Buffer] = (), *,
+        time_left_ms: int = 0,
+    ) -> tuple[int, list[Buffer]]:
+        """Start a call: its id and what to send. Only after the peer's hello.
+
+        Raises ValueError when the message is larger than the peer accepts."""
+        assert self.peer is not None, "the hello comes first"
+        request_id = self._next_id
+        buffers = self._encode(Kind.REQUEST, request_id, code=method.number, time_left_ms=time_left_ms,
+                               body=msgspec.msgpack.encode(request), attachment=attachment)
+        self._calls[request_id] = _Call(method)
+        self._next_id = request_id % REQUEST_ID_MAX + 1
+        assert self._next_id not in self._calls, "request ids wrapped around onto a call still in flight"
+        return request_id, buffers
+
+    def take(self, request_id: int) -> list[Buffer]:
+        """The consumer took one element of a stream: what to send, so that one more may come."""
+        call = self._calls.get(request_id)
+        if call is None or call.cancelled:
+            return []
+        call.window += 1
+        return self._encode(Kind.CREDIT, request_id)
+
+    def cancel(self, request_id: int) -> list[Buffer]:
+        """The answer is no longer wanted: what to send. Answers on their way are dropped silently."""
+        call = self._calls.get(request_id)
+        if call is None or call.cancelled:
+            return []
+        call.cancelled = True
+        return self._encode(Kind.CANCEL, request_id)
+
+    def receive(self, data: Buffer) -> list[Answer]:
+        """What the bytes mean. Raises `ProtocolViolation` or `VersionMismatch`: close the connection."""
+        answers = [self._answer(frame) for frame in self._frames(data)]
+        return [answer for answer in answers if answer is not None]
+
+    def _answer(self, frame: Frame) -> Answer | None:
+        call = self._calls.get(frame.request_id)
+        if call is None:
+            raise ProtocolViolation(f"an answer to request {frame.request_id}, which was never made")
+        method = call.method
+        if frame.kind == Kind.ITEM:
+            if not method.streams or call.window == 0:
+                raise ProtocolViolation(f"{method.name}: a stream element beyond the window")
+            call.window -= 1
+        elif frame.kind in (Kind.REPLY, Kind.END, Kind.ERROR):
+            del self._calls[frame.request_id]
+            if frame.kind != Kind.ERROR and (frame.kind == Kind.END) != method.streams:
+                raise ProtocolViolation(f"{method.name}: answered by frame kind {frame.kind}")
+        else:
+            raise ProtocolViolation(f"frame kind {frame.kind} from the called end")
+        if call.cancelled:
+            return None
+        if frame.kind == Kind.END:
+            return Answer(frame.request_id)
+        if frame.kind == Kind.ERROR:
+            return Answer(frame.request_id, error=_error(method, frame))
+        try:
+            message = method.decode_reply(frame.body)
+        except msgspec.DecodeError as error:
+            raise ProtocolViolation(f"{method.name}: unreadable reply: {error}") from error
+        return Answer(frame.request_id, Reply(message, frame.attachment), ends=frame.kind == Kind.REPLY)
+
+
+def _error(method: Method[Any, Any], frame: Frame) -> RpcError:
+    failure = _failure(frame)
+    text = f"{method.name}: {failure.message}"
+    if frame.code == ErrorCode.REFUSED:
+        for refusal in method.refusals:
+            if refusal.kind == failure.kind:
+                return refusal(failure.message)
+    if frame.code == ErrorCode.DEADLINE:
+        return DeadlineExceeded(text)
+    if frame.code == ErrorCode.OVERLOADED:
+        return Overloaded(text)
+    return CallFailed(text)
+
+
+# --- the called end -------------------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """A call arrived; body not decoded yet."""
+
+    request_id: int
+    method_number: int
+    time_left_ms: int
+    body: bytes
+    attachment: bytes
+
+
+class Cancelled(NamedTuple):
+    request_id: int
+
+
+class Credited(NamedTuple):
+    request_id: int
+
+
+class CalleeConnection(_End):
+    """The end that is called. Which requests are open is the driver's business: it answers each once."""
+
+    def __init__(self, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(name, frame_bytes_max)
+
+    def receive(self, data: Buffer) -> Iterator[Request | Cancelled | Credited]:
+        """What the bytes mean. Raises `ProtocolViolation` or `VersionMismatch`: close the connection."""
+        for frame in self._frames(data):
+            if frame.kind == Kind.REQUEST:
+                yield Request(frame.request_id, frame.code, frame.time_left_ms, frame.body, frame.attachment)
+            elif frame.kind == Kind.CANCEL:
+                yield Cancelled(frame.request_id)
+            elif frame.kind == Kind.CREDIT:
+                yield Credited(frame.request_id)
+            else:
+                raise ProtocolViolation(f"frame kind {frame.kind} from the calling end")
+
+    def reply(self, request_id: int, reply: Reply[Any], *, streams: bool) -> list[Buffer]:
+        """The answer, or one element of it. ValueError when it is larger than the peer accepts."""
+        return self._encode(Kind.ITEM if streams else Kind.REPLY, request_id,
+                            body=msgspec.msgpack.encode(reply.message), attachment=reply.buffers)
+
+    def end(self, request_id: int) -> list[Buffer]:
+        return self._encode(Kind.END, request_id)
+
+    def fail(self, request_id: int, code: ErrorCode, message: str, kind: str = "") -> list[Buffer]:
+        body = msgspec.msgpack.encode(Failure(message[:FAILURE_CHARACTERS_MAX], kind))
+        return self._encode(Kind.ERROR, request_id, code=code, body=body)
+
+    def refuse(self, request_id: int, refusal: Refused) -> list[Buffer]:
+        return self.fail(request_id, ErrorCode.REFUSED, str(refusal), refusal.kind)
+
+
+FAILURE_CHARACTERS_MAX = 900
+"""A message fits the smallest frame a peer may accept, even at four bytes per character."""

@@ -1,0 +1,90 @@
+"""Methods and their messages: each declared once, used by both ends.
+
+A message is a msgspec Struct. Decoding is strict about types and lenient about unknown fields, and a field
+added later has a default, so that nodes of neighbouring versions understand each other; what cannot be
+bridged that way raises `PROTOCOL_VERSION`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from mainstem.model import Buffer
+from mainstem.rpc.errors import Refused
+
+PROTOCOL_VERSION = 1
+PROTOCOL_VERSION_OLDEST = 1
+MAGIC = "mainstem-rpc"
+
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
+ReplyT = TypeVar("ReplyT", bound=msgspec.Struct)
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """The first frame each end sends. The highest version both know is spoken from then on."""
+
+    magic: str = MAGIC
+    oldest: int = PROTOCOL_VERSION_OLDEST
+    newest: int = PROTOCOL_VERSION
+    frame_bytes_max: int
+    """Larger frames are not accepted by the sender of this hello."""
+    name: str = ""
+    """Who this is, for logs."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The body of an ERROR frame. `kind` names a declared refusal, else it is empty."""
+
+    message: str
+    kind: str = ""
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """A request or a reply without content."""
+
+
+class Reply(NamedTuple, Generic[ReplyT]):
+    """What a call answers, or one element of a stream: a message and raw bytes."""
+
+    message: ReplyT
+    attachment: Buffer | Sequence[Buffer] = b""
+
+    @property
+    def buffers(self) -> Sequence[Buffer]:
+        """The attachment as buffers to be written in order."""
+        single = isinstance(self.attachment, (bytes, bytearray, memoryview))
+        return [self.attachment] if single else self.attachment  # type: ignore[list-item, return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[RequestT, ReplyT]):
+    """One remote operation. `number` is its name on the wire and is never reused."""
+
+    number: int
+    name: str
+    request: type[RequestT]
+    reply: type[ReplyT]
+    refusals: tuple[type[Refused], ...] = ()
+    """Refusals that reach the caller as their own class."""
+    streams: bool = False
+    """The answer is a stream of any number of replies."""
+    _request_decoder: msgspec.msgpack.Decoder[Any] = field(init=False, repr=False, compare=False)
+    _reply_decoder: msgspec.msgpack.Decoder[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_request_decoder", msgspec.msgpack.Decoder(self.request))
+        object.__setattr__(self, "_reply_decoder", msgspec.msgpack.Decoder(self.reply))
+
+    def decode_request(self, body: bytes) -> RequestT:
+        """Raises `msgspec.DecodeError` (ValidationError included)."""
+        message: RequestT = self._request_decoder.decode(body)
+        return message
+
+    def decode_reply(self, body: bytes) -> ReplyT:
+        """Raises `msgspec.DecodeError` (ValidationError included)."""
+        message: ReplyT = self._reply_decoder.decode(body)
+        return message

@@ -1,0 +1,267 @@
+"""The called end on asyncio: a listener that hands requests to the handlers it was given.
+
+Every call runs in a task owned by its connection: cancelled when the caller cancels, its deadline passes or
+the connection goes, and awaited by `Server.close`. What one connection may hold is bounded in number and in
+bytes; a request beyond that is answered `Overloaded` at once, which keeps cancels and credits flowing. A peer
+that does not read its answers stops being read itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, cast
+
+import msgspec
+
+from mainstem.model import Buffer
+from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, Cancelled, Credited, Request
+from mainstem.rpc.errors import ProtocolViolation, VersionMismatch
+from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode, Kind, encode
+from mainstem.rpc.method import Failure, Method, Reply, ReplyT, RequestT
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 512
+"""A cluster of a hundred nodes with a few connections each, and the executors of a large split."""
+
+CALLS_MAX = 128
+"""Calls one connection may have open: twice what `Client` keeps in flight."""
+
+CALL_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of open requests of one connection."""
+
+HELLO_SECONDS_MAX = 10.0
+"""A connection that has not introduced itself by then is closed."""
+
+
+class Call(NamedTuple, Generic[RequestT]):
+    """What a handler gets."""
+
+    request: RequestT
+    attachment: bytes
+    peer: str
+    """The caller's name and address, for logs."""
+
+
+Unary = Callable[[Call[RequestT]], Awaitable[Reply[ReplyT]]]
+Streaming = Callable[[Call[RequestT]], AsyncIterator[Reply[ReplyT]]]
+
+
+class Handlers:
+    """Which handler answers which method."""
+
+    def __init__(self) -> None:
+        self._methods: dict[int, tuple[Method[Any, Any], Callable[..., Any]]] = {}
+
+    def unary(self, method: Method[RequestT, ReplyT], handler: Unary[RequestT, ReplyT]) -> None:
+        assert not method.streams, f"{method.name} streams"
+        self._add(method, handler)
+
+    def stream(self, method: Method[RequestT, ReplyT], handler: Streaming[RequestT, ReplyT]) -> None:
+        assert method.streams, f"{method.name} does not stream"
+        self._add(method, handler)
+
+    def _add(self, method: Method[Any, Any], handler: Callable[..., Any]) -> None:
+        assert method.number not in self._methods, f"method number {method.number} is taken"
+        self._methods[method.number] = (method, handler)
+
+    def find(self, number: int) -> tuple[Method[Any, Any], Callable[..., Any]] | None:
+        return self._methods.get(number)
+
+
+class Server:
+    """A listener. `start`, then `close`; both once."""
+
+    def __init__(self, handlers: Handlers, *, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.handlers = handlers
+        self.name = name
+        self.frame_bytes_max = frame_bytes_max
+        self.connections: set[ServerConnection] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; port 0 picks a free one. Returns the address. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self.connection, host, port)
+        address = self._listener.sockets[0].getsockname()
+        return address[0], address[1]
+
+    def connection(self) -> ServerConnection:
+        """The protocol of one accepted connection."""
+        return ServerConnection(self)
+
+    async def close(self) -> None:
+        """Stop listening, cancel what is running, and wait until all of it has ended."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections):
+            await connection.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    task: asyncio.Task[None]
+    credit: asyncio.Semaphore
+    size: int
+
+
+class ServerConnection(asyncio.Protocol):
+    """One accepted connection: owns the tasks of its open calls."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._core = CalleeConnection(server.name, server.frame_bytes_max)
+        self._calls: dict[int, _Running] = {}
+        self._call_bytes = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._peer = "?"
+        self._hello_timer: asyncio.TimerHandle | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        self._peer = f"{address[0]}:{address[1]}" if address else "?"
+        if len(self._server.connections) >= CONNECTIONS_MAX:
+            log.warning("node connection from %s refused: %d are open", self._peer, CONNECTIONS_MAX)
+            self._transport.abort()
+            return
+        self._server.connections.add(self)
+        self._write(self._core.hello())
+        self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for event in self._core.receive(data):
+                match event:
+                    case Request():
+                        self._open(event)
+                    case Cancelled(request_id):
+                        if running := self._calls.get(request_id):
+                            running.task.cancel()
+                    case Credited(request_id):
+                        if running := self._calls.get(request_id):
+                            running.credit.release()
+        except VersionMismatch as error:
+            self._write(encode(Kind.ERROR, 0, code=ErrorCode.VERSION,
+                               body=msgspec.msgpack.encode(Failure(str(error)))))
+            self._drop(error)
+        except ProtocolViolation as error:
+            self._drop(error)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._writable.set()
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+        for running in self._calls.values():
+            running.task.cancel()
+        self._forget()
+
+    # calls
+
+    def _open(self, request: Request) -> None:
+        size = len(request.body) + len(request.attachment)
+        if request.request_id in self._calls:
+            raise ProtocolViolation(f"request id {request.request_id} is still in use")
+        found = self._server.handlers.find(request.method_number)
+        if found is None:
+            self._write(self._core.fail(request.request_id, ErrorCode.UNKNOWN_METHOD,
+                                        f"method {request.method_number} is not served here"))
+        elif len(self._calls) >= CALLS_MAX or self._call_bytes + size > CALL_BYTES_MAX:
+            self._write(self._core.fail(request.request_id, ErrorCode.OVERLOADED,
+                                        f"{len(self._calls)} calls with {self._call_bytes} bytes are open"))
+        else:
+            credit = asyncio.Semaphore(STREAM_WINDOW_ITEMS)
+            task = asyncio.get_running_loop().create_task(self._run(request, *found, credit))
+            self._calls[request.request_id] = _Running(task, credit, size)
+            self._call_bytes += size
+            task.add_done_callback(lambda task: self._finish(request.request_id, task))
+
+    def _finish(self, request_id: int, task: asyncio.Task[None]) -> None:
+        self._call_bytes -= self._calls.pop(request_id).size
+        if task.cancelled():
+            # Answered here, not in the task: one cancelled before its first step runs none of its code.
+            self._write(self._core.fail(request_id, ErrorCode.FAILED, "cancelled"))
+        elif (error := task.exception()) is not None:
+            log.error("answering %s failed", self._peer, exc_info=error)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Leave the server's care once the transport is gone and the last call has ended."""
+        if self._transport.is_closing() and not self._calls:
+            self._server.connections.discard(self)
+
+    async def _run(
+        self, request: Request, method: Method[Any, Any], handler: Callable[..., Any],
+        credit: asyncio.Semaphore,
+    ) -> None:
+        """Run one call to its one answer. A cancelled call is answered by `_finish`."""
+        seconds = request.time_left_ms / 1000 or None
+        answer: list[Buffer]
+        try:
+            call = Call(method.decode_request(request.body), request.attachment, self._peer)
+        except msgspec.DecodeError as error:
+            self._write(self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}"))
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                if method.streams:
+                    await self._stream(request.request_id, handler(call), credit)
+                    answer = self._core.end(request.request_id)
+                else:
+                    answer = self._core.reply(request.request_id, await handler(call), streams=False)
+        except TimeoutError:
+            answer = self._core.fail(request.request_id, ErrorCode.DEADLINE, f"not done within {seconds} s")
+        except Exception as error:
+            answer = self._failure(request.request_id, method, error)
+        await self._writable.wait()
+        self._write(answer)
+
+    async def _stream(
+        self, request_id: int, replies: AsyncIterator[Reply[Any]], credit: asyncio.Semaphore,
+    ) -> None:
+        async with aclosing(cast(Any, replies)) as items:
+            async for reply in items:
+                await credit.acquire()
+                await self._writable.wait()
+                self._write(self._core.reply(request_id, reply, streams=True))
+
+    def _failure(self, request_id: int, method: Method[Any, Any], error: Exception) -> list[Buffer]:
+        if isinstance(error, method.refusals):
+            return self._core.refuse(request_id, error)
+        log.error("%s, called by %s, failed", method.name, self._peer, exc_info=error)
+        return self._core.fail(request_id, ErrorCode.FAILED, f"{type(error).__name__}: {error}")
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        if not self._transport.is_closing():
+            self._transport.writelines(buffers)
+
+    def _expect_hello(self) -> None:
+        if self._core.peer is None:
+            self._drop(ProtocolViolation(f"no hello within {HELLO_SECONDS_MAX:.0f} s"))
+
+    def _drop(self, reason: Exception) -> None:
+        log.warning("node connection from %s closed: %s", self._peer, reason)
+        self._transport.close()
+
+    async def close(self) -> None:
+        """Cancel the open calls, wait for them, close."""
+        tasks = [running.task for running in self._calls.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._transport.abort()

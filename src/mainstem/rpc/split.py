@@ -1,0 +1,214 @@
+"""The split service's messages: how a splitter, wherever it runs, works on a node's journal.
+
+Positions are block indexes of write groups; a range is (after, upto]. All groups of a node share one journal
+in arrival order, so a slice is a contiguous piece of the journal (`extents`) with the ranges of every group
+in it (`ranges`): a reader walks the extents and keeps the blocks that lie in the ranges.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.rpc.errors import Refused
+from mainstem.rpc.method import Method, Nothing
+
+
+class LeaseHeld(Refused):
+    """Another splitter holds the lease; the message names it."""
+
+    kind = "lease held"
+
+
+class LeaseLost(Refused):
+    """The lease ran out, was taken over, or is from before the node's last start. Nothing was changed."""
+
+    kind = "lease lost"
+
+
+class RangeGone(Refused):
+    """The journal segment asked for was recycled: what it held has been split, or nothing in it lives."""
+
+    kind = "range gone"
+
+
+class GroupPositions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one write group stands, as block indexes; `pruned` <= `split` <= `committed`."""
+
+    group: int
+    committed: int
+    durable: int
+    """The highest committed index known to be on disk (on a majority): as far as a split may go."""
+    split: int
+    """Everything up to here is in the manifest."""
+    pruned: int
+    """Everything up to here is gone from the journal."""
+    unsplit_bytes: int
+    """Journal bytes of data blocks above `split`. Control blocks do not count: a commit writes one, and a
+    splitter that took it for work would never rest."""
+    oldest_unsplit_ms: int
+    """When the oldest data block above `split` was written (ms since the epoch); -1: there is none."""
+    files: int = 0
+    """Runs in the manifest that hold blocks of this group."""
+
+
+class GroupRange(msgspec.Struct, frozen=True, order=True):
+    """Blocks of one group: indexes after `after`, up to and including `upto`."""
+
+    group: int
+    after: int
+    upto: int
+
+
+class SegmentExtent(msgspec.Struct, frozen=True):
+    """Bytes [start, end) of a journal segment, whole blocks; `path` is absolute on the node's host."""
+
+    sequence: int
+    start: int
+    end: int
+    path: str
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """What one split task takes: in journal order, as are the slices of an answer."""
+
+    ranges: tuple[GroupRange, ...]
+    extents: tuple[SegmentExtent, ...]
+    bytes: int
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished run in the queue store."""
+
+    name: str
+    retention_class: str
+    bytes: int
+    """Size of the file."""
+    batch_bytes: int
+    batch_count: int
+    record_count: int
+    queue_count: int
+    min_timestamp: int
+    max_timestamp: int
+
+
+class SplitProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the last completed trigger: Spark's StreamingQueryProgress and the splitter's counts."""
+
+    batch_id: int
+    timestamp: str
+    """When the trigger started, ISO 8601, by Spark's clock."""
+    duration_ms: dict[str, int]
+    """Per phase, Spark's names (triggerExecution, latestOffset, addBatch…)."""
+    slices: int
+    bytes: int
+    batches: int
+    dropped_batches: int = 0
+    """Of topics that no longer exist."""
+    split_bytes_total: int = 0
+    """Since the splitter started."""
+    spark: str = ""
+    """Master and application id."""
+
+
+# --- requests and replies -------------------------------------------------------------------------------
+
+
+class PositionsReply(msgspec.Struct, frozen=True, kw_only=True):
+    groups: list[GroupPositions]
+    now_ms: int
+    """The node's clock, to tell ages by."""
+
+
+class AcquireLease(msgspec.Struct, frozen=True, kw_only=True):
+    holder: str
+    """Who asks, for people: kind, host, process."""
+    wait_seconds: float = 0.0
+    """How long to wait while somebody else holds the lease."""
+    yields: bool = False
+    """The holder gives way when another splitter waits (the embedded one does)."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """`lease_id` proves it, `epoch` orders it: a later lease has a larger one, also over restarts."""
+
+    lease_id: str
+    epoch: int
+    seconds: float
+    """It ends this long after it was granted or renewed last."""
+
+
+class HeldLease(msgspec.Struct, frozen=True):
+    """Names the lease a splitter believes it holds."""
+
+    lease_id: str
+    epoch: int
+
+
+class RenewReply(msgspec.Struct, frozen=True, kw_only=True):
+    wanted_by: str = ""
+    """Another splitter waits: a holder that yields should finish and release."""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    after: dict[int, int]
+    bytes_max: int
+
+
+class LimitReply(msgspec.Struct, frozen=True):
+    upto: dict[int, int]
+
+
+class PlanSlices(msgspec.Struct, frozen=True):
+    after: dict[int, int]
+    upto: dict[int, int]
+    bytes_max: int
+    """Per slice, about."""
+
+
+class PlannedSlices(msgspec.Struct, frozen=True, kw_only=True):
+    slices: list[Slice]
+    host: str
+    """`host_identity()` of the node: where it is the same, `SegmentExtent.path` names the same file."""
+
+
+class ReadExtent(msgspec.Struct, frozen=True):
+    sequence: int
+    start: int
+    end: int
+
+
+class RetentionClasses(msgspec.Struct, frozen=True):
+    classes: dict[int, str]
+    """Topic number → retention class. A topic that is absent is deleted."""
+
+
+class CommitSlice(msgspec.Struct, frozen=True):
+    """The runs that hold the batches of these ranges, all of one slice."""
+
+    lease: HeldLease
+    ranges: tuple[GroupRange, ...]
+    files: tuple[RunFile, ...]
+
+
+class CommitReply(msgspec.Struct, frozen=True):
+    outcomes: list[str]
+    """Per range: 'committed', 'replayed', or 'refused: …'."""
+
+
+class ReportProgress(msgspec.Struct, frozen=True, kw_only=True):
+    lease: HeldLease
+    progress: SplitProgress | None = None
+    error: str = ""
+
+
+POSITIONS = Method(16, "split.positions", Nothing, PositionsReply)
+ACQUIRE = Method(17, "split.acquire", AcquireLease, Lease, (LeaseHeld,))
+RENEW = Method(18, "split.renew", HeldLease, RenewReply, (LeaseLost,))
+RELEASE = Method(19, "split.release", HeldLease, Nothing)
+LIMIT = Method(20, "split.limit", Limit, LimitReply)
+SLICES = Method(21, "split.slices", PlanSlices, PlannedSlices)
+READ = Method(22, "split.read", ReadExtent, Nothing, (RangeGone,), streams=True)
+"""The extent's bytes as attachments, in order."""
+RETENTION_CLASSES = Method(23, "split.retention_classes", Nothing, RetentionClasses)
+COMMIT = Method(24, "split.commit", CommitSlice, CommitReply, (LeaseLost,))
+PROGRESS = Method(25, "split.progress", ReportProgress, Nothing, (LeaseLost,))
