@@ -43,9 +43,9 @@ class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     offsets_commit_timeout_ms: int = 5_000
     """`offsets.commit.timeout.ms`: how long an append may be refused as busy before it counts as failed."""
 
-    append_bytes_max: int = 512 * 1024
-    """Records appended at once. Well below the default `max.message.bytes`, so that any reader can have
-    the batch; a single record may be larger."""
+    append_bytes_max: int = 128 * 1024
+    """Records put into one batch, unless a single one is larger. Some thousand records: encoding or replaying
+    them holds the event loop up for about ten milliseconds."""
     snapshot_after_bytes: int = 4 * 1024 * 1024
     """A partition's log is written afresh when it has grown by this much, and by as much as the last
     snapshot took. Reading 4 MiB back takes a fraction of a second."""

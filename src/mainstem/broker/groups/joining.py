@@ -28,6 +28,9 @@ MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 """JoinGroup version from which a leader understands that it leads but need not assign."""
 
+MEMBER_NAME_LENGTH_MAX = 255
+"""Characters of the client's name that go into a member id, which must fit into a string of the protocol."""
+
 
 def join(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest, caller: Caller) -> None:
     member_id = request.member_id
@@ -69,7 +72,8 @@ def _others_pending(group: Group, member_id: str) -> int:
 
 def _join_new(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest, caller: Caller) -> None:
     instance_id = request.group_instance_id
-    new_member_id = f"{caller.client_id if instance_id is None else instance_id}-{step.new_id()}"
+    name = caller.client_id if instance_id is None else instance_id
+    new_member_id = f"{name[:MEMBER_NAME_LENGTH_MAX]}-{step.new_id()}"
     if instance_id is not None and instance_id in group.static_members:
         _replace_static(step, group, new_member_id, ticket, request, caller)
     elif instance_id is None and caller.version >= MEMBER_ID_REQUIRED_FROM:

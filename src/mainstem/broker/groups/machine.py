@@ -51,10 +51,12 @@ EXPIRY_PAUSE_MS = 10
 
 
 class GroupMachine:
-    """One per partition. `new_id` gives unique strings, for member ids."""
+    """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine."""
 
-    def __init__(self, config: GroupsConfig, new_id: Callable[[], str]) -> None:
-        self.counts = Counts()
+    def __init__(
+        self, config: GroupsConfig, new_id: Callable[[], str], counts: Counts | None = None
+    ) -> None:
+        self.counts = counts or Counts()
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._config = config
@@ -86,13 +88,13 @@ class GroupMachine:
         self._timers.set(TimerKey(TimerKind.EXPIRY), now.monotonic_ms + interval_ms)
         return self._finish(step)
 
-    def snapshot(self) -> Iterator[LogRecord]:
-        """All that the log says, in as few records as possible. Consume it before the next event."""
-        for group in self.groups.values():
-            if group.persisted is not None:
-                yield GroupRecord(GroupMetadataKey(group=group.group_id), group.persisted)
-            for key, value in self.offsets.of_group(group.group_id):
-                yield OffsetRecord(key, value)
+    def snapshot(self, group_id: str) -> Iterator[LogRecord]:
+        """All that the log says about a group now, in as few records as possible; nothing if it is gone."""
+        group = self.groups.get(group_id)
+        if group is not None and group.persisted is not None:
+            yield GroupRecord(GroupMetadataKey(group=group_id), group.persisted)
+        for key, value in self.offsets.of_group(group_id):
+            yield OffsetRecord(key, value)
 
     # --- membership ----------------------------------------------------------------------------------
 

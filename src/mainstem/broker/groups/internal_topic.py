@@ -1,0 +1,56 @@
+"""The internal topic `__consumer_offsets`: how it is made, and which of its partitions a group belongs to."""
+
+from __future__ import annotations
+
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.groups.errors import Refused
+from mainstem.errors import MainstemError
+from mainstem.model import Topic
+from mainstem.ports import MessageStore, Metadata, MetadataAdmin, QueueAdmin
+from mainstem.protocol.error_codes import ErrorCode
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Nothing but the coordinator's own snapshots may drop anything."""
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """Kafka's choice: Java's `String.hashCode`, over UTF-16 units, made positive, modulo partitions."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for index in range(0, len(units), 2):
+        hashed = (31 * hashed + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    signed = hashed - (1 << 32) if hashed >> 31 else hashed
+    return 0 if signed == -(1 << 31) else abs(signed) % partitions
+
+
+async def make_topic(
+    config: GroupsConfig,
+    metadata: Metadata,
+    metadata_admin: MetadataAdmin,
+    store: MessageStore,
+    queue_admin: QueueAdmin,
+) -> Topic:
+    """The topic, with its queues: created if need be, completed after a crash. Raises `Refused`."""
+    topic = metadata.topic(OFFSETS_TOPIC)
+    try:
+        if topic is None:
+            topic = await metadata_admin.create_topic(
+                OFFSETS_TOPIC,
+                config.offsets_topic_partitions,
+                config.offsets_topic_replication_factor,
+                OFFSETS_TOPIC_CONFIGS,
+                internal=True,
+            )
+    except MainstemError as error:
+        topic = metadata.topic(OFFSETS_TOPIC)
+        if topic is None:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+    queue_ids = [topic.queue_id(index) for index in range(topic.partitions)]
+    if None in store.offsets(queue_ids):
+        try:
+            await queue_admin.create(topic.number, 0, topic.partitions)
+        except (MainstemError, OSError) as error:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+    return topic

@@ -1,0 +1,282 @@
+"""The driver of one group machine: its log, its requests, its clock.
+
+`run` loads the log into a new machine, then writes what the machine produces, batch after batch, with one
+append in flight: while it is, records gather for the next. Two rules keep memory and log together:
+
+* An answer leaves when everything that was in the machine at its time is committed, its own records and all
+  before them. So nobody is told what a restart could take back, not even by a read.
+* When an append fails, memory has run ahead of the log by an unknown amount. Nothing is patched: every
+  waiting request is refused, the machine is thrown away, and a new one is made from the log.
+
+The log stays short: when it has grown enough, the machine's content is written behind it, group by group as
+it is at that moment, between the appends; what stands before the first of these records is then dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.groups.errors import LogUnavailable, Refused
+from mainstem.broker.groups.log import GroupLog
+from mainstem.broker.groups.machine import GroupMachine
+from mainstem.broker.groups.result import Answer, LogRecord, Moment, Result, Ticket
+from mainstem.broker.groups.step import Counts
+from mainstem.ports import Clock
+from mainstem.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+RELOAD_PAUSE_SECONDS = 0.5
+"""Before a log that failed is read again; doubled each time in a row that this fails."""
+
+RELOAD_PAUSE_SECONDS_MAX = 10.0
+"""A damaged log stays damaged: no need to read it and to complain more often."""
+
+REPLAYED_AT_ONCE = 256
+"""Records replayed before other work gets a turn: a few milliseconds."""
+
+RECORDS_AT_ONCE = 1_000
+"""About how many records go into one append (neither an event nor a group in a snapshot is divided)."""
+
+Event = Callable[[GroupMachine, Ticket, Moment], Result]
+
+
+class _Entry(NamedTuple):
+    """One event's records, and what to say once they are committed."""
+
+    records: list[LogRecord]
+    answers: list[Answer]
+
+
+class _Snapshot:
+    """A snapshot being written: where it starts in the log, and the groups it has yet to write."""
+
+    def __init__(self, start: int, groups: list[str]) -> None:
+        self.start = start
+        self.groups = deque(groups)
+        self.bytes_written = 0
+
+
+class GroupPartition:
+    """One partition of the internal topic. `leads`: whether this node is to serve it; `wake` is called when
+    `wake_at_ms` may have moved closer."""
+
+    def __init__(
+        self,
+        log: GroupLog,
+        config: GroupsConfig,
+        clock: Clock,
+        *,
+        name: str,
+        new_id: Callable[[], str],
+        leads: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.counts = Counts()
+        self.loads_failed = 0
+        self.wake_at_ms: int | None = None
+        self.machine: GroupMachine | None = None
+        """None while there is nothing to serve from."""
+        self._log = log
+        self._config = config
+        self._clock = clock
+        self._new_id = new_id
+        self._leads = leads
+        self._wake = wake
+        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._failure: Exception | None = None
+        self._tickets: Ticket = 0
+        self._waiting: dict[Ticket, asyncio.Future[Any]] = {}
+        self._entries: deque[_Entry] = deque()
+        self._writing = False
+        self._work = asyncio.Event()
+        self._log_bytes = 0
+        self._snapshot_bytes = 0
+        self._snapshot: _Snapshot | None = None
+
+    # --- events --------------------------------------------------------------------------------------
+
+    def submit(self, event: Event) -> asyncio.Future[Any]:
+        """Hand an event to the machine; the future is its answer. Raises `Refused`, and so may the future."""
+        if self.machine is not None and not self._leads():
+            self._fail(LogUnavailable("another node leads", ErrorCode.NOT_COORDINATOR))
+        if self.machine is None or self._failure is not None:
+            raise Refused(self._refusal)
+        self._tickets += 1
+        ticket = self._tickets
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = answer
+        try:
+            self._take(event(self.machine, ticket, self._now()))
+        except Exception as error:
+            logger.exception("group coordinator, %s: an event failed", self.name)
+            self._waiting.pop(ticket, None)
+            self._fail(error)
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        return answer
+
+    def advance(self) -> None:
+        """Fire the timers that have run out."""
+        now = self._now()
+        if self.machine is None or self._failure is not None:
+            return
+        if self.wake_at_ms is None or self.wake_at_ms > now.monotonic_ms:
+            return
+        try:
+            self._take(self.machine.advance(now))
+        except Exception as error:
+            logger.exception("group coordinator, %s: a timer failed", self.name)
+            self._fail(error)
+
+    def _take(self, result: Result) -> None:
+        earlier = self.wake_at_ms is None or (
+            result.wake_at_ms is not None and result.wake_at_ms < self.wake_at_ms
+        )
+        self.wake_at_ms = result.wake_at_ms
+        if earlier:
+            self._wake()
+        if not result.records and not self._entries and not self._writing:
+            self._deliver(result.answers)
+            return
+        self._entries.append(_Entry(result.records, result.answers))
+        self._work.set()
+
+    def _deliver(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            future = self._waiting.pop(answer.ticket)
+            if not future.done():  # the connection may be gone
+                future.set_result(answer.response)
+
+    def _fail(self, error: Exception) -> None:
+        """Stop serving; `run` starts over."""
+        self._failure = self._failure or error
+        unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._refusal = error.code if isinstance(error, LogUnavailable) else unavailable
+        self.wake_at_ms = None
+        self._work.set()
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.now_ms(), int(self._clock.monotonic() * 1000))
+
+    # --- the log -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load and serve, again and again, until cancelled."""
+        pause_seconds = RELOAD_PAUSE_SECONDS
+        while True:
+            try:
+                self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                await self._load()
+                self._refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                pause_seconds = RELOAD_PAUSE_SECONDS
+                while True:
+                    await self._write_next()
+            except LogUnavailable as error:
+                self._refusal = error.code
+                if error.code is not ErrorCode.NOT_COORDINATOR or self.machine is not None:
+                    self.loads_failed += 1
+                    logger.warning("group coordinator, %s: %s; it will be loaded again", self.name, error)
+            except Exception:
+                self._refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                self.loads_failed += 1
+                logger.exception("group coordinator, %s failed; it will be loaded again", self.name)
+            finally:
+                self._abandon()
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, RELOAD_PAUSE_SECONDS_MAX)
+
+    async def _load(self) -> None:
+        if not self._leads():
+            raise LogUnavailable("another node leads", ErrorCode.NOT_COORDINATOR)
+        machine = GroupMachine(self._config, self._new_id, self.counts)
+        replayed = 0
+        async for record in self._log.read():
+            machine.replay(record)
+            replayed += 1
+            if replayed % REPLAYED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._log_bytes = self._log.bytes_read
+        self._snapshot_bytes = 0
+        self._failure = None
+        self._work.clear()
+        self.machine = machine
+        self._take(machine.recovered(self._now()))
+        self._work.set()  # the log may be long enough for a snapshot already
+        logger.info(
+            "group coordinator, %s: %d groups from %d records", self.name, len(machine.groups), replayed
+        )
+
+    async def _write_next(self) -> None:
+        """Wait for records, append them, answer; and go on with a snapshot."""
+        if not self._entries and self._snapshot is None:
+            await self._work.wait()
+        self._work.clear()
+        self._raise_failure()
+        assert self.machine is not None
+        records, answers = self._next_records()
+        if self._snapshot is None and self._log_bytes > self._snapshot_after_bytes:
+            self._snapshot = _Snapshot(self._log.end, list(self.machine.groups))
+        snapshot = self._snapshot
+        if snapshot is not None and not self._entries:
+            records += _next_of_snapshot(self.machine, snapshot)
+        if records:
+            self._writing = True
+            size_bytes = await self._log.append(records)
+            self._writing = False
+            self._log_bytes += size_bytes
+            if snapshot is not None:
+                snapshot.bytes_written += size_bytes
+            self._raise_failure()
+        self._deliver(answers)
+        if snapshot is not None and not snapshot.groups:
+            await self._end_snapshot(snapshot)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _next_records(self) -> tuple[list[LogRecord], list[Answer]]:
+        """Entries for one append: all that wait, up to a bound."""
+        records: list[LogRecord] = []
+        answers: list[Answer] = []
+        while self._entries and len(records) < RECORDS_AT_ONCE:
+            entry = self._entries.popleft()
+            records += entry.records
+            answers += entry.answers
+        return records, answers
+
+    @property
+    def _snapshot_after_bytes(self) -> int:
+        return max(self._config.snapshot_after_bytes, self._snapshot_bytes)
+
+    async def _end_snapshot(self, snapshot: _Snapshot) -> None:
+        self._snapshot = None
+        self._log_bytes = self._snapshot_bytes = snapshot.bytes_written
+        if not await self._log.drop_before(snapshot.start):
+            logger.warning("group coordinator, %s: the log could not be cut at %d", self.name, snapshot.start)
+
+    def _abandon(self) -> None:
+        """Refuse everything that waits and forget the machine."""
+        self.machine = None
+        self.wake_at_ms = None
+        self._entries.clear()
+        self._writing = False
+        self._snapshot = None
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(Refused(self._refusal))
+
+
+def _next_of_snapshot(machine: GroupMachine, snapshot: _Snapshot) -> list[LogRecord]:
+    """The next groups as they are now: the log up to here says the same of them, only longer."""
+    records: list[LogRecord] = []
+    while snapshot.groups and len(records) < RECORDS_AT_ONCE:
+        records += machine.snapshot(snapshot.groups.popleft())
+    return records

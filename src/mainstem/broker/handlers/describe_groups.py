@@ -1,0 +1,31 @@
+"""DescribeGroups. Up to version 5 a group that does not exist is described as dead, without an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+NOT_FOUND_FROM = 6
+
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""Read, delete and describe: what there is to be allowed on a group, as Kafka numbers it."""
+
+
+async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    response = await broker.groups.describe_groups(request)
+    return DescribeGroupsResponse(groups=tuple(_shown(group, request, call) for group in response.groups))
+
+
+def _shown(group: DescribedGroup, request: DescribeGroupsRequest, call: Call) -> DescribedGroup:
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < NOT_FOUND_FROM:
+        return replace(group, error_code=ErrorCode.NONE, error_message=None)
+    if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+        return replace(group, authorized_operations=GROUP_OPERATIONS)
+    return group

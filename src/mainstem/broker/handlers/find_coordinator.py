@@ -1,0 +1,59 @@
+"""FindCoordinator. There are no transactions yet, hence no coordinators for them, and no share groups."""
+
+from __future__ import annotations
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.model import Node
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.find_coordinator import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+SEVERAL_KEYS_FROM = 4
+NOWHERE = Node(node_id=-1, host="", port=-1)
+
+
+async def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+    if call.version < SEVERAL_KEYS_FROM:
+        code, node = await _coordinator(broker, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_code=code,
+            error_message=_message(code),
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+        )
+    found = []
+    for key in request.coordinator_keys:
+        code, node = await _coordinator(broker, request.key_type, key)
+        found.append(
+            Coordinator(
+                key=key,
+                node_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                error_code=code,
+                error_message=_message(code),
+            )
+        )
+    return FindCoordinatorResponse(coordinators=tuple(found))
+
+
+async def _coordinator(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, Node]:
+    if key_type == KEY_TYPE_TRANSACTION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOWHERE
+    if key_type != KEY_TYPE_GROUP:
+        return ErrorCode.INVALID_REQUEST, NOWHERE
+    leader = await broker.groups.leader_of(key)
+    for node in broker.metadata.nodes():
+        if node.node_id == leader:
+            return ErrorCode.NONE, node
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOWHERE
+
+
+def _message(code: ErrorCode) -> str | None:
+    return None if code is ErrorCode.NONE else code.message

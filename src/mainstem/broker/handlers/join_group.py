@@ -1,0 +1,18 @@
+"""JoinGroup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+NULL_PROTOCOL_FROM = 7
+"""Before this version, no protocol is an empty name."""
+
+
+async def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
+    response = await broker.groups.join_group(request, call)
+    if response.protocol_name is None and call.version < NULL_PROTOCOL_FROM:
+        return replace(response, protocol_name="")
+    return response

@@ -1,0 +1,47 @@
+"""OffsetDelete. Partitions that do not exist are refused here, the rest goes to the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
+    known = tuple(replace(topic, partitions=_existing(broker, topic)) for topic in request.topics)
+    response = await broker.groups.delete_offsets(replace(request, topics=known))
+    if response.error_code:
+        return response
+    codes = {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+    topics = []
+    for topic in request.topics:
+        partitions = tuple(
+            OffsetDeleteResponsePartition(
+                partition_index=item.partition_index,
+                error_code=codes.get(
+                    (topic.name, item.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                ),
+            )
+            for item in topic.partitions
+        )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return replace(response, topics=tuple(topics))
+
+
+def _existing(broker: Broker, asked: OffsetDeleteRequestTopic) -> tuple[OffsetDeleteRequestPartition, ...]:
+    topic = broker.metadata.topic(asked.name)
+    count = 0 if topic is None else topic.partitions
+    return tuple(item for item in asked.partitions if 0 <= item.partition_index < count)
