@@ -20,18 +20,20 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Appended but not yet written bytes beyond which produce is answered with a retriable error."""
     checkpoint_bytes: int = 256 * MEBIBYTE
     """Journal bytes between two checkpoints: bounds what a start has to apply again."""
-    checkpoint_seconds: float = 60.0
-    """A checkpoint is made this long after the last one if pruning waits for it."""
+    checkpoint_seconds: float = 10.0
+    """At least this long between two checkpoints made only because pruning waits for one."""
     retention_check_seconds: float = 300.0
     """How often retention is applied (Kafka's log.retention.check.interval.ms)."""
     prune_seconds: float = 1.0
     """How often split or dead journal segments are looked for."""
-    disk_throttle_ratio: float = 0.85
-    """Share of disk 1 in use from which produce is slowed down, more the nearer to `disk_refuse_ratio`."""
-    disk_refuse_ratio: float = 0.95
-    """Share of disk 1 in use from which produce is refused with a retriable error."""
+    disk_throttle_free_bytes: int = 2048 * MEBIBYTE
+    """Free space on disk 1 below which produce is slowed down, more the nearer to `disk_refuse_free_bytes`.
+    On disks smaller than 20 GiB a tenth of the disk counts instead."""
+    disk_refuse_free_bytes: int = 512 * MEBIBYTE
+    """Free space on disk 1 below which produce is refused with a retriable error; on small disks a fortieth
+    of the disk. The rest stays for control blocks, checkpoints and the manifest."""
     journal_bytes_max: int = 0
-    """Bound on the journal itself, with the same two ratios; 0: only the disk bounds it."""
+    """Bound on the journal itself: slowed down from 85 % of it on, refused at 95 %. 0: only the disk bounds it."""
     disk_check_seconds: float = 1.0
     producer_expiry_seconds: float = 86_400.0
     """A producer id unseen for this long is forgotten (Kafka's producer.id.expiration.ms)."""
@@ -48,8 +50,9 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     "producer_expiry_seconds"):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be more than 0 seconds")
-        if not 0 < self.disk_throttle_ratio < self.disk_refuse_ratio <= 1:
+        if not 0 <= self.disk_refuse_free_bytes <= self.disk_throttle_free_bytes:
             raise ConfigError(
-                f"storage.disk_throttle_ratio = {self.disk_throttle_ratio}, storage.disk_refuse_ratio = "
-                f"{self.disk_refuse_ratio}: must be 0 < throttle < refuse <= 1"
+                f"storage.disk_refuse_free_bytes = {self.disk_refuse_free_bytes}, "
+                f"storage.disk_throttle_free_bytes = {self.disk_throttle_free_bytes}: "
+                "must be 0 <= refuse <= throttle"
             )

@@ -1,0 +1,188 @@
+"""Which block indexes lie where in the journal: a mark per MiB, for planning splits and for pruning.
+
+A mark says up to which journal position it reaches and, per write group, the last block (and the last data block)
+at or before that position. All of these only grow, so "the first mark with data of group g behind index i" is a
+binary search, and a journal of 100 GB needs 100,000 marks, not an entry per block.
+
+Control blocks are never a reason to split: a split commit is one, and a splitter that took it for work would
+never rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mainstem.rpc.split import GroupRange
+from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
+
+MARK_BYTES = 1 << 20
+"""Journal bytes per mark: the granularity of a slice."""
+
+
+class Mark(NamedTuple):
+    start: int
+    """Journal position of its first block."""
+    end: int
+    """Journal position behind its last block, in the same segment."""
+    last: tuple[int, ...]
+    """Per group, the last block index at or before `end`."""
+    last_data: tuple[int, ...]
+    """Per group, the index of the last data block at or before `end`."""
+    data_bytes: tuple[int, ...]
+    """Per group, the bytes of all data blocks the map has seen up to `end`."""
+    data_ms: int
+    """When its first data block was made; -1: it has none."""
+
+
+class Stretch(NamedTuple):
+    """A contiguous part of the journal, cut out for one split task: what blocks it holds, and where."""
+
+    ranges: tuple[GroupRange, ...]
+    places: tuple[tuple[int, int], ...]
+    """(start, end) journal positions, each within one segment."""
+    bytes: int
+
+
+class JournalMap:
+    """Marks over the journal, oldest first."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+        self._last = [0] * groups
+        self._last_data = [0] * groups
+        self._data_bytes = [0] * groups
+        self._marks: list[Mark] = []
+        self._cut = False
+
+    def add(self, header: BlockHeader) -> None:
+        """The journal's next block, in journal order."""
+        group = header.group
+        self._last[group] = header.index
+        data_ms = -1
+        if header.kind == KIND_DATA:
+            self._last_data[group] = header.index
+            self._data_bytes[group] += header.length
+            data_ms = header.created_ms
+        start = header.position
+        if self._marks and not self._cut:
+            mark = self._marks[-1]
+            if sequence_of(mark.start) == sequence_of(start) and header.end - mark.start <= MARK_BYTES:
+                self._marks.pop()
+                start = mark.start
+                data_ms = mark.data_ms if mark.data_ms >= 0 else data_ms
+        self._cut = False
+        self._marks.append(Mark(
+            start, header.end, tuple(self._last), tuple(self._last_data), tuple(self._data_bytes), data_ms))
+
+    def cut(self) -> None:
+        """Let the next block begin a mark: what comes is of another age than what was."""
+        self._cut = True
+
+    def dump(self) -> list[Mark]:
+        return list(self._marks)
+
+    def load(self, marks: Sequence[Mark]) -> None:
+        self._marks = list(marks)
+        if self._marks:
+            self._last = list(self._marks[-1].last)
+            self._last_data = list(self._marks[-1].last_data)
+            self._data_bytes = list(self._marks[-1].data_bytes)
+
+    def drop(self, before_sequence: int) -> None:
+        """Forget the marks of recycled segments."""
+        keep = bisect_right(self._marks, before_sequence - 1, key=lambda mark: sequence_of(mark.start))
+        del self._marks[:keep]
+
+    def at_end_of(self, sequence: int) -> Mark | None:
+        """The last mark of a segment; None when no block lies in it."""
+        place = bisect_right(self._marks, sequence, key=lambda mark: sequence_of(mark.start)) - 1
+        return self._marks[place] if place >= 0 and sequence_of(self._marks[place].start) == sequence else None
+
+    def data_after(self, group: int, after: int) -> tuple[int, int]:
+        """(bytes, creation time in ms of the oldest) of the group's data blocks behind block `after`, to the
+        granularity of a mark; (0, -1) when there are none."""
+        if self._last_data[group] <= after:
+            return 0, -1
+        first = self._first_mark(group, after)
+        if first == len(self._marks):
+            return 0, -1
+        before = self._marks[first - 1].data_bytes[group] if first else 0
+        return self._data_bytes[group] - before, self._marks[first].data_ms
+
+    def indexes_at(self, position: int, applied: Sequence[int]) -> list[int]:
+        """Per group, a block index that certainly lies before a journal position, to the granularity of a
+        mark; the group's applied index when everything does."""
+        if not self._marks or self._marks[-1].end <= position:
+            return list(applied)
+        whole = bisect_right(self._marks, position, key=lambda mark: mark.end)
+        return list(self._marks[whole - 1].last) if whole else [0] * self.groups
+
+    # --- planning -----------------------------------------------------------------------------------------
+
+    def limit(self, after: Mapping[int, int], bound: Sequence[int], bytes_max: int) -> dict[int, int]:
+        """Per group, how far about `bytes_max` bytes of journal behind `after` reach, not beyond `bound`.
+        Just `after` when there is no data block in between."""
+        upto = {group: after.get(group, 0) for group in range(self.groups)}
+        remaining = bytes_max
+        for mark in self._marks[self._first(after, bound):]:
+            for group, last in enumerate(mark.last):
+                upto[group] = max(upto[group], min(last, bound[group]))
+            remaining -= mark.end - mark.start
+            if remaining <= 0:
+                break
+        return upto
+
+    def stretches(
+        self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int
+    ) -> list[Stretch]:
+        """The journal between `after` and `upto`, cut into stretches of about `bytes_max` bytes. Their ranges
+        are disjoint, leave nothing out, and follow each other per group."""
+        bound = [upto.get(group, 0) for group in range(self.groups)]
+        reached = [after.get(group, 0) for group in range(self.groups)]
+        stretches: list[Stretch] = []
+        taken: list[Mark] = []
+        size = 0
+        for mark in self._marks[self._first(after, bound):]:
+            taken.append(mark)
+            size += mark.end - mark.start
+            done = all(last >= limit for last, limit in zip(mark.last, bound, strict=True))
+            if size >= bytes_max or done:
+                reached = self._close(stretches, taken, size, reached, bound)
+                taken, size = [], 0
+            if done:
+                break
+        if taken:
+            self._close(stretches, taken, size, reached, bound)
+        return stretches
+
+    def _close(
+        self, stretches: list[Stretch], taken: list[Mark], size: int, reached: list[int], bound: list[int]
+    ) -> list[int]:
+        ends = [max(start, min(last, limit))
+                for start, last, limit in zip(reached, taken[-1].last, bound, strict=True)]
+        ranges = tuple(
+            GroupRange(group, start, end)
+            for group, (start, end) in enumerate(zip(reached, ends, strict=True)) if end > start
+        )
+        places: list[tuple[int, int]] = []
+        for mark in taken:
+            if places and places[-1][1] == mark.start:
+                places[-1] = (places[-1][0], mark.end)
+            else:
+                places.append((mark.start, mark.end))
+        if ranges:
+            stretches.append(Stretch(ranges, tuple(places), size))
+        return ends
+
+    def _first(self, after: Mapping[int, int], bound: Sequence[int]) -> int:
+        """The first mark with a data block behind `after`, of any group whose `bound` lies behind `after`."""
+        return min(
+            (self._first_mark(group, after.get(group, 0))
+             for group in range(self.groups) if bound[group] > after.get(group, 0)),
+            default=len(self._marks),
+        )
+
+    def _first_mark(self, group: int, after: int) -> int:
+        return bisect_right(self._marks, after, key=lambda mark: mark.last_data[group])

@@ -1,0 +1,121 @@
+"""Split commits on their way from the log into the manifest.
+
+Applying a split commit is a decision (does it continue the group's split?) and a write to sqlite. The decision
+is made at once, in log order; the writes follow one by one in the background. Until a write is done the
+manifest's position has not moved, so nothing is pruned for it; a checkpoint waits until all are done.
+
+A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, which
+moves on over blocks without records (a commit is one itself). A commit may start anywhere from the one to the
+other: what lies between holds nothing to split.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mainstem.rpc.split import RunFile
+from mainstem.storage.control import SplitCommitted
+from mainstem.storage.journal.format import KIND_DATA, BlockHeader
+from mainstem.storage.queue_store.store import QueueStore
+
+COMMITTED = "committed"
+REPLAYED = "replayed"
+
+
+class Split(NamedTuple):
+    """Where the split of one group stands, see above."""
+
+    committed: int
+    reached: int
+
+
+class Decided(NamedTuple):
+    """A split commit that counts, to be written to the manifest."""
+
+    group: int
+    index: int
+    after: int
+    upto: int
+    files: tuple[RunFile, ...]
+
+
+class ManifestQueue:
+    """Decides split commits and materializes them in order."""
+
+    def __init__(self, store: QueueStore, groups: int) -> None:
+        self._store = store
+        self._splits = [Split(position, position) for position in map(store.split_position, range(groups))]
+        self._last_data = [0] * groups
+        self._queue: asyncio.Queue[Decided] = asyncio.Queue()
+        self.failure: Exception | None = None
+
+    # --- where things stand -------------------------------------------------------------------------------
+
+    def written(self, group: int) -> int:
+        """The last block of a group that the manifest says is split: what pruning may rely on."""
+        return self._store.split_position(group)
+
+    def reached(self, group: int) -> int:
+        """No block of the group up to this one is left to split."""
+        return self._splits[group].reached
+
+    def files(self, group: int) -> int:
+        """How many runs hold blocks of a group."""
+        return self._store.file_count(group)
+
+    # --- applying -----------------------------------------------------------------------------------------
+
+    def block_applied(self, header: BlockHeader) -> None:
+        """Every block of every group, in journal order."""
+        group = header.group
+        if header.kind == KIND_DATA:
+            self._last_data[group] = header.index
+        elif self._last_data[group] <= self._splits[group].reached:
+            self._splits[group] = self._splits[group]._replace(reached=header.index)
+
+    def decide(self, group: int, index: int, command: SplitCommitted) -> str:
+        """Apply a split commit: `committed`, `replayed`, or `refused: …` with the reason."""
+        committed, reached = self._splits[group]
+        if command.upto <= committed:
+            return REPLAYED
+        if not committed <= command.after <= reached:
+            kind = "gap" if command.after > reached else "overlap"
+            return f"refused: {kind}: blocks ({command.after}, {command.upto}] where the split is at {reached}"
+        reached = index if self._last_data[group] <= command.upto else max(command.upto, reached)
+        self._splits[group] = Split(command.upto, reached)
+        self._queue.put_nowait(Decided(group, index, committed, command.upto, command.files))
+        return COMMITTED
+
+    def dump(self) -> list[tuple[int, int, int]]:
+        """(committed, reached, last data block) per group, for a checkpoint."""
+        return [(*split, last) for split, last in zip(self._splits, self._last_data, strict=True)]
+
+    def load(self, splits: Sequence[tuple[int, int, int]]) -> None:
+        for group, (committed, reached, last_data) in enumerate(splits):
+            written = max(committed, self._store.split_position(group))
+            self._splits[group] = Split(written, max(written, reached))
+            self._last_data[group] = last_data
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write decided commits to the manifest; runs as a task of the storage role."""
+        while True:
+            item = await self._queue.get()
+            try:
+                await self._store.commit(
+                    item.group, item.after, item.upto, item.files, applied_index=item.index
+                )
+            except Exception as error:
+                self.failure = error
+                raise
+            finally:
+                self._queue.task_done()
+
+    async def drained(self) -> None:
+        """Return when everything decided so far is in the manifest. Raises what a write to it failed with."""
+        await self._queue.join()
+        if self.failure is not None:
+            raise self.failure

@@ -1,0 +1,193 @@
+"""Reading a queue: write cache, else journal, else queue store, without a gap or a repeat in between.
+
+What every tier serves is checked against the offset asked for: the first batch holds it or, where no tier has
+it, is the next that exists in any of them. Pruning goes on underneath; a read that finds its segment recycled
+starts over, and finds the batches one tier further down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
+from mainstem.storage.errors import SegmentGone, StorageError
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
+from mainstem.storage.sealed_segments import Place, SealedSegments
+from mainstem.storage.unsplit_index import Entry, UnsplitIndex
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+"""Reads that lose a race with pruning; each loss means a batch moved one tier down, and there are three."""
+
+STEPS = 16
+"""Stretches (segments, extents, windows) one read of one queue strings together."""
+
+
+class Found(NamedTuple):
+    """Batches in offset order from one tier; `base_offset` of the first, `next_offset` behind the last."""
+
+    batches: list[Buffer]
+    base_offset: int
+    next_offset: int
+    tier: Tier
+
+
+class ReadPath:
+    """Reads of committed batches over all tiers of a node."""
+
+    def __init__(
+        self, table: QueueTable, index: UnsplitIndex, sealed: SealedSegments, store: QueueStore,
+        group_of: Callable[[int], int], leader_epoch: Callable[[int], int],
+    ) -> None:
+        self._table = table
+        self._index = index
+        self._sealed = sealed
+        self._store = store
+        self._group_of = group_of
+        self._leader_epoch = leader_epoch
+        self.served: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        """Slices with data, by the tier that served them."""
+        self.served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
+
+    def offsets(self, queue_id: int) -> QueueOffsets | None:
+        slot = self._table.find(queue_id)
+        if slot == NO_SLOT:
+            return None
+        cells, base = self._table.cells(slot)
+        return QueueOffsets(
+            cells[base + LOG_START], cells[base + COMMITTED_END], cells[base + NEXT_OFFSET],
+            self._leader_epoch(queue_id),
+        )
+
+    def read_at_once(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice | None:
+        """The slice when memory alone can tell: out of range, nothing new, or cached. None: see `read`."""
+        slot = self._table.find(read.queue_id)
+        offsets = self.offsets(read.queue_id)
+        if offsets is None:
+            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
+        if not offsets.log_start <= read.offset <= offsets.end:
+            return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
+        budget = min(read.bytes_max, bytes_max)
+        if read.offset >= offsets.high_watermark or (budget <= 0 and not whole_first):
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
+        found = self._cached(slot, read.offset, budget, whole_first)
+        return None if found is None else self._slice(read, offsets, found)
+
+    async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
+        """Read one queue from whatever tier has the offset. Data that should be there and is not, or fails
+        its checksum, is logged and answered with `STORAGE_FAILED`."""
+        for _ in range(ATTEMPTS):
+            answer = self.read_at_once(read, bytes_max, whole_first)
+            if answer is not None:
+                return answer
+            budget = min(read.bytes_max, bytes_max)
+            try:
+                found = await self._below(read.queue_id, read.offset, budget, whole_first)
+            except SegmentGone:
+                continue
+            except (StorageError, OSError) as error:
+                log.error("read of queue %#x at offset %d failed: %s", read.queue_id, read.offset, error)
+                break
+            offsets = self.offsets(read.queue_id)
+            if offsets is None or read.offset < offsets.log_start:
+                continue
+            if found is not None:
+                return self._slice(read, offsets, found)
+        else:
+            log.error("queue %#x: offset %d is neither in the journal nor in the queue store",
+                      read.queue_id, read.offset)
+        offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1)
+        return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
+
+    def _slice(self, read: QueueRead, offsets: QueueOffsets, found: Found) -> QueueSlice:
+        if not found.batches:
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
+        self.served[found.tier] += 1
+        self.served_bytes[found.tier] += sum(map(len, found.batches))
+        return QueueSlice(read.queue_id, Outcome.OK, found.batches, offsets, found.tier, found.next_offset)
+
+    # --- memory -------------------------------------------------------------------------------------------
+
+    def _cached(self, slot: int, offset: int, budget: int, whole_first: bool) -> Found | None:
+        """Batches from the write cache; None when it does not hold the offset."""
+        batches: list[Buffer] = []
+        position = offset
+        end = self._table.get(slot, COMMITTED_END)
+        while position < end:
+            entries = self._index.window(slot, position)
+            if not entries or entries[0].base_offset > position:
+                break
+            for entry in entries:
+                payload = entry.block.payload
+                if payload is None:
+                    return Found(batches, offset, position, Tier.WRITE_CACHE) if batches else None
+                if entry.length > budget and (batches or not whole_first):
+                    return Found(batches, offset, position, Tier.WRITE_CACHE)
+                batches.append(payload[entry.position:entry.position + entry.length])
+                budget -= entry.length
+                position = entry.last_offset + 1
+        return Found(batches, offset, position, Tier.WRITE_CACHE) if batches else None
+
+    # --- disks --------------------------------------------------------------------------------------------
+
+    async def _below(self, queue_id: int, offset: int, budget: int, whole_first: bool) -> Found | None:
+        """Batches from disk: the journal where it holds the offset, else the queue store, else the next."""
+        places = await self._journal_places(queue_id, offset, budget)
+        if places and places[0].base_offset <= offset:
+            return await self._from_journal(queue_id, places, budget, whole_first)
+        stored = await self._store.read(queue_id, self._group_of(queue_id), offset, max(budget, 1))
+        if stored is not None and (not places or stored.base_offset < places[0].base_offset):
+            tier = Tier.READ_CACHE if stored.from_cache else Tier.QUEUE_STORE
+            batches = list(stored.batches)
+            next_offset = stored.next_offset
+            if not whole_first and sum(map(len, batches)) > budget:
+                batches, next_offset = [], offset
+            return Found(batches, stored.base_offset, next_offset, tier)
+        if places:
+            return await self._from_journal(queue_id, places, budget, whole_first)
+        return None
+
+    async def _journal_places(self, queue_id: int, offset: int, budget: int) -> list[Place]:
+        """Where the journal holds the offset, or the next batch behind it: sealed segments are older than
+        what memory indexes, so memory is asked first and believed only if it holds the offset itself."""
+        slot = self._table.find(queue_id)
+        entries = self._index.window(slot, offset) if slot != NO_SLOT else []
+        if entries and entries[0].base_offset <= offset:
+            return [place_of(entry) for entry in entries]
+        places = await self._sealed.places(queue_id, offset, budget)
+        if places or not entries:
+            return places
+        return [place_of(entry) for entry in entries]
+
+    async def _from_journal(
+        self, queue_id: int, places: list[Place], budget: int, whole_first: bool
+    ) -> Found:
+        batches: list[Buffer] = []
+        base_offset = position = places[0].base_offset
+        for _ in range(STEPS):
+            chosen = []
+            for place in places:
+                if place.length > budget and (batches or chosen or not whole_first):
+                    budget = 0
+                    break
+                chosen.append(place)
+                budget -= place.length
+            if chosen:
+                batches += await self._sealed.read(chosen)
+                position = chosen[-1].last_offset + 1
+            if budget <= 0:
+                break
+            places = await self._journal_places(queue_id, position, budget)
+            if not places or places[0].base_offset != position:
+                break
+        return Found(batches, base_offset, position, Tier.JOURNAL)
+
+
+def place_of(entry: Entry) -> Place:
+    """Where the journal has an indexed batch."""
+    position = entry.block.header.payload_position + entry.position
+    return Place(position, entry.length, entry.base_offset, entry.last_offset)

@@ -1,0 +1,142 @@
+"""Starting: from the newest checkpoint, through the blocks behind it, to the state before the stop.
+
+Blocks behind the checkpoint are applied. Blocks before it, in segments that have no index file yet, are only
+indexed: what they changed is in the checkpoint. How long it takes depends on bytes that are neither split nor
+checkpointed, never on how many queues there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy
+
+from mainstem.model import Topic
+from mainstem.ports import Files
+from mainstem.storage import checkpoint as checkpoints
+from mainstem.storage import control
+from mainstem.storage.applied import AppliedState
+from mainstem.storage.errors import CorruptJournal
+from mainstem.storage.journal.format import (
+    FIRST_BLOCK,
+    KIND_CONTROL,
+    KIND_DATA,
+    BlockHeader,
+    offset_of,
+    position_of,
+    segment_name,
+    sequence_of,
+)
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.manifest_queue import ManifestQueue
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_table import COMMITTED_END, NEXT_OFFSET, NO_SLOT, QueueTable
+from mainstem.storage.unsplit_index import UnsplitIndex
+from mainstem.storage.write_group import WriteGroup
+
+log = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What a start found."""
+
+    checkpoint_position: int
+    blocks_applied: int
+    blocks_indexed: int
+    pruned: list[int]
+
+
+class Recovery:
+    """Rebuilds the state of a node's write groups."""
+
+    def __init__(
+        self, files: Files, journal: Journal, groups: Sequence[WriteGroup], table: QueueTable,
+        index: UnsplitIndex, journal_map: JournalMap, manifest: ManifestQueue, applied: AppliedState,
+    ) -> None:
+        self._files = files
+        self._journal = journal
+        self._groups = groups
+        self._table = table
+        self._index = index
+        self._map = journal_map
+        self._manifest = manifest
+        self._applied = applied
+        self._position = 0
+        self._blocks_applied = 0
+        self._blocks_indexed = 0
+
+    async def run(self) -> Recovered:
+        """Load and apply. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
+        durable cannot be read."""
+        checkpoint = await checkpoints.load(self._files)
+        pruned = [0] * len(self._groups)
+        if checkpoint is not None:
+            self._load(checkpoint)
+            pruned = checkpoint.pruned
+        await self._journal.recover(self._start(), self._visit)
+        return Recovered(self._position, self._blocks_applied, self._blocks_indexed, pruned)
+
+    def _load(self, checkpoint: checkpoints.Checkpoint) -> None:
+        self._position = checkpoint.position
+        self._table.load(checkpoint.ranges, checkpoint.images)
+        self._map.load(checkpoint.marks)
+        self._manifest.load(checkpoint.splits)
+        self._applied.end = checkpoint.position
+        for group, state in checkpoint.groups.items():
+            self._groups[group].load(state)
+
+    def _start(self) -> int:
+        """Where to walk the journal from: the first segment without an index, or the checkpoint's."""
+        for segment in self._journal.segments():
+            if not segment.index_ready or segment.sequence >= sequence_of(self._position):
+                return position_of(segment.sequence, FIRST_BLOCK)
+        return 0
+
+    def _visit(self, header: BlockHeader, directory: bytes, payload: bytes) -> None:
+        if header.end <= self._position:
+            if header.kind == KIND_DATA:
+                self._index.add(header, directory, None)
+                self._blocks_indexed += 1
+            return
+        where = f"{segment_name(sequence_of(header.position))} at byte {offset_of(header.position)}"
+        group = self._groups[header.group] if header.group < len(self._groups) else None
+        if group is None or header.index != group.applied_index + 1:
+            expected = "no such group" if group is None else f"block {group.applied_index + 1} was expected"
+            raise CorruptJournal(
+                f"{where}: block {header.index} of write group {header.group}, but {expected}; "
+                "the journal does not continue the checkpoint"
+            )
+        commands = control.decode(payload, where) if header.kind == KIND_CONTROL else ()
+        group.recovered(header, directory, commands)
+        self._blocks_applied += 1
+
+
+async def rejoin_store(
+    groups: Sequence[WriteGroup], table: QueueTable, store: QueueStore, topics: Callable[[], Iterable[Topic]]
+) -> None:
+    """When the journal ends before what the manifest says is split, go on from there.
+
+    Only synced blocks are split, so this takes a lost disk 1. Block indexes continue behind the split, and
+    each queue behind the last offset the store has of it, so that no offset is given out twice."""
+    behind = [group for group in groups if group.applied_index < store.split_position(group.group)]
+    if not behind:
+        return
+    for group in behind:
+        log.warning(
+            "write group %d: the journal ends at block %d, the queue store has blocks up to %d; going on behind "
+            "them, blocks in between that were never split are lost",
+            group.group, group.applied_index, store.split_position(group.group),
+        )
+        group.applied_index = group.last_index = store.split_position(group.group)
+    for topic in topics():
+        table.create(topic.number, 0, topic.partitions)
+    async for rows in store.all_rows():
+        for queue_id in numpy.unique(rows["queue_id"]):
+            slot = table.find(int(queue_id))
+            if slot != NO_SLOT:
+                end = int(rows["last_offset"][rows["queue_id"] == queue_id].max()) + 1
+                for cell in (NEXT_OFFSET, COMMITTED_END):
+                    table.set(slot, cell, max(end, table.get(slot, cell)))

@@ -1,0 +1,162 @@
+"""The storage role of a node, put together: disk 1, disk 2, and the ports that brokers and splitters hold.
+
+Opening recovers; `run` writes and maintains until cancelled; `close` writes what was appended, checkpoints and
+closes the files. Parts are made here and nowhere else, top to bottom in the order a message meets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from mainstem.model import HistogramSample, Sample, Topic, slot_of
+from mainstem.ports import Clock, Files
+from mainstem.storage.applied import AppliedState
+from mainstem.storage.config import StorageConfig
+from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.maintenance import Maintenance
+from mainstem.storage.manifest_queue import ManifestQueue
+from mainstem.storage.message_store import LocalMessageStore
+from mainstem.storage.offset_lookup import OffsetLookup
+from mainstem.storage.queue_admin import LocalQueueAdmin
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.retention import retention_class
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_table import QueueTable
+from mainstem.storage.read_path import ReadPath
+from mainstem.storage.recovery import Recovery, rejoin_store
+from mainstem.storage.retention_pass import RetentionPass
+from mainstem.storage.samples import storage_samples
+from mainstem.storage.sealed_segments import SealedSegments
+from mainstem.storage.split_log import LocalSplitLog
+from mainstem.storage.unsplit_index import UnsplitIndex
+from mainstem.storage.usage import Usage
+from mainstem.storage.waiters import Waiters
+from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_loop import WriteLoop
+
+log = logging.getLogger(__name__)
+
+
+class Storage:
+    """Everything a node's storage role consists of. Make it with `open`."""
+
+    def __init__(
+        self, write_files: Files, clock: Clock, config: StorageConfig, journal: Journal, store: QueueStore,
+        slots: Sequence[int], topics: Callable[[], Iterable[Topic]], journal_path: str,
+    ) -> None:
+        groups = max(slots) + 1
+        self._slots = slots
+        self._topics = topics
+        self.journal = journal
+        self.queue_store = store
+        self.table = QueueTable()
+        self.index = UnsplitIndex(self.table, config.write_cache_bytes)
+        self.waiters = Waiters()
+        self.manifest = ManifestQueue(store, groups)
+        self._map = JournalMap(groups)
+        self._applied = AppliedState(self.table, self.index, self._map, self.manifest, self.waiters)
+        self.groups = [WriteGroup(group, self.table, self._applied, config.block_bytes_max)
+                       for group in range(groups)]
+        self._recovery = Recovery(
+            write_files, journal, self.groups, self.table, self.index, self._map,
+            self.manifest, self._applied)
+        self.write_loop = WriteLoop(journal, self.groups, clock)
+        self.read_path = ReadPath(
+            self.table, self.index, SealedSegments(journal), store, self.group_of, self._leader_epoch)
+        lookup = OffsetLookup(self.table, self.index, journal, store, self.read_path, self.group_of)
+        self.messages = LocalMessageStore(
+            self.groups, self.group_of, self.write_loop, self.read_path, lookup, self.waiters, clock,
+            segment_bytes=journal.segment_bytes, backlog_bytes_max=config.write_backlog_bytes_max)
+        usage = Usage(self.table, self.index, journal, store)
+        self.queues = LocalQueueAdmin(self.groups, self.group_of, self.table, self.write_loop, lookup, usage)
+        self.split_log = LocalSplitLog(
+            self.groups, journal, self._map, self.manifest, self.write_loop, self.retention_classes, journal_path)
+        retention = RetentionPass(self.table, self.index, journal, store, self.queues, self.group_of, topics, clock)
+        self._maintenance_parts = (write_files, clock, config, retention)
+        self.maintenance: Maintenance | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def open(
+        cls, *, write_files: Files, store_files: Files, clock: Clock, config: StorageConfig,
+        journal_config: JournalConfig, store_config: QueueStoreConfig, manifest_path: str, journal_path: str,
+        slots: Sequence[int], topics: Callable[[], Iterable[Topic]],
+    ) -> Storage:
+        """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
+        absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
+        exist. Raises a `StorageError` naming file and place when what was durable cannot be read back."""
+        journal = await Journal.open(write_files, clock, journal_config)
+        store = await QueueStore.open(store_files, manifest_path, store_config, clock)
+        storage = cls(write_files, clock, config, journal, store, slots, topics, journal_path)
+        recovered = await storage._recovery.run()
+        await rejoin_store(storage.groups, storage.table, store, topics)
+        storage.split_log.pruned = list(recovered.pruned)
+        files, clock, config, retention = storage._maintenance_parts
+        storage.maintenance = Maintenance(
+            files, clock, config, journal, storage.groups, storage.table, storage.index, storage._map,
+            storage.manifest, storage._applied, storage.write_loop, storage.messages, store, storage.split_log,
+            retention, recovered.checkpoint_position)
+        log.info(
+            "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
+            recovered.blocks_applied, recovered.blocks_indexed, len(storage.table), len(storage.groups))
+        return storage
+
+    async def start(self) -> None:
+        """Begin to write: every group takes a new term and logs a no-op in it before anything is served."""
+        assert self.maintenance is not None
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self.manifest.run(), name="manifest"),
+            loop.create_task(self.write_loop.run(), name="write loop"),
+        ]
+        for group in self.groups:
+            group.term += 1
+        no_ops = [group.propose([]) for group in self.groups]
+        self.write_loop.wake()
+        await asyncio.gather(*no_ops)
+        self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
+
+    async def close(self) -> None:
+        """Write what was appended, checkpoint, close the files."""
+        assert self.maintenance is not None
+        if self._tasks:
+            writing, maintaining = self._tasks[:2], self._tasks[2:]
+            await stop(maintaining)
+            await self.write_loop.close()
+            if self.write_loop.failure is None:
+                await self.maintenance.checkpoint()
+            await stop(writing)
+        await self.journal.close()
+        await self.queue_store.close()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why this node accepts no more writes; None while it does."""
+        return self.write_loop.failure or self.manifest.failure
+
+    def group_of(self, queue_id: int) -> int:
+        return self._slots[slot_of(queue_id)]
+
+    def _leader_epoch(self, queue_id: int) -> int:
+        return self.groups[self.group_of(queue_id)].term
+
+    def retention_classes(self) -> dict[int, str]:
+        """Topic number → retention class, of every topic that exists."""
+        return {topic.number: retention_class(topic.settings, topic.internal) for topic in self._topics()
+                if self.table.ranges(topic.number)}
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        return storage_samples(self)
+
+
+async def stop(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("a storage task had failed: %r", outcome)

@@ -1,0 +1,97 @@
+"""The journal as splitters see it: what is committed, what is split, which blocks to take next.
+
+Only blocks that are committed *and* synced are offered, so that the queue store never holds a record the
+journal could still lose. A commit is a control block per write group; whether it counts is decided where it is
+applied, by comparing its start with the group's split position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
+from mainstem.storage import control
+from mainstem.storage.errors import StorageFailed
+from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.manifest_queue import ManifestQueue
+from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_loop import WriteLoop
+
+
+class LocalSplitLog:
+    """`SplitLog` over this node's journal."""
+
+    def __init__(
+        self, groups: Sequence[WriteGroup], journal: Journal, journal_map: JournalMap, manifest: ManifestQueue,
+        write_loop: WriteLoop, retention_classes: Callable[[], dict[int, str]], journal_path: str,
+    ) -> None:
+        self._groups = groups
+        self._journal = journal
+        self._map = journal_map
+        self._manifest = manifest
+        self._write_loop = write_loop
+        self._retention_classes = retention_classes
+        self._journal_path = journal_path
+        self.pruned = [0] * len(groups)
+        """Per group, the last block index that left the journal."""
+
+    def positions(self) -> list[GroupPositions]:
+        durable = self._durable()
+        return [
+            GroupPositions(
+                group=group.group, committed=group.applied_index, durable=durable[group.group], split=split,
+                pruned=self.pruned[group.group], unsplit_bytes=size, oldest_unsplit_ms=oldest_ms,
+                files=self._manifest.files(group.group),
+            )
+            for group, split, (size, oldest_ms) in (
+                (group, self._manifest.reached(group.group),
+                 self._map.data_after(group.group, self._manifest.reached(group.group)))
+                for group in self._groups
+            )
+        ]
+
+    def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
+        return self._map.limit(after, self._durable(), bytes_max)
+
+    def slices(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> list[Slice]:
+        durable = self._durable()
+        bounded = {group: min(last, durable[group]) for group, last in upto.items()}
+        return [
+            Slice(
+                ranges=stretch.ranges,
+                extents=tuple(
+                    SegmentExtent(
+                        sequence=sequence_of(start), start=offset_of(start), end=offset_of(end),
+                        path=f"{self._journal_path}/{segment_name(sequence_of(start))}",
+                    )
+                    for start, end in stretch.places
+                ),
+                bytes=stretch.bytes,
+            )
+            for stretch in self._map.stretches(after, bounded, bytes_max)
+        ]
+
+    async def read(self, sequence: int, offset: int, length: int) -> bytes:
+        return await self._journal.read(position_of(sequence, offset), length)
+
+    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+        if self._write_loop.failure is not None:
+            raise StorageFailed(f"no more writes: {self._write_loop.failure}")
+        futures = [
+            self._groups[entry.group].propose([control.SplitCommitted(entry.after, entry.upto, tuple(files))])
+            for entry in ranges
+        ]
+        self._write_loop.wake()
+        outcomes = [outcome[0] for outcome in await asyncio.gather(*futures)]
+        await self._manifest.drained()
+        return outcomes
+
+    def retention_classes(self) -> dict[int, str]:
+        return self._retention_classes()
+
+    def _durable(self) -> list[int]:
+        """Per group, the last block that is applied and synced."""
+        return self._map.indexes_at(self._journal.durable_end, [group.applied_index for group in self._groups])

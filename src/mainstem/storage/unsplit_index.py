@@ -1,0 +1,170 @@
+"""Where the newest batches are: the in-memory index of committed blocks, and the write cache they live in.
+
+Each block brings its own directory; indexing it adds one 64-bit link per row to the queue's entry before, and
+to every 64th entry of a queue one more link to the entry 64 before, so that an old offset is found in
+few steps without any object per queue. Freeing a block frees its part of the index: links into a freed block
+are dead ends, and what lies behind them is found in the journal's segment indexes or the queue store.
+
+The write cache is the payloads of these blocks, oldest given up first. A view handed to a reader keeps its
+payload alive on its own, so giving up never waits for a reader. A block whose payload is given up stays
+indexed (reads go to its place in the journal) until its segment has an index of its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mainstem.storage.journal.format import BlockHeader
+from mainstem.storage.queue_table import ENTRIES, NO_SLOT, SKIP_LINK, TAIL_LINK, QueueTable
+
+ROW_BITS = 24
+"""A link is block serial << 24 | directory row; a block of 16 M batches does not exist."""
+ROW_MASK = (1 << ROW_BITS) - 1
+
+SKIP_EVERY = 64
+"""Entries between skip links: a lookup walks at most this many entries after its skips."""
+
+
+class Entry(NamedTuple):
+    """One batch: its offsets, and its place in its block's payload."""
+
+    block: IndexedBlock
+    base_offset: int
+    last_offset: int
+    position: int
+    length: int
+    max_timestamp: int
+    leader_epoch: int
+
+
+class IndexedBlock:
+    """A committed data block: header, directory, links, and the payload while it is cached."""
+
+    __slots__ = ("cells", "header", "links", "payload", "serial", "skips")
+
+    def __init__(self, serial: int, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None):
+        self.serial = serial
+        self.header = header
+        self.cells = memoryview(directory).cast("q")
+        self.payload = payload
+        self.links = array("Q", bytes(8 * header.batch_count))
+        self.skips: dict[int, int] = {}
+
+    def entry(self, row: int) -> Entry:
+        cells, cell = self.cells, row * 8
+        base_offset = cells[cell + 1]
+        place = cells[cell + 4]
+        return Entry(
+            self, base_offset, base_offset + (cells[cell + 5] & 0xFFFFFFFF), place & 0xFFFFFFFF,
+            place >> 32 & 0xFFFFFFFF, cells[cell + 2], cells[cell + 7] & 0xFFFFFFFF,
+        )
+
+
+class UnsplitIndex:
+    """Entries of all queues over the newest committed blocks."""
+
+    def __init__(self, table: QueueTable, cache_bytes_max: int) -> None:
+        self._table = table
+        self._blocks: dict[int, IndexedBlock] = {}
+        self._order: deque[IndexedBlock] = deque()
+        self._cached: deque[IndexedBlock] = deque()
+        self._serial = 0
+        self._cache_bytes_max = cache_bytes_max
+        self._released_to = 0
+        self.cached_bytes = 0
+
+    # --- filling ----------------------------------------------------------------------------------------
+
+    def add(self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None) -> None:
+        """Index a data block; `payload` None when only the journal has it. Rows of queues that do not exist
+        (deleted since) are left out."""
+        self._serial += 1
+        block = IndexedBlock(self._serial, header, directory, payload)
+        self._blocks[block.serial] = block
+        self._order.append(block)
+        table, cells, links = self._table, block.cells, block.links
+        prefix = block.serial << ROW_BITS
+        for row in range(header.batch_count):
+            slot = table.find(cells[row * 8])
+            if slot == NO_SLOT:
+                continue
+            queue, base = table.cells(slot)
+            links[row] = queue[base + TAIL_LINK]
+            queue[base + TAIL_LINK] = prefix | row
+            entries = queue[base + ENTRIES]
+            queue[base + ENTRIES] = entries + 1
+            if entries % SKIP_EVERY == 0:
+                block.skips[row] = queue[base + SKIP_LINK]
+                queue[base + SKIP_LINK] = prefix | row
+        if payload is not None and self._cache_bytes_max:
+            self._cached.append(block)
+            self.cached_bytes += len(payload)
+            while self.cached_bytes > self._cache_bytes_max:
+                oldest = self._cached.popleft()
+                assert oldest.payload is not None
+                self.cached_bytes -= len(oldest.payload)
+                oldest.payload = None
+        else:
+            block.payload = None
+        self._release()
+
+    def release(self, journal_position: int) -> None:
+        """Blocks that end at or before a journal position are found by other means: free them, those still
+        cached as soon as they leave the cache."""
+        self._released_to = max(self._released_to, journal_position)
+        self._release()
+
+    def _release(self) -> None:
+        order = self._order
+        while order and order[0].payload is None and order[0].header.end <= self._released_to:
+            del self._blocks[order.popleft().serial]
+
+    def first_position(self) -> int | None:
+        """Journal position of the oldest indexed block; None when there is none."""
+        return self._order[0].header.position if self._order else None
+
+    def blocks(self) -> Iterator[IndexedBlock]:
+        """All indexed blocks, oldest first."""
+        return iter(tuple(self._order))
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    # --- looking up -------------------------------------------------------------------------------------
+
+    def window(self, slot: int, offset: int) -> list[Entry]:
+        """Entries of a queue in offset order, from the one that holds `offset` or, failing that, the oldest
+        entry known behind it; at most about `SKIP_EVERY` of them. Empty when nothing at or behind `offset`
+        is indexed. The caller checks that the first entry does not start behind a gap it cares about."""
+        blocks = self._blocks
+        link = self._table.get(slot, TAIL_LINK)
+        skip = self._table.get(slot, SKIP_LINK)
+        while skip:
+            block = blocks.get(skip >> ROW_BITS)
+            if block is None or block.cells[(skip & ROW_MASK) * 8 + 1] <= offset:
+                break
+            link = skip
+            skip = block.skips[skip & ROW_MASK]
+        entries: list[Entry] = []
+        while link:
+            block = blocks.get(link >> ROW_BITS)
+            if block is None:
+                break
+            row = link & ROW_MASK
+            entry = block.entry(row)
+            if entry.last_offset < offset:
+                break
+            entries.append(entry)
+            if entry.base_offset <= offset:
+                break
+            link = block.links[row]
+        entries.reverse()
+        return entries
+
+    def oldest(self, slot: int) -> Entry | None:
+        """The oldest indexed entry of a queue."""
+        window = self.window(slot, -1)
+        return window[0] if window else None
