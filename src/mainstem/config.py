@@ -1,0 +1,71 @@
+"""The whole configuration of a node: its own keys and the rooms' config structs, in one frozen value.
+
+Only `node.py` and `cli/` see this; a room sees its own struct. `config_sources.py` reads it from the file,
+the environment and the flags. A field of a room that the node's own keys decide (`NODE_WIDE`) cannot be set
+twice: the loader fills it in.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.console.config import ConsoleConfig
+from mainstem.errors import ConfigError
+from mainstem.nameserver.config import NameserverConfig
+from mainstem.server.config import ServerConfig
+from mainstem.storage.config import StorageConfig
+from mainstem.storage.journal.config import JournalConfig
+
+ROLES = ("broker", "storage", "nameserver")
+
+NODE_WIDE = {("server", "listen"): "listen", ("nameserver", "node_id"): "node_id"}
+"""(section, field) -> the node's own key that decides it."""
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(\d{1,5})")
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set about a node. Built by `load`; `validate` raises ConfigError."""
+
+    node_id: int = 1
+    roles: tuple[str, ...] = ROLES
+    listen: tuple[str, ...] = ("127.0.0.1:9092",)
+    """HOST:PORT of the Kafka listeners; port 0 picks a free one, here and below."""
+    http: str = "127.0.0.1:9080"
+    rpc: str = "127.0.0.1:9093"
+    write_dir: str = "data/write"
+    """Disk 1: the journal and the node's state."""
+    store_dir: str = "data/store"
+    """Disk 2: the queue store, a directory or a URI."""
+
+    server: ServerConfig = ServerConfig()
+    broker: BrokerConfig = BrokerConfig()
+    groups: GroupsConfig = GroupsConfig()
+    storage: StorageConfig = StorageConfig()
+    journal: JournalConfig = JournalConfig()
+    nameserver: NameserverConfig = NameserverConfig()
+    console: ConsoleConfig = ConsoleConfig()
+
+    def validate(self) -> None:
+        """Checks the node's own keys; the sections check themselves."""
+        if not self.roles:
+            raise ConfigError(f"roles is empty; give at least one of {', '.join(ROLES)}")
+        for role in self.roles:
+            if role not in ROLES:
+                raise ConfigError(f"roles = {role!r}: there is no such role; known are {', '.join(ROLES)}")
+        for key, addresses in (("listen", self.listen), ("http", (self.http,)), ("rpc", (self.rpc,))):
+            if not addresses:
+                raise ConfigError(f"{key} names no address; it takes HOST:PORT")
+            for address in addresses:
+                match = _ADDRESS.fullmatch(address)
+                if match is None or int(match[2]) > 65_535:
+                    raise ConfigError(
+                        f"{key} = {address!r}: it takes HOST:PORT, the port from 0 (a free one) to 65535"
+                    )
+        for key, value in (("write_dir", self.write_dir), ("store_dir", self.store_dir)):
+            if not value:
+                raise ConfigError(f"{key} is empty; it takes a directory")
