@@ -1,0 +1,247 @@
+"""What a splitter asks of a node: positions of the groups, the lease, slices, journal bytes, the commit.
+
+The service translates calls into the port `SplitLog` and fences them with the lease. Grants and commits take
+turns, so a commit that passed the lease check is over before the next holder starts. It keeps the last progress
+and the last error for `mainstem split status`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from mainstem.ports import Clock
+from mainstem.rpc.host import host_identity
+from mainstem.rpc.method import Nothing, Reply
+from mainstem.rpc.server import Call, Handlers
+from mainstem.rpc.split import (
+    ACQUIRE,
+    COMMIT,
+    LIMIT,
+    POSITIONS,
+    PROGRESS,
+    READ,
+    RELEASE,
+    RENEW,
+    RETENTION_CLASSES,
+    SLICES,
+    AcquireLease,
+    CommitReply,
+    CommitSlice,
+    GroupPositions,
+    GroupRange,
+    HeldLease,
+    Lease,
+    LeaseHeld,
+    Limit,
+    LimitReply,
+    PlannedSlices,
+    PlanSlices,
+    PositionsReply,
+    RangeGone,
+    ReadExtent,
+    RenewReply,
+    ReportProgress,
+    RetentionClasses,
+    RunFile,
+    Slice,
+    SplitProgress,
+)
+from mainstem.storage.errors import SegmentGone
+from mainstem.storage.split_lease import SplitLease
+
+READ_CHUNK_BYTES = 1 << 20
+"""One element of a streamed extent: large beside a call's cost, small beside what a stream's window holds."""
+
+LEASE_POLL_SECONDS = 0.2
+"""How often a waiting splitter looks whether the lease is free."""
+
+LEASE_WAIT_SECONDS_MAX = 300.0
+
+LEASE_WAITERS_MAX = 16
+"""Splitters that may wait at once; more than a few is a mistake of the operator's."""
+
+ERROR_CHARACTERS_MAX = 4000
+"""What is kept of the last error: a stack trace's informative end fits."""
+
+
+class SplitLog(Protocol):
+    """The journal as splitters see it; implemented by the storage role."""
+
+    def positions(self) -> list[GroupPositions]: ...
+
+    def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
+        """Per group, how far about `bytes_max` bytes of journal behind `after` reach: committed and durable
+        blocks only."""
+        ...
+
+    def slices(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> list[Slice]:
+        """The journal between `after` and `upto` in pieces of about `bytes_max`, in journal order. Every block
+        of the ranges of a slice lies in its extents."""
+        ...
+
+    async def read(self, sequence: int, offset: int, length: int) -> bytes:
+        """Raw bytes of one segment. Raises `SegmentGone`."""
+        ...
+
+    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+        """Commit a slice, compare-and-set per group when applied; durable when it returns. Per range:
+        'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
+        ...
+
+    def retention_classes(self) -> dict[int, str]:
+        """Topic number → retention class, of all topics. Raises when the metadata is not loaded: a topic that
+        is absent counts as deleted and the split drops its batches."""
+        ...
+
+
+class SplitLag(NamedTuple):
+    """What is worth splitting, for the supervisor."""
+
+    unsplit_bytes: int
+    oldest_seconds: float
+    """Age of the oldest unsplit data block; 0 when there is none."""
+    holder: str
+    """Who holds the lease; empty: nobody."""
+
+
+class SplitService:
+    """The node's split service. `register` it with a server; `close` it after the server."""
+
+    def __init__(self, log: SplitLog, clock: Clock, lease: SplitLease) -> None:
+        self._log = log
+        self._clock = clock
+        self._lease = lease
+        self._turn = asyncio.Lock()
+        """Held while the lease is granted and while a commit runs."""
+        self._commits: set[asyncio.Task[list[str]]] = set()
+        self._waiters = 0
+        self._progress: SplitProgress | None = None
+        self._progress_ms = -1
+        self._error = ""
+        self._error_ms = -1
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(POSITIONS, self._positions)
+        handlers.unary(ACQUIRE, self._acquire)
+        handlers.unary(RENEW, self._renew)
+        handlers.unary(RELEASE, self._release)
+        handlers.unary(LIMIT, self._limit)
+        handlers.unary(SLICES, self._slices)
+        handlers.stream(READ, self._read)
+        handlers.unary(RETENTION_CLASSES, self._retention_classes)
+        handlers.unary(COMMIT, self._commit)
+        handlers.unary(PROGRESS, self._report)
+
+    async def close(self) -> None:
+        """Wait for commits that were begun."""
+        await asyncio.gather(*self._commits, return_exceptions=True)
+
+    def lag(self) -> SplitLag:
+        groups = [group for group in self._log.positions() if group.unsplit_bytes]
+        times = [group.oldest_unsplit_ms for group in groups if group.oldest_unsplit_ms >= 0]
+        oldest = min(times, default=-1)
+        seconds = max(0.0, (self._clock.now_ms() - oldest) / 1000) if oldest >= 0 else 0.0
+        return SplitLag(sum(group.unsplit_bytes for group in groups), seconds, self._lease.holder)
+
+    def record_error(self, error: str) -> None:
+        """Keep an error for `status`, from a splitter or from its supervisor."""
+        self._error, self._error_ms = error[-ERROR_CHARACTERS_MAX:], self._clock.now_ms()
+
+    def status(self) -> dict[str, Any]:
+        """What `mainstem split status` shows; plain JSON values. Groups are keyed by their number."""
+        now_ms = self._clock.now_ms()
+        groups = {}
+        for group in self._log.positions():
+            oldest = group.oldest_unsplit_ms
+            groups[str(group.group)] = {
+                "committed": group.committed, "durable": group.durable, "split": group.split,
+                "pruned": group.pruned, "lag_bytes": group.unsplit_bytes,
+                "lag_seconds": max(0.0, (now_ms - oldest) / 1000) if oldest >= 0 else 0.0,
+                "files": group.files,
+            }
+        return {
+            "groups": groups,
+            "lag_bytes": sum(group["lag_bytes"] for group in groups.values()),
+            "lag_seconds": max((group["lag_seconds"] for group in groups.values()), default=0.0),
+            "splitter": self._lease.holder or None,
+            "last_error": {"message": self._error, "at_ms": self._error_ms} if self._error else None,
+            "progress": msgspec.to_builtins(self._progress) if self._progress else None,
+            "progress_at_ms": self._progress_ms if self._progress else None,
+        }
+
+    # handlers
+
+    async def _positions(self, call: Call[Nothing]) -> Reply[PositionsReply]:
+        return Reply(PositionsReply(groups=self._log.positions(), now_ms=self._clock.now_ms()))
+
+    async def _acquire(self, call: Call[AcquireLease]) -> Reply[Lease]:
+        request = call.request
+        holder = f"{request.holder} ({call.peer})"
+        give_up = self._clock.monotonic() + min(request.wait_seconds, LEASE_WAIT_SECONDS_MAX)
+        if self._waiters >= LEASE_WAITERS_MAX:
+            raise LeaseHeld(f"the split lease is held by {self._lease.holder}, and {self._waiters} wait")
+        self._waiters += 1
+        self._lease.wait(holder)
+        try:
+            while True:
+                try:
+                    async with self._turn:
+                        return Reply(self._lease.acquire(holder, yields=request.yields))
+                except LeaseHeld:
+                    if self._clock.monotonic() >= give_up:
+                        raise
+                await asyncio.sleep(LEASE_POLL_SECONDS)
+        finally:
+            self._waiters -= 1
+            self._lease.leave(holder)
+
+    async def _renew(self, call: Call[HeldLease]) -> Reply[RenewReply]:
+        return Reply(RenewReply(wanted_by=self._lease.renew(call.request)))
+
+    async def _release(self, call: Call[HeldLease]) -> Reply[Nothing]:
+        self._lease.release(call.request)
+        return Reply(Nothing())
+
+    async def _limit(self, call: Call[Limit]) -> Reply[LimitReply]:
+        return Reply(LimitReply(self._log.limit(call.request.after, call.request.bytes_max)))
+
+    async def _slices(self, call: Call[PlanSlices]) -> Reply[PlannedSlices]:
+        slices = self._log.slices(call.request.after, call.request.upto, call.request.bytes_max)
+        return Reply(PlannedSlices(slices=slices, host=host_identity()))
+
+    async def _read(self, call: Call[ReadExtent]) -> AsyncIterator[Reply[Nothing]]:
+        extent = call.request
+        for start in range(extent.start, extent.end, READ_CHUNK_BYTES):
+            length = min(READ_CHUNK_BYTES, extent.end - start)
+            try:
+                data = await self._log.read(extent.sequence, start, length)
+            except SegmentGone as error:
+                raise RangeGone(str(error)) from error
+            yield Reply(Nothing(), data)
+
+    async def _retention_classes(self, call: Call[Nothing]) -> Reply[RetentionClasses]:
+        return Reply(RetentionClasses(self._log.retention_classes()))
+
+    async def _commit(self, call: Call[CommitSlice]) -> Reply[CommitReply]:
+        # A commit once begun runs to its end, even when its caller hangs up: the caller will ask again.
+        task = asyncio.get_running_loop().create_task(self._commit_fenced(call.request))
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+        return Reply(CommitReply(await asyncio.shield(task)))
+
+    async def _commit_fenced(self, request: CommitSlice) -> list[str]:
+        async with self._turn:
+            self._lease.check(request.lease)
+            return await self._log.commit(request.ranges, request.files)
+
+    async def _report(self, call: Call[ReportProgress]) -> Reply[Nothing]:
+        self._lease.check(call.request.lease)
+        if call.request.progress is not None:
+            self._progress, self._progress_ms = call.request.progress, self._clock.now_ms()
+        if call.request.error:
+            self.record_error(call.request.error)
+        return Reply(Nothing())
