@@ -1,0 +1,93 @@
+"""The in-memory index against a plain list per queue, whatever is cached, evicted or released."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstem.kernel.block import BlockBuilder
+from mainstem.model import BatchAppend, queue_id_of
+from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader, aligned
+from mainstem.storage.queue_table import QueueTable
+from mainstem.storage.unsplit_index import UnsplitIndex
+
+QUEUES = 3
+
+
+class Filler:
+    """Adds blocks with batches of one or more records and remembers every batch per queue."""
+
+    def __init__(self, cache_bytes: int) -> None:
+        self.table = QueueTable()
+        self.table.create(1, 0, QUEUES)
+        self.index = UnsplitIndex(self.table, cache_bytes)
+        self.next = [0] * QUEUES
+        self.batches: list[list[tuple[int, int, int]]] = [[] for _ in range(QUEUES)]
+        self.position = 4096
+        self.count = 0
+
+    def add(self, partitions: list[int], records: int) -> None:
+        builder = BlockBuilder()
+        for partition in partitions:
+            data = bytearray(61 + self.count % 50)
+            batch = BatchAppend(queue_id_of(1, partition), memoryview(data), records, records - 1, 5, -1, -1, -1, 0, 0)
+            base = self.next[partition]
+            builder.add(batch, base, 1)
+            self.next[partition] = base + records
+            self.batches[partition].append((base, base + records - 1, self.position))
+        self.count += 1
+        length = aligned(BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES * builder.batch_count + len(builder.payload))
+        header = BlockHeader(KIND_DATA, 0, 1, self.count, length, builder.batch_count, len(builder.payload), 0,
+                             self.position, 0, 0, 0)
+        self.position = header.end
+        self.index.add(header, builder.directory, memoryview(builder.payload))
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, QUEUES - 1), min_size=1, max_size=8), st.integers(1, 3)),
+             min_size=1, max_size=120),
+    st.integers(0, 3000), st.floats(0, 1),
+)
+def test_windows_hold_what_was_added(
+    blocks: list[tuple[list[int], int]], cache_bytes: int, released: float
+) -> None:
+    filler = Filler(cache_bytes)
+    for partitions, records in blocks:
+        filler.add(partitions, records)
+    filler.index.release(4096 + int((filler.position - 4096) * released))
+    assert filler.index.cached_bytes <= cache_bytes
+    first = filler.index.first_position()
+    for partition in range(QUEUES):
+        slot = filler.table.find(queue_id_of(1, partition))
+        known = [batch for batch in filler.batches[partition] if first is not None and batch[2] >= first]
+        for offset in range(filler.next[partition] + 1):
+            expected = [batch[:2] for batch in known if batch[1] >= offset]
+            window = [(entry.base_offset, entry.last_offset) for entry in filler.index.window(slot, offset)]
+            assert window == expected[:len(window)]
+            assert bool(window) == bool(expected)
+            assert len(window) <= 129
+
+
+def test_a_long_queue_is_read_window_by_window() -> None:
+    filler = Filler(1 << 20)
+    for _ in range(700):
+        filler.add([0, 1, 0], 2)
+    slot = filler.table.find(queue_id_of(1, 0))
+    offset, seen = 0, []
+    while window := filler.index.window(slot, offset):
+        seen += [(entry.base_offset, entry.last_offset) for entry in window]
+        offset = window[-1].last_offset + 1
+    assert seen == [batch[:2] for batch in filler.batches[0]]
+
+
+def test_views_outlive_the_cache() -> None:
+    filler = Filler(100)
+    filler.add([0], 1)
+    entry = filler.index.window(filler.table.find(queue_id_of(1, 0)), 0)[0]
+    assert entry.block.payload is not None
+    view = entry.block.payload[entry.position:entry.position + entry.length]
+    before = bytes(view)
+    for _ in range(10):
+        filler.add([1], 1)
+    assert entry.block.payload is None
+    assert bytes(view) == before
