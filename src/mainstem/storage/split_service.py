@@ -1,8 +1,8 @@
 """What a splitter asks of a node: positions of the groups, the lease, slices, journal bytes, the commit.
 
 The service translates calls into the port `SplitLog` and fences them with the lease. Grants and commits take
-turns, so a commit that passed the lease check is over before the next holder starts. It keeps the last progress
-and the last error for `mainstem split status`.
+turns, so a commit that passed the lease check is over before the next holder starts. It keeps the last
+progress and the last error for `mainstem split status`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class SplitLog(Protocol):
         ...
 
     def slices(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> list[Slice]:
-        """The journal between `after` and `upto` in pieces of about `bytes_max`, in journal order. Every block
-        of the ranges of a slice lies in its extents."""
+        """The journal between `after` and `upto` in pieces of about `bytes_max`, in journal order. Every
+        block of the ranges of a slice lies in its extents."""
         ...
 
     async def read(self, sequence: int, offset: int, length: int) -> bytes:

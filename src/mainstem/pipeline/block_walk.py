@@ -1,0 +1,139 @@
+"""From the bytes of a slice to its batches: walk the block headers, keep the blocks of the ranges, read the
+directories with numpy. Python runs per block, never per batch.
+
+Nothing is taken on trust. Every block kept names its own place and passes its CRC; every index of every range
+is there (an index written twice, by an old and a new leader, counts as the newer term's); every batch lies
+inside its block's payload and begins with the offset, length and CRC that its directory row says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.pipeline.errors import SliceDamaged
+from mainstem.pipeline.journal_slice import Bytes
+from mainstem.rpc.split import GroupRange, SegmentExtent, Slice
+from mainstem.storage.errors import FormatError
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW,
+    DIRECTORY_ROW_BYTES,
+    KIND_DATA,
+    BlockHeader,
+    position_of,
+)
+
+Rows = numpy.typing.NDArray[numpy.void]
+Integers = numpy.typing.NDArray[numpy.int64]
+
+BATCH_HEAD = numpy.dtype([
+    ("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"), ("crc", ">u4"),
+])
+"""How a record batch begins, as far as a directory row repeats it. `length` excludes itself and the
+offset."""
+LENGTH_EXCLUDES = 12
+
+
+class Batches(NamedTuple):
+    """The batches of a slice in journal order."""
+
+    rows: Rows
+    """Their directory rows (`DIRECTORY_ROW`)."""
+    starts: Integers
+    """Where each begins in the slice's buffer, ascending."""
+
+
+class _Kept(NamedTuple):
+    at: int
+    """Of the block, in the slice's buffer."""
+    header: BlockHeader
+
+
+def batches_of(work: Slice, buffer: Bytes) -> Batches:
+    """The batches in the slice's ranges. Raises `SliceDamaged`, naming the place."""
+    kept = sorted(block for blocks in _blocks(work, buffer).values() for block in blocks.values())
+    data = [block for block in kept if block.header.kind == KIND_DATA and block.header.batch_count]
+    if not data:
+        return Batches(numpy.empty(0, DIRECTORY_ROW), numpy.empty(0, numpy.int64))
+    rows = numpy.concatenate([
+        numpy.frombuffer(buffer, DIRECTORY_ROW, block.header.batch_count, block.at + BLOCK_HEADER_BYTES)
+        for block in data
+    ])
+    counts = [block.header.batch_count for block in data]
+    payloads = numpy.array([
+        block.at + BLOCK_HEADER_BYTES + block.header.batch_count * DIRECTORY_ROW_BYTES for block in data
+    ])
+    ends = payloads + numpy.array([block.header.payload_length for block in data])
+    starts = numpy.repeat(payloads, counts) + rows["position"].astype(numpy.int64)
+    _check(rows, starts, numpy.repeat(ends, counts), buffer)
+    return Batches(rows, starts)
+
+
+def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:
+    """The blocks of every range, by group and index."""
+    ranges = {entry.group: entry for entry in work.ranges}
+    assert len(ranges) == len(work.ranges), "a slice has one range per group"
+    kept: dict[int, dict[int, _Kept]] = {group: {} for group in ranges}
+    base = 0
+    view = buffer.data
+    for extent in work.extents:
+        _walk(extent, base, view, ranges, kept)
+        base += extent.end - extent.start
+    for entry in work.ranges:
+        if len(kept[entry.group]) != entry.upto - entry.after:
+            raise SliceDamaged(_missing(entry, kept[entry.group], work.extents))
+    return kept
+
+
+def _walk(
+    extent: SegmentExtent, base: int, view: memoryview, ranges: dict[int, GroupRange],
+    kept: dict[int, dict[int, _Kept]],
+) -> None:
+    offset = extent.start
+    while offset < extent.end:
+        at = base + offset - extent.start
+        where = f"{extent.path} at {offset}"
+        try:
+            header = BlockHeader.unpack(view, at, where)
+        except FormatError as error:
+            raise SliceDamaged(str(error)) from error
+        if header.position != position_of(extent.sequence, offset) or offset + header.length > extent.end:
+            raise SliceDamaged(f"{where}: a block of {header.length} bytes that belongs elsewhere")
+        wanted = ranges.get(header.group)
+        if wanted is not None and wanted.after < header.index <= wanted.upto:
+            if not header.verify(view, at):
+                raise SliceDamaged(f"{where}: block header or directory fails its CRC")
+            before = kept[header.group].get(header.index)
+            if before is None or before.header.term < header.term:
+                kept[header.group][header.index] = _Kept(at, header)
+        offset += header.length
+
+
+def _missing(entry: GroupRange, kept: dict[int, _Kept], extents: Sequence[SegmentExtent]) -> str:
+    first = next(index for index in range(entry.after + 1, entry.upto + 1) if index not in kept)
+    places = ", ".join(f"{extent.sequence}:{extent.start}-{extent.end}" for extent in extents)
+    return f"block {first} of group {entry.group} is not in the journal at {places}"
+
+
+def _check(rows: Rows, starts: Integers, payload_ends: Integers, buffer: Bytes) -> None:
+    ends = starts + rows["length"]
+    bad = (rows["length"] < BATCH_HEAD.itemsize) | (ends > payload_ends)
+    bad[1:] |= starts[1:] < ends[:-1]
+    _refuse(bad, rows, "lies outside its block's payload, or over another")
+    heads = buffer[starts[:, None] + numpy.arange(BATCH_HEAD.itemsize)].view(BATCH_HEAD)[:, 0]
+    bad = (
+        (heads["base_offset"] != rows["base_offset"])
+        | (heads["length"].astype(numpy.int64) + LENGTH_EXCLUDES != rows["length"])
+        | (heads["crc"] != rows["crc"])
+    )
+    _refuse(bad, rows, "does not begin as its directory row says")
+
+
+def _refuse(bad: numpy.typing.NDArray[numpy.bool_], rows: Rows, what: str) -> None:
+    if bad.any():
+        row = rows[int(bad.argmax())]
+        raise SliceDamaged(f"the batch at offset {row['base_offset']} of queue {row['queue_id']:#x} {what}")

@@ -1,0 +1,45 @@
+"""The pipeline's configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mainstem.errors import ConfigError
+
+
+class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `mainstem serve` runs the split. `validate` raises ConfigError."""
+
+    mode: Literal["embedded", "off"] = "embedded"
+    """`off`: a splitter started with `mainstem split run` does the work, or nobody."""
+    master: str = "local[2,8]"
+    """Spark's master of the embedded splitter: two tasks at a time, each tried eight times."""
+    start_bytes: int = 64 * 1024 * 1024
+    """A split starts when this much is unsplit: one journal segment, so that runs are worth their index…"""
+    start_age_seconds: float = 60.0
+    """…or when the oldest unsplit message is this old, so that a quiet queue reaches disk 2 as well."""
+    idle_stop_seconds: float = 120.0
+    """The splitter's processes (about 650 MB) are ended after this long without work."""
+    bytes_per_trigger: int = 256 * 1024 * 1024
+    trigger_seconds: float = 5.0
+    bytes_per_second: int = 100_000_000
+    """Pace of writing to disk 2, all tasks together; 0: as fast as it goes. At this pace publishing beside a
+    split was measured to be undisturbed."""
+    checkpoint_dir: str = ""
+    """Spark's checkpoint; empty: `pipeline/checkpoint` in the store directory. Losing it loses nothing."""
+    driver_memory: str = "1g"
+
+    def validate(self) -> None:
+        """Raises ConfigError for a value that cannot be used."""
+        for name, least in (("start_bytes", 0), ("bytes_per_trigger", 1 << 20), ("bytes_per_second", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"pipeline.{name} = {getattr(self, name)}: at least {least}")
+        for name, low in (("start_age_seconds", 0.0), ("idle_stop_seconds", 1.0), ("trigger_seconds", 0.1)):
+            if getattr(self, name) < low:
+                raise ConfigError(f"pipeline.{name} = {getattr(self, name)}: at least {low}")
+        if not self.master:
+            raise ConfigError("pipeline.master is empty; local[2,8] splits on this machine")
+        if not self.driver_memory[:-1].isdigit() or self.driver_memory[-1] not in "kmgKMG":
+            raise ConfigError(f"pipeline.driver_memory = {self.driver_memory!r}: a size such as 1g or 512m")

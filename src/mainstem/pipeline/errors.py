@@ -1,0 +1,25 @@
+"""What the pipeline reports."""
+
+from __future__ import annotations
+
+from mainstem.errors import MainstemError
+
+
+class PipelineError(MainstemError):
+    """Base of the pipeline's errors."""
+
+
+class NodeUnreachable(PipelineError):
+    """The node's HTTP address does not say where its split service is."""
+
+
+class SliceDamaged(PipelineError):
+    """The journal bytes of a slice are not what its ranges promise; nothing of it was split."""
+
+
+class CommitRefused(PipelineError):
+    """The node refused a commit: the split no longer continues what the manifest holds."""
+
+
+class JavaMissing(PipelineError):
+    """Spark cannot run here; the message says what to install."""

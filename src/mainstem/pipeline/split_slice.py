@@ -1,0 +1,116 @@
+"""The split of one slice: its batches, sorted by (queue, offset), in one run per retention class.
+
+A plain function over bytes, and the whole work of a Spark task. Payload is moved by Arrow's `take` in bounded
+steps; the array it takes from has a gap between any two batches as an element of its own, so that its
+offsets are those of the contiguous, unfiltered buffer whichever batches are taken.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+import numpy
+import pyarrow
+
+from mainstem.pipeline.block_walk import Batches, Integers, batches_of
+from mainstem.pipeline.journal_slice import Bytes
+from mainstem.rpc.split import GroupRange, RunFile, Slice
+from mainstem.storage.queue_store.run_target import RUN_SUFFIX, RunTarget
+from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
+
+TAKE_ROWS = 4096
+"""Batches gathered at a time: enough to forget the cost of a call…"""
+TAKE_BYTES = 8 << 20
+"""…and their bytes, unless one batch is larger: what Arrow's pool holds beside the slice."""
+
+COPIED_FIELDS = ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch")
+"""What a directory row and the run writer's row both say of a batch."""
+
+TOPIC_SHIFT = numpy.uint64(32)
+
+OpenTarget = Callable[[str], RunTarget]
+"""Where the run of this name goes."""
+
+
+class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task did: the runs of a slice, not committed yet."""
+
+    ranges: tuple[GroupRange, ...]
+    files: tuple[RunFile, ...]
+    bytes: int
+    """Journal bytes of the slice."""
+    batches: int
+    dropped_batches: int
+    """Not written because their topics are deleted."""
+    seconds: float
+
+
+def split_slice(
+    work: Slice, buffer: Bytes, classes: Mapping[int, str], open_target: OpenTarget, *,
+    new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+) -> SplitSlice:
+    """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
+    topics that are absent are dropped. Every run is durable when this returns.
+
+    Raises `SliceDamaged`, FormatError (batches of a queue that overlap) and OSError; runs begun are then
+    removed or, when finished, left for the storage role to clear: no manifest names them."""
+    started = time.monotonic()
+    batches = batches_of(work, buffer)
+    topics, topic_of = numpy.unique(batches.rows["queue_id"] >> TOPIC_SHIFT, return_inverse=True)
+    class_of_topic = [classes.get(topic) for topic in topics.tolist()]
+    names = sorted({name for name in class_of_topic if name is not None})
+    numbers = {name: number for number, name in enumerate(names)}
+    class_of = numpy.array(
+        [-1 if name is None else numbers[name] for name in class_of_topic], numpy.int64)[topic_of]
+    order = numpy.lexsort((batches.rows["base_offset"], batches.rows["queue_id"]))
+    first = work.extents[0]
+    files = []
+    for name in names:
+        chosen = order[class_of[order] == numbers[name]]
+        run_name = f"{first.sequence:012d}-{first.start:010d}-{new_name()}{RUN_SUFFIX}"
+        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target))
+    return SplitSlice(
+        ranges=work.ranges, files=tuple(files), bytes=work.bytes,
+        batches=len(batches.rows), dropped_batches=int((class_of < 0).sum()),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _write_run(
+    name: str, retention_class: str, batches: Batches, buffer: Bytes, order: Integers, open_target: OpenTarget
+) -> RunFile:
+    with RunWriter(name, open_target(name)) as writer:
+        for rows, payload in gather(batches, buffer, order):
+            described = numpy.zeros(len(rows), BATCH_ROW)
+            directory = batches.rows[rows]
+            for field in COPIED_FIELDS:
+                described[field] = directory[field]
+            described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
+            writer.append(payload, described)
+        summary = writer.finish()
+    return RunFile(retention_class=retention_class, **summary._asdict())
+
+
+def gather(batches: Batches, buffer: Bytes, order: Integers) -> Iterator[tuple[Integers, pyarrow.Buffer]]:
+    """The batches in this order: row numbers and their contiguous bytes, a bounded step at a time."""
+    if not len(order):
+        return
+    count = len(batches.rows)
+    bounds = numpy.empty(2 * count, numpy.int64)
+    bounds[0::2] = batches.starts
+    bounds[1::2] = batches.starts + batches.rows["length"]
+    # Element 2i is batch i, element 2i + 1 the gap behind it.
+    elements = pyarrow.LargeBinaryArray.from_buffers(
+        pyarrow.large_binary(), 2 * count - 1, [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(buffer)])
+    ends = numpy.cumsum(batches.rows["length"][order], dtype=numpy.int64)
+    start = 0
+    while start < len(order):
+        done = int(ends[start - 1]) if start else 0
+        stop = int(numpy.searchsorted(ends, done + TAKE_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + TAKE_ROWS)
+        rows = order[start:stop]
+        yield rows, elements.take(pyarrow.array(2 * rows)).buffers()[2]
+        start = stop
