@@ -105,8 +105,14 @@ class MetadataAdmin(Protocol):
     """Changes to the metadata. Each raises a `nameserver` error when refused; durable when it returns."""
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *,
-        validate_only: bool = False, internal: bool = False,
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        internal: bool = False,
     ) -> Topic: ...
 
     async def delete_topic(self, name: str) -> Topic: ...

@@ -25,15 +25,21 @@ def filled(steps: list[tuple[int, bool, int, bool]]) -> tuple[JournalMap, list[B
             sequence, offset = sequence + 1, 4096
         last[group] += 1
         kind = KIND_DATA if data else KIND_CONTROL
-        header = BlockHeader(kind, group, 1, last[group], length, 0, 0, 0, position_of(sequence, offset), 0, 0, number)
+        header = BlockHeader(
+            kind, group, 1, last[group], length, 0, 0, 0, position_of(sequence, offset), 0, 0, number
+        )
         offset += length
         journal_map.add(header)
         headers.append(header)
     return journal_map, headers
 
 
-@given(blocks, st.lists(st.integers(0, 20), min_size=GROUPS, max_size=GROUPS), st.integers(1, 8 * MARK_BYTES),
-       st.integers(1, 4 * MARK_BYTES))
+@given(
+    blocks,
+    st.lists(st.integers(0, 20), min_size=GROUPS, max_size=GROUPS),
+    st.integers(1, 8 * MARK_BYTES),
+    st.integers(1, 4 * MARK_BYTES),
+)
 def test_slices_cover_every_data_block_once(
     steps: list[tuple[int, bool, int, bool]], start: list[int], bytes_max: int, slice_bytes: int
 ) -> None:
@@ -47,15 +53,25 @@ def test_slices_cover_every_data_block_once(
         if upto == position:
             break
         for stretch in journal_map.stretches(position, upto, slice_bytes):
-            within = [header for header in headers
-                      if any(first <= header.position and header.end <= end for first, end in stretch.places)]
+            within = [
+                header
+                for header in headers
+                if any(first <= header.position and header.end <= end for first, end in stretch.places)
+            ]
             for entry in stretch.ranges:
-                taken += [(header.group, header.index) for header in within
-                          if header.kind == KIND_DATA and header.group == entry.group
-                          and entry.after < header.index <= entry.upto]
+                taken += [
+                    (header.group, header.index)
+                    for header in within
+                    if header.kind == KIND_DATA
+                    and header.group == entry.group
+                    and entry.after < header.index <= entry.upto
+                ]
         position = upto
-    expected = [(header.group, header.index) for header in headers
-                if header.kind == KIND_DATA and header.index > after[header.group]]
+    expected = [
+        (header.group, header.index)
+        for header in headers
+        if header.kind == KIND_DATA and header.index > after[header.group]
+    ]
     assert sorted(taken) == sorted(expected)
 
 

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from mainstem.kernel.block import BlockBuilder
 from mainstem.model import BatchAppend, queue_id_of
-from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader, aligned
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    KIND_DATA,
+    BlockHeader,
+    aligned,
+)
 from mainstem.storage.queue_table import QueueTable
 from mainstem.storage.unsplit_index import UnsplitIndex
 
@@ -30,23 +36,43 @@ class Filler:
         builder = BlockBuilder()
         for partition in partitions:
             data = bytearray(61 + self.count % 50)
-            batch = BatchAppend(queue_id_of(1, partition), memoryview(data), records, records - 1, 5, -1, -1, -1, 0, 0)
+            batch = BatchAppend(
+                queue_id_of(1, partition), memoryview(data), records, records - 1, 5, -1, -1, -1, 0, 0
+            )
             base = self.next[partition]
             builder.add(batch, base, 1)
             self.next[partition] = base + records
             self.batches[partition].append((base, base + records - 1, self.position))
         self.count += 1
-        length = aligned(BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES * builder.batch_count + len(builder.payload))
-        header = BlockHeader(KIND_DATA, 0, 1, self.count, length, builder.batch_count, len(builder.payload), 0,
-                             self.position, 0, 0, 0)
+        length = aligned(
+            BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES * builder.batch_count + len(builder.payload)
+        )
+        header = BlockHeader(
+            KIND_DATA,
+            0,
+            1,
+            self.count,
+            length,
+            builder.batch_count,
+            len(builder.payload),
+            0,
+            self.position,
+            0,
+            0,
+            0,
+        )
         self.position = header.end
         self.index.add(header, builder.directory, memoryview(builder.payload))
 
 
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, QUEUES - 1), min_size=1, max_size=8), st.integers(1, 3)),
-             min_size=1, max_size=120),
-    st.integers(0, 3000), st.floats(0, 1),
+    st.lists(
+        st.tuples(st.lists(st.integers(0, QUEUES - 1), min_size=1, max_size=8), st.integers(1, 3)),
+        min_size=1,
+        max_size=120,
+    ),
+    st.integers(0, 3000),
+    st.floats(0, 1),
 )
 def test_windows_hold_what_was_added(
     blocks: list[tuple[list[int], int]], cache_bytes: int, released: float
@@ -63,7 +89,7 @@ def test_windows_hold_what_was_added(
         for offset in range(filler.next[partition] + 1):
             expected = [batch[:2] for batch in known if batch[1] >= offset]
             window = [(entry.base_offset, entry.last_offset) for entry in filler.index.window(slot, offset)]
-            assert window == expected[:len(window)]
+            assert window == expected[: len(window)]
             assert bool(window) == bool(expected)
             assert len(window) <= 129
 
@@ -85,7 +111,7 @@ def test_views_outlive_the_cache() -> None:
     filler.add([0], 1)
     entry = filler.index.window(filler.table.find(queue_id_of(1, 0)), 0)[0]
     assert entry.block.payload is not None
-    view = entry.block.payload[entry.position:entry.position + entry.length]
+    view = entry.block.payload[entry.position : entry.position + entry.length]
     before = bytes(view)
     for _ in range(10):
         filler.add([1], 1)

@@ -39,9 +39,19 @@ class BlockBuilder:
         BASE_OFFSET.pack_into(payload, position, base_offset)
         LEADER_EPOCH.pack_into(payload, position + LEADER_EPOCH_POSITION, leader_epoch)
         self.directory += ROW.pack(
-            batch.queue_id, base_offset, batch.max_timestamp, batch.producer_id, position,
-            len(payload) - position, batch.last_offset_delta, batch.record_count, batch.base_sequence,
-            batch.producer_epoch, batch.attributes, leader_epoch, batch.crc,
+            batch.queue_id,
+            base_offset,
+            batch.max_timestamp,
+            batch.producer_id,
+            position,
+            len(payload) - position,
+            batch.last_offset_delta,
+            batch.record_count,
+            batch.base_sequence,
+            batch.producer_epoch,
+            batch.attributes,
+            leader_epoch,
+            batch.crc,
         )
         self.batch_count += 1
 

@@ -18,7 +18,11 @@ class AppliedState:
     """`write_group.Applier` of a node."""
 
     def __init__(
-        self, table: QueueTable, index: UnsplitIndex, journal_map: JournalMap, manifest: ManifestQueue,
+        self,
+        table: QueueTable,
+        index: UnsplitIndex,
+        journal_map: JournalMap,
+        manifest: ManifestQueue,
         waiters: Waiters,
     ) -> None:
         self._table = table

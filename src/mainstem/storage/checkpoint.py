@@ -16,8 +16,8 @@ import google_crc32c
 import msgspec
 
 from mainstem.ports import Files
-from mainstem.storage.journal_map import Mark
 from mainstem.storage.errors import FormatError
+from mainstem.storage.journal_map import Mark
 from mainstem.storage.queue_table import Range
 from mainstem.storage.write_group import GroupState
 
@@ -80,7 +80,7 @@ async def load(files: Files) -> Checkpoint | None:
     if len(content) < FRAME.size:
         raise FormatError(f"{path}: cut short at {len(content)} bytes; restore it from a copy or a replica")
     magic, crc, length = FRAME.unpack_from(content)
-    body = content[FRAME.size:]
+    body = content[FRAME.size :]
     if magic != MAGIC or length != len(body) or google_crc32c.value(body) != crc:
         raise FormatError(f"{path}: fails its checksum; restore it from a copy or a replica")
     try:

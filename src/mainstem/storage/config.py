@@ -46,8 +46,13 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for key in ("block_bytes_max", "write_backlog_bytes_max", "checkpoint_bytes"):
             if getattr(self, key) < 4096:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be at least 4096 bytes")
-        for key in ("checkpoint_seconds", "retention_check_seconds", "prune_seconds", "disk_check_seconds",
-                    "producer_expiry_seconds"):
+        for key in (
+            "checkpoint_seconds",
+            "retention_check_seconds",
+            "prune_seconds",
+            "disk_check_seconds",
+            "producer_expiry_seconds",
+        ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be more than 0 seconds")
         if not 0 <= self.disk_refuse_free_bytes <= self.disk_throttle_free_bytes:

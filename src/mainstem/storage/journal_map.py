@@ -73,8 +73,11 @@ class JournalMap:
                 start = mark.start
                 data_ms = mark.data_ms if mark.data_ms >= 0 else data_ms
         self._cut = False
-        self._marks.append(Mark(
-            start, header.end, tuple(self._last), tuple(self._last_data), tuple(self._data_bytes), data_ms))
+        self._marks.append(
+            Mark(
+                start, header.end, tuple(self._last), tuple(self._last_data), tuple(self._data_bytes), data_ms
+            )
+        )
 
     def cut(self) -> None:
         """Let the next block begin a mark: what comes is of another age than what was."""
@@ -98,7 +101,9 @@ class JournalMap:
     def at_end_of(self, sequence: int) -> Mark | None:
         """The last mark of a segment; None when no block lies in it."""
         place = bisect_right(self._marks, sequence, key=lambda mark: sequence_of(mark.start)) - 1
-        return self._marks[place] if place >= 0 and sequence_of(self._marks[place].start) == sequence else None
+        return (
+            self._marks[place] if place >= 0 and sequence_of(self._marks[place].start) == sequence else None
+        )
 
     def data_after(self, group: int, after: int) -> tuple[int, int]:
         """(bytes, creation time in ms of the oldest) of the group's data blocks behind block `after`, to the
@@ -126,7 +131,7 @@ class JournalMap:
         Just `after` when there is no data block in between."""
         upto = {group: after.get(group, 0) for group in range(self.groups)}
         remaining = bytes_max
-        for mark in self._marks[self._first(after, bound):]:
+        for mark in self._marks[self._first(after, bound) :]:
             for group, last in enumerate(mark.last):
                 upto[group] = max(upto[group], min(last, bound[group]))
             remaining -= mark.end - mark.start
@@ -134,9 +139,7 @@ class JournalMap:
                 break
         return upto
 
-    def stretches(
-        self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int
-    ) -> list[Stretch]:
+    def stretches(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> list[Stretch]:
         """The journal between `after` and `upto`, cut into stretches of about `bytes_max` bytes. Their ranges
         are disjoint, leave nothing out, and follow each other per group."""
         bound = [upto.get(group, 0) for group in range(self.groups)]
@@ -144,7 +147,7 @@ class JournalMap:
         stretches: list[Stretch] = []
         taken: list[Mark] = []
         size = 0
-        for mark in self._marks[self._first(after, bound):]:
+        for mark in self._marks[self._first(after, bound) :]:
             taken.append(mark)
             size += mark.end - mark.start
             done = all(last >= limit for last, limit in zip(mark.last, bound, strict=True))
@@ -160,11 +163,14 @@ class JournalMap:
     def _close(
         self, stretches: list[Stretch], taken: list[Mark], size: int, reached: list[int], bound: list[int]
     ) -> list[int]:
-        ends = [max(start, min(last, limit))
-                for start, last, limit in zip(reached, taken[-1].last, bound, strict=True)]
+        ends = [
+            max(start, min(last, limit))
+            for start, last, limit in zip(reached, taken[-1].last, bound, strict=True)
+        ]
         ranges = tuple(
             GroupRange(group, start, end)
-            for group, (start, end) in enumerate(zip(reached, ends, strict=True)) if end > start
+            for group, (start, end) in enumerate(zip(reached, ends, strict=True))
+            if end > start
         )
         places: list[tuple[int, int]] = []
         for mark in taken:
@@ -179,8 +185,11 @@ class JournalMap:
     def _first(self, after: Mapping[int, int], bound: Sequence[int]) -> int:
         """The first mark with a data block behind `after`, of any group whose `bound` lies behind `after`."""
         return min(
-            (self._first_mark(group, after.get(group, 0))
-             for group in range(self.groups) if bound[group] > after.get(group, 0)),
+            (
+                self._first_mark(group, after.get(group, 0))
+                for group in range(self.groups)
+                if bound[group] > after.get(group, 0)
+            ),
             default=len(self._marks),
         )
 

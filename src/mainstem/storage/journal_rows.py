@@ -26,7 +26,9 @@ def rows_of(blocks: Iterable[IndexedBlock]) -> numpy.ndarray:
         part["base_offset"] = directory["base_offset"]
         part["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
         part["max_timestamp"] = directory["max_timestamp"]
-        part["position"] = offset_of(block.header.payload_position) + directory["position"].astype(numpy.uint64)
+        part["position"] = offset_of(block.header.payload_position) + directory["position"].astype(
+            numpy.uint64
+        )
         part["length"] = directory["length"]
         part["batch_count"] = 1
         part["record_count"] = directory["record_count"]

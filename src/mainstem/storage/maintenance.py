@@ -43,10 +43,23 @@ class Maintenance:
     """The background rounds of a node's storage."""
 
     def __init__(
-        self, files: Files, clock: Clock, config: StorageConfig, journal: Journal, groups: Sequence[WriteGroup],
-        table: QueueTable, index: UnsplitIndex, journal_map: JournalMap, manifest: ManifestQueue,
-        applied: AppliedState, write_loop: WriteLoop, message_store: LocalMessageStore, store: QueueStore,
-        split_log: LocalSplitLog, retention: RetentionPass, checkpoint_position: int,
+        self,
+        files: Files,
+        clock: Clock,
+        config: StorageConfig,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        table: QueueTable,
+        index: UnsplitIndex,
+        journal_map: JournalMap,
+        manifest: ManifestQueue,
+        applied: AppliedState,
+        write_loop: WriteLoop,
+        message_store: LocalMessageStore,
+        store: QueueStore,
+        split_log: LocalSplitLog,
+        retention: RetentionPass,
+        checkpoint_position: int,
     ) -> None:
         self._files = files
         self._clock = clock
@@ -116,8 +129,12 @@ class Maintenance:
             return
         ranges, images = self._table.dump()
         state = checkpoints.Checkpoint(
-            position=position, groups={group.group: group.dump() for group in self._groups}, ranges=ranges,
-            images=images, marks=self._map.dump(), splits=self._manifest.dump(),
+            position=position,
+            groups={group.group: group.dump() for group in self._groups},
+            ranges=ranges,
+            images=images,
+            marks=self._map.dump(),
+            splits=self._manifest.dump(),
             pruned=list(self._split_log.pruned),
         )
         appended = self._message_store.appended_bytes
@@ -160,17 +177,22 @@ class Maintenance:
         if mark is None:
             return True
         last = mark.last
-        unsplit = [group for group in self._groups
-                   if mark.last_data[group.group] > self._manifest.written(group.group)]
+        unsplit = [
+            group
+            for group in self._groups
+            if mark.last_data[group.group] > self._manifest.written(group.group)
+        ]
         if not unsplit:
             return True
         rows = (await self._journal.index(segment.sequence)).rows
         if numpy.any(rows["last_offset"] >= self._table.column(rows["queue_id"], LOG_START, GONE)):
             return False
         futures = [
-            group.propose([control.SplitCommitted(
-                self._manifest.reached(group.group), last[group.group], ())])
-            for group in unsplit if last[group.group] > self._manifest.reached(group.group)
+            group.propose(
+                [control.SplitCommitted(self._manifest.reached(group.group), last[group.group], ())]
+            )
+            for group in unsplit
+            if last[group.group] > self._manifest.reached(group.group)
         ]
         self._write_loop.wake()
         await asyncio.gather(*futures)
@@ -194,8 +216,11 @@ class Maintenance:
         pressure = await self._pressure()
         refusing = pressure >= 1
         if refusing != self._message_store.refusing:
-            log.warning("disk 1 is nearly full: produce is refused" if refusing
-                        else "disk 1 has room again: produce is accepted")
+            log.warning(
+                "disk 1 is nearly full: produce is refused"
+                if refusing
+                else "disk 1 has room again: produce is accepted"
+            )
         self._message_store.refusing = refusing
         self._write_loop.delay_seconds = max(0.0, min(pressure, 1.0)) * THROTTLE_DELAY_SECONDS_MAX
 

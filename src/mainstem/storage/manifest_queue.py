@@ -82,7 +82,9 @@ class ManifestQueue:
             return REPLAYED
         if not committed <= command.after <= reached:
             kind = "gap" if command.after > reached else "overlap"
-            return f"refused: {kind}: blocks ({command.after}, {command.upto}] where the split is at {reached}"
+            return (
+                f"refused: {kind}: blocks ({command.after}, {command.upto}] where the split is at {reached}"
+            )
         reached = index if self._last_data[group] <= command.upto else max(command.upto, reached)
         self._splits[group] = Split(command.upto, reached)
         self._queue.put_nowait(Decided(group, index, committed, command.upto, command.files))

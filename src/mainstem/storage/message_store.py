@@ -43,9 +43,17 @@ class LocalMessageStore:
     """`ports.MessageStore` over the write groups of this node."""
 
     def __init__(
-        self, groups: Sequence[WriteGroup], group_of: Callable[[int], int], write_loop: WriteLoop,
-        read_path: ReadPath, lookup: OffsetLookup, waiters: Waiters, clock: Clock, *,
-        segment_bytes: int, backlog_bytes_max: int,
+        self,
+        groups: Sequence[WriteGroup],
+        group_of: Callable[[int], int],
+        write_loop: WriteLoop,
+        read_path: ReadPath,
+        lookup: OffsetLookup,
+        waiters: Waiters,
+        clock: Clock,
+        *,
+        segment_bytes: int,
+        backlog_bytes_max: int,
     ) -> None:
         self._groups = groups
         self._group_of = group_of
@@ -93,8 +101,11 @@ class LocalMessageStore:
     def _refusal(self) -> Outcome | None:
         if self._write_loop.failure is not None:
             return Outcome.STORAGE_FAILED
-        if (self.refusing or self._write_loop.out_of_space
-                or self._write_loop.backlog_bytes > self._backlog_bytes_max):
+        if (
+            self.refusing
+            or self._write_loop.out_of_space
+            or self._write_loop.backlog_bytes > self._backlog_bytes_max
+        ):
             return Outcome.STORAGE_BUSY
         return None
 

@@ -35,7 +35,12 @@ class OffsetLookup:
     """Looks offsets up over all tiers of a node."""
 
     def __init__(
-        self, table: QueueTable, index: UnsplitIndex, journal: Journal, store: QueueStore, read_path: ReadPath,
+        self,
+        table: QueueTable,
+        index: UnsplitIndex,
+        journal: Journal,
+        store: QueueStore,
+        read_path: ReadPath,
         group_of: Callable[[int], int],
     ) -> None:
         self._table = table
@@ -88,7 +93,9 @@ class OffsetLookup:
             row, row_end = index.queue_rows(queue_id)
             for entry in index.rows[row:row_end]:
                 if int(entry["last_offset"]) >= position:
-                    yield Candidate(int(entry["base_offset"]), int(entry["last_offset"]), int(entry["max_timestamp"]))
+                    yield Candidate(
+                        int(entry["base_offset"]), int(entry["last_offset"]), int(entry["max_timestamp"])
+                    )
                     position = int(entry["last_offset"]) + 1
         while position < end:
             slot = self._table.find(queue_id)
@@ -145,5 +152,7 @@ class OffsetLookup:
     async def _batches(self, queue_id: int, offset: int) -> tuple[list[Buffer], int]:
         found = await self._read_path.read(QueueRead(queue_id, offset, 1 << 20), 1 << 20, True)
         if found.outcome is not Outcome.OK or not found.batches:
-            raise StorageError(f"queue {queue_id:#x}: nothing to read at offset {offset}: {found.outcome.value}")
+            raise StorageError(
+                f"queue {queue_id:#x}: nothing to read at offset {offset}: {found.outcome.value}"
+            )
         return found.batches, found.next_offset

@@ -60,7 +60,9 @@ class ProducerStates:
         self._committed: dict[Key, ProducerState] = {}
         self._overlay: dict[Key, ProducerState] = {}
 
-    def check(self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int) -> Verdict:
+    def check(
+        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int
+    ) -> Verdict:
         """May this batch be appended?"""
         key = (queue_id, producer_id)
         state = self._overlay.get(key) or self._committed.get(key)
@@ -78,22 +80,40 @@ class ProducerStates:
         return FRESH if base_sequence == expected else OUT_OF_ORDER
 
     def appended(
-        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int,
-        base_offset: int, block_index: int, now_ms: int,
+        self,
+        queue_id: int,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        record_count: int,
+        base_offset: int,
+        block_index: int,
+        now_ms: int,
     ) -> None:
         """Remember a batch that went into block `block_index`, in the overlay."""
         key = (queue_id, producer_id)
         state = self._overlay.get(key) or self._committed.get(key)
-        self._overlay[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+        self._overlay[key] = grown(
+            state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
+        )
 
     def applied(
-        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int,
-        base_offset: int, block_index: int, now_ms: int,
+        self,
+        queue_id: int,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        record_count: int,
+        base_offset: int,
+        block_index: int,
+        now_ms: int,
     ) -> None:
         """Remember a batch of an applied block for good."""
         key = (queue_id, producer_id)
         state = self._committed.get(key)
-        self._committed[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+        self._committed[key] = grown(
+            state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
+        )
         waiting = self._overlay.get(key)
         if waiting is not None and waiting.batches[-1].block_index <= block_index:
             del self._overlay[key]
@@ -131,11 +151,16 @@ def last_sequence_of(base_sequence: int, record_count: int) -> int:
 
 
 def grown(
-    state: ProducerState | None, epoch: int, base_sequence: int, record_count: int, base_offset: int,
-    block_index: int, now_ms: int,
+    state: ProducerState | None,
+    epoch: int,
+    base_sequence: int,
+    record_count: int,
+    base_offset: int,
+    block_index: int,
+    now_ms: int,
 ) -> ProducerState:
     """A producer's state after one more batch."""
     seen = SeenBatch(base_sequence, last_sequence_of(base_sequence, record_count), base_offset, block_index)
     if state is None or state.epoch != epoch:
         return ProducerState(epoch, (seen,), now_ms)
-    return ProducerState(epoch, (*state.batches[1 - REMEMBERED_BATCHES:], seen), now_ms)
+    return ProducerState(epoch, (*state.batches[1 - REMEMBERED_BATCHES :], seen), now_ms)

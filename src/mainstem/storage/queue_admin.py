@@ -22,8 +22,13 @@ class LocalQueueAdmin:
     """`ports.QueueAdmin` over the write groups of this node."""
 
     def __init__(
-        self, groups: Sequence[WriteGroup], group_of: Callable[[int], int], table: QueueTable,
-        write_loop: WriteLoop, lookup: OffsetLookup, usage: Usage,
+        self,
+        groups: Sequence[WriteGroup],
+        group_of: Callable[[int], int],
+        table: QueueTable,
+        write_loop: WriteLoop,
+        lookup: OffsetLookup,
+        usage: Usage,
     ) -> None:
         self._groups = groups
         self._group_of = group_of
@@ -71,8 +76,10 @@ class LocalQueueAdmin:
         if not moves:
             return
         self._check()
-        futures = [self._groups[group].propose([control.LogStartMoved(tuple(pairs))])
-                   for group, pairs in moves.items()]
+        futures = [
+            self._groups[group].propose([control.LogStartMoved(tuple(pairs))])
+            for group, pairs in moves.items()
+        ]
         self._write_loop.wake()
         await asyncio.gather(*futures)
 

@@ -43,7 +43,7 @@ class Range(NamedTuple):
     """Partitions `first_partition` … + `count` - 1 of a topic, in `count` slots from `first_slot` on."""
 
     first_partition: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     first_slot: int
 
 
@@ -170,7 +170,7 @@ class QueueTable:
         while slot < end:
             upto = min(end, (slot >> CHUNK_SHIFT) + 1 << CHUNK_SHIFT)
             table = numpy.frombuffer(self._chunks[slot >> CHUNK_SHIFT], numpy.int64).reshape(-1, CELLS)
-            parts.append(table[slot & CHUNK_MASK:(slot & CHUNK_MASK) + upto - slot])
+            parts.append(table[slot & CHUNK_MASK : (slot & CHUNK_MASK) + upto - slot])
             slot = upto
         return numpy.concatenate(parts)
 
@@ -188,6 +188,8 @@ class QueueTable:
                     upto = min(end, (slot >> CHUNK_SHIFT) + 1 << CHUNK_SHIFT)
                     table = numpy.frombuffer(self._chunks[slot >> CHUNK_SHIFT], numpy.int64)
                     target = table.reshape(-1, CELLS)
-                    target[slot & CHUNK_MASK:(slot & CHUNK_MASK) + upto - slot] = image[row:row + upto - slot]
+                    target[slot & CHUNK_MASK : (slot & CHUNK_MASK) + upto - slot] = image[
+                        row : row + upto - slot
+                    ]
                     row += upto - slot
                     slot = upto

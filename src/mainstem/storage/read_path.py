@@ -40,8 +40,13 @@ class ReadPath:
     """Reads of committed batches over all tiers of a node."""
 
     def __init__(
-        self, table: QueueTable, index: UnsplitIndex, sealed: SealedSegments, store: QueueStore,
-        group_of: Callable[[int], int], leader_epoch: Callable[[int], int],
+        self,
+        table: QueueTable,
+        index: UnsplitIndex,
+        sealed: SealedSegments,
+        store: QueueStore,
+        group_of: Callable[[int], int],
+        leader_epoch: Callable[[int], int],
     ) -> None:
         self._table = table
         self._index = index
@@ -59,7 +64,9 @@ class ReadPath:
             return None
         cells, base = self._table.cells(slot)
         return QueueOffsets(
-            cells[base + LOG_START], cells[base + COMMITTED_END], cells[base + NEXT_OFFSET],
+            cells[base + LOG_START],
+            cells[base + COMMITTED_END],
+            cells[base + NEXT_OFFSET],
             self._leader_epoch(queue_id),
         )
 
@@ -98,8 +105,11 @@ class ReadPath:
             if found is not None:
                 return self._slice(read, offsets, found)
         else:
-            log.error("queue %#x: offset %d is neither in the journal nor in the queue store",
-                      read.queue_id, read.offset)
+            log.error(
+                "queue %#x: offset %d is neither in the journal nor in the queue store",
+                read.queue_id,
+                read.offset,
+            )
         offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1)
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
 
@@ -127,7 +137,7 @@ class ReadPath:
                     return Found(batches, offset, position, Tier.WRITE_CACHE) if batches else None
                 if entry.length > budget and (batches or not whole_first):
                     return Found(batches, offset, position, Tier.WRITE_CACHE)
-                batches.append(payload[entry.position:entry.position + entry.length])
+                batches.append(payload[entry.position : entry.position + entry.length])
                 budget -= entry.length
                 position = entry.last_offset + 1
         return Found(batches, offset, position, Tier.WRITE_CACHE) if batches else None

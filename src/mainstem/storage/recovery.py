@@ -53,8 +53,15 @@ class Recovery:
     """Rebuilds the state of a node's write groups."""
 
     def __init__(
-        self, files: Files, journal: Journal, groups: Sequence[WriteGroup], table: QueueTable,
-        index: UnsplitIndex, journal_map: JournalMap, manifest: ManifestQueue, applied: AppliedState,
+        self,
+        files: Files,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        table: QueueTable,
+        index: UnsplitIndex,
+        journal_map: JournalMap,
+        manifest: ManifestQueue,
+        applied: AppliedState,
     ) -> None:
         self._files = files
         self._journal = journal
@@ -128,7 +135,9 @@ async def rejoin_store(
         log.warning(
             "write group %d: the journal ends at block %d, the queue store has blocks up to %d; going on behind "
             "them, blocks in between that were never split are lost",
-            group.group, group.applied_index, store.split_position(group.group),
+            group.group,
+            group.applied_index,
+            store.split_position(group.group),
         )
         group.applied_index = group.last_index = store.split_position(group.group)
     for topic in topics():

@@ -23,11 +23,11 @@ from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.retention import retention_class
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_table import QueueTable
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.recovery import Recovery, rejoin_store
+from mainstem.storage.retention import retention_class
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.samples import storage_samples
 from mainstem.storage.sealed_segments import SealedSegments
@@ -45,8 +45,15 @@ class Storage:
     """Everything a node's storage role consists of. Make it with `open`."""
 
     def __init__(
-        self, write_files: Files, clock: Clock, config: StorageConfig, journal: Journal, store: QueueStore,
-        slots: Sequence[int], topics: Callable[[], Iterable[Topic]], journal_path: str,
+        self,
+        write_files: Files,
+        clock: Clock,
+        config: StorageConfig,
+        journal: Journal,
+        store: QueueStore,
+        slots: Sequence[int],
+        topics: Callable[[], Iterable[Topic]],
+        journal_path: str,
     ) -> None:
         groups = max(slots) + 1
         self._slots = slots
@@ -59,32 +66,60 @@ class Storage:
         self.manifest = ManifestQueue(store, groups)
         self._map = JournalMap(groups)
         self._applied = AppliedState(self.table, self.index, self._map, self.manifest, self.waiters)
-        self.groups = [WriteGroup(group, self.table, self._applied, config.block_bytes_max)
-                       for group in range(groups)]
+        self.groups = [
+            WriteGroup(group, self.table, self._applied, config.block_bytes_max) for group in range(groups)
+        ]
         self._recovery = Recovery(
-            write_files, journal, self.groups, self.table, self.index, self._map,
-            self.manifest, self._applied)
+            write_files, journal, self.groups, self.table, self.index, self._map, self.manifest, self._applied
+        )
         self.write_loop = WriteLoop(journal, self.groups, clock)
         self.read_path = ReadPath(
-            self.table, self.index, SealedSegments(journal), store, self.group_of, self._leader_epoch)
+            self.table, self.index, SealedSegments(journal), store, self.group_of, self._leader_epoch
+        )
         lookup = OffsetLookup(self.table, self.index, journal, store, self.read_path, self.group_of)
         self.messages = LocalMessageStore(
-            self.groups, self.group_of, self.write_loop, self.read_path, lookup, self.waiters, clock,
-            segment_bytes=journal.segment_bytes, backlog_bytes_max=config.write_backlog_bytes_max)
+            self.groups,
+            self.group_of,
+            self.write_loop,
+            self.read_path,
+            lookup,
+            self.waiters,
+            clock,
+            segment_bytes=journal.segment_bytes,
+            backlog_bytes_max=config.write_backlog_bytes_max,
+        )
         usage = Usage(self.table, self.index, journal, store)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, self.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(
-            self.groups, journal, self._map, self.manifest, self.write_loop, self.retention_classes, journal_path)
-        retention = RetentionPass(self.table, self.index, journal, store, self.queues, self.group_of, topics, clock)
+            self.groups,
+            journal,
+            self._map,
+            self.manifest,
+            self.write_loop,
+            self.retention_classes,
+            journal_path,
+        )
+        retention = RetentionPass(
+            self.table, self.index, journal, store, self.queues, self.group_of, topics, clock
+        )
         self._maintenance_parts = (write_files, clock, config, retention)
         self.maintenance: Maintenance | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
     async def open(
-        cls, *, write_files: Files, store_files: Files, clock: Clock, config: StorageConfig,
-        journal_config: JournalConfig, store_config: QueueStoreConfig, manifest_path: str, journal_path: str,
-        slots: Sequence[int], topics: Callable[[], Iterable[Topic]],
+        cls,
+        *,
+        write_files: Files,
+        store_files: Files,
+        clock: Clock,
+        config: StorageConfig,
+        journal_config: JournalConfig,
+        store_config: QueueStoreConfig,
+        manifest_path: str,
+        journal_path: str,
+        slots: Sequence[int],
+        topics: Callable[[], Iterable[Topic]],
     ) -> Storage:
         """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
@@ -97,12 +132,30 @@ class Storage:
         storage.split_log.pruned = list(recovered.pruned)
         files, clock, config, retention = storage._maintenance_parts
         storage.maintenance = Maintenance(
-            files, clock, config, journal, storage.groups, storage.table, storage.index, storage._map,
-            storage.manifest, storage._applied, storage.write_loop, storage.messages, store, storage.split_log,
-            retention, recovered.checkpoint_position)
+            files,
+            clock,
+            config,
+            journal,
+            storage.groups,
+            storage.table,
+            storage.index,
+            storage._map,
+            storage.manifest,
+            storage._applied,
+            storage.write_loop,
+            storage.messages,
+            store,
+            storage.split_log,
+            retention,
+            recovered.checkpoint_position,
+        )
         log.info(
             "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
-            recovered.blocks_applied, recovered.blocks_indexed, len(storage.table), len(storage.groups))
+            recovered.blocks_applied,
+            recovered.blocks_indexed,
+            len(storage.table),
+            len(storage.groups),
+        )
         return storage
 
     async def start(self) -> None:
@@ -146,8 +199,11 @@ class Storage:
 
     def retention_classes(self) -> dict[int, str]:
         """Topic number → retention class, of every topic that exists."""
-        return {topic.number: retention_class(topic.settings, topic.internal) for topic in self._topics()
-                if self.table.ranges(topic.number)}
+        return {
+            topic.number: retention_class(topic.settings, topic.internal)
+            for topic in self._topics()
+            if self.table.ranges(topic.number)
+        }
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         return storage_samples(self)

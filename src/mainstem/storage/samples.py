@@ -14,40 +14,79 @@ if TYPE_CHECKING:
 def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     """Current values of the whole role. Reads plain numbers, so any thread may call it."""
     messages = storage.messages
-    yield Sample("mainstem_append_bytes_total", "counter", "Bytes of record batches appended",
-                 messages.appended_bytes)
-    yield Sample("mainstem_append_batches_total", "counter", "Record batches appended",
-                 messages.appended_batches)
-    yield Sample("mainstem_append_refused_batches_total", "counter",
-                 "Record batches refused because storage was busy, full or failed", messages.refused_batches)
+    yield Sample(
+        "mainstem_append_bytes_total", "counter", "Bytes of record batches appended", messages.appended_bytes
+    )
+    yield Sample(
+        "mainstem_append_batches_total", "counter", "Record batches appended", messages.appended_batches
+    )
+    yield Sample(
+        "mainstem_append_refused_batches_total",
+        "counter",
+        "Record batches refused because storage was busy, full or failed",
+        messages.refused_batches,
+    )
     for tier, count in storage.read_path.served.items():
-        yield Sample("mainstem_fetch_slices_total", "counter",
-                     "Partition reads that returned data, by the tier that served them", count,
-                     (("tier", tier.value),))
+        yield Sample(
+            "mainstem_fetch_slices_total",
+            "counter",
+            "Partition reads that returned data, by the tier that served them",
+            count,
+            (("tier", tier.value),),
+        )
     for tier, size in storage.read_path.served_bytes.items():
-        yield Sample("mainstem_fetch_bytes_total", "counter",
-                     "Bytes of record batches read, by the tier that served them", size, (("tier", tier.value),))
-    yield Sample("mainstem_write_cache_bytes", "gauge", "Bytes held by the write cache",
-                 storage.index.cached_bytes)
-    yield Sample("mainstem_write_backlog_bytes", "gauge", "Bytes appended and not yet durable",
-                 storage.write_loop.backlog_bytes)
+        yield Sample(
+            "mainstem_fetch_bytes_total",
+            "counter",
+            "Bytes of record batches read, by the tier that served them",
+            size,
+            (("tier", tier.value),),
+        )
+    yield Sample(
+        "mainstem_write_cache_bytes", "gauge", "Bytes held by the write cache", storage.index.cached_bytes
+    )
+    yield Sample(
+        "mainstem_write_backlog_bytes",
+        "gauge",
+        "Bytes appended and not yet durable",
+        storage.write_loop.backlog_bytes,
+    )
     yield Sample("mainstem_indexed_blocks", "gauge", "Blocks indexed in memory", len(storage.index))
     yield Sample("mainstem_queues", "gauge", "Queues on this node", len(storage.table))
-    yield Sample("mainstem_storage_failed", "gauge", "1 when the disk failed and the node accepts no more writes",
-                 0 if storage.failure is None else 1)
-    yield Sample("mainstem_disk_refusing", "gauge", "1 while produce is refused because disk 1 is nearly full",
-                 int(messages.refusing or storage.write_loop.out_of_space))
+    yield Sample(
+        "mainstem_storage_failed",
+        "gauge",
+        "1 when the disk failed and the node accepts no more writes",
+        0 if storage.failure is None else 1,
+    )
+    yield Sample(
+        "mainstem_disk_refusing",
+        "gauge",
+        "1 while produce is refused because disk 1 is nearly full",
+        int(messages.refusing or storage.write_loop.out_of_space),
+    )
     for positions in storage.split_log.positions():
         label = (("group", str(positions.group)),)
-        yield Sample("mainstem_split_lag_bytes", "gauge", "Journal bytes not yet split", positions.unsplit_bytes,
-                     label)
+        yield Sample(
+            "mainstem_split_lag_bytes", "gauge", "Journal bytes not yet split", positions.unsplit_bytes, label
+        )
         for name in ("committed", "split", "pruned"):
-            yield Sample(f"mainstem_group_{name}_index", "gauge", f"Last {name} block of a write group",
-                         getattr(positions, name), label)
+            yield Sample(
+                f"mainstem_group_{name}_index",
+                "gauge",
+                f"Last {name} block of a write group",
+                getattr(positions, name),
+                label,
+            )
     if storage.maintenance is not None:
-        yield Sample("mainstem_checkpoints_total", "counter", "Checkpoints written",
-                     storage.maintenance.checkpoints)
-        yield Sample("mainstem_pruned_segments_total", "counter", "Journal segments recycled",
-                     storage.maintenance.pruned_segments)
+        yield Sample(
+            "mainstem_checkpoints_total", "counter", "Checkpoints written", storage.maintenance.checkpoints
+        )
+        yield Sample(
+            "mainstem_pruned_segments_total",
+            "counter",
+            "Journal segments recycled",
+            storage.maintenance.pruned_segments,
+        )
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

@@ -81,9 +81,11 @@ class SealedSegments:
             length = span[-1].position + span[-1].length - start
             view = memoryview(await self._journal.read(start, length))
             if len(view) < length:
-                raise SegmentGone(f"{segment_name(sequence_of(start))}: ends before {offset_of(start) + length}")
+                raise SegmentGone(
+                    f"{segment_name(sequence_of(start))}: ends before {offset_of(start) + length}"
+                )
             for place in span:
-                batch = view[place.position - start:place.position - start + place.length]
+                batch = view[place.position - start : place.position - start + place.length]
                 check(batch, place)
                 batches.append(batch)
         return batches
@@ -93,15 +95,19 @@ def places_from(sequence: int, index: ExtentIndex, queue_id: int, row: int, byte
     """Rows of one queue in a segment's index, from `row` on, up to about `bytes_max` bytes, as places."""
     _first, end = index.queue_rows(queue_id)
     places: list[Place] = []
-    for entry in index.rows[row:min(end, row + 4096)]:
+    for entry in index.rows[row : min(end, row + 4096)]:
         length = int(entry["length"])
         if places and length > bytes_max:
             break
         bytes_max -= length
-        places.append(Place(
-            position_of(sequence, int(entry["position"])), length, int(entry["base_offset"]),
-            int(entry["last_offset"]),
-        ))
+        places.append(
+            Place(
+                position_of(sequence, int(entry["position"])),
+                length,
+                int(entry["base_offset"]),
+                int(entry["last_offset"]),
+            )
+        )
     return places
 
 
@@ -111,9 +117,11 @@ def spans(places: Sequence[Place]) -> list[list[Place]]:
     for place in places:
         if result:
             start, last = result[-1][0], result[-1][-1]
-            if (sequence_of(last.position) == sequence_of(place.position)
-                    and 0 <= place.position - (last.position + last.length) <= GAP_BYTES
-                    and place.position + place.length - start.position <= SPAN_BYTES_MAX):
+            if (
+                sequence_of(last.position) == sequence_of(place.position)
+                and 0 <= place.position - (last.position + last.length) <= GAP_BYTES
+                and place.position + place.length - start.position <= SPAN_BYTES_MAX
+            ):
                 result[-1].append(place)
                 continue
         result.append([place])

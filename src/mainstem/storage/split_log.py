@@ -25,8 +25,14 @@ class LocalSplitLog:
     """`SplitLog` over this node's journal."""
 
     def __init__(
-        self, groups: Sequence[WriteGroup], journal: Journal, journal_map: JournalMap, manifest: ManifestQueue,
-        write_loop: WriteLoop, retention_classes: Callable[[], dict[int, str]], journal_path: str,
+        self,
+        groups: Sequence[WriteGroup],
+        journal: Journal,
+        journal_map: JournalMap,
+        manifest: ManifestQueue,
+        write_loop: WriteLoop,
+        retention_classes: Callable[[], dict[int, str]],
+        journal_path: str,
     ) -> None:
         self._groups = groups
         self._journal = journal
@@ -42,13 +48,21 @@ class LocalSplitLog:
         durable = self._durable()
         return [
             GroupPositions(
-                group=group.group, committed=group.applied_index, durable=durable[group.group], split=split,
-                pruned=self.pruned[group.group], unsplit_bytes=size, oldest_unsplit_ms=oldest_ms,
+                group=group.group,
+                committed=group.applied_index,
+                durable=durable[group.group],
+                split=split,
+                pruned=self.pruned[group.group],
+                unsplit_bytes=size,
+                oldest_unsplit_ms=oldest_ms,
                 files=self._manifest.files(group.group),
             )
             for group, split, (size, oldest_ms) in (
-                (group, self._manifest.reached(group.group),
-                 self._map.data_after(group.group, self._manifest.reached(group.group)))
+                (
+                    group,
+                    self._manifest.reached(group.group),
+                    self._map.data_after(group.group, self._manifest.reached(group.group)),
+                )
                 for group in self._groups
             )
         ]
@@ -64,7 +78,9 @@ class LocalSplitLog:
                 ranges=stretch.ranges,
                 extents=tuple(
                     SegmentExtent(
-                        sequence=sequence_of(start), start=offset_of(start), end=offset_of(end),
+                        sequence=sequence_of(start),
+                        start=offset_of(start),
+                        end=offset_of(end),
                         path=f"{self._journal_path}/{segment_name(sequence_of(start))}",
                     )
                     for start, end in stretch.places
@@ -94,4 +110,6 @@ class LocalSplitLog:
 
     def _durable(self) -> list[int]:
         """Per group, the last block that is applied and synced."""
-        return self._map.indexes_at(self._journal.durable_end, [group.applied_index for group in self._groups])
+        return self._map.indexes_at(
+            self._journal.durable_end, [group.applied_index for group in self._groups]
+        )

@@ -45,7 +45,9 @@ class IndexedBlock:
 
     __slots__ = ("cells", "header", "links", "payload", "serial", "skips")
 
-    def __init__(self, serial: int, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None):
+    def __init__(
+        self, serial: int, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None
+    ):
         self.serial = serial
         self.header = header
         self.cells = memoryview(directory).cast("q")
@@ -58,8 +60,13 @@ class IndexedBlock:
         base_offset = cells[cell + 1]
         place = cells[cell + 4]
         return Entry(
-            self, base_offset, base_offset + (cells[cell + 5] & 0xFFFFFFFF), place & 0xFFFFFFFF,
-            place >> 32 & 0xFFFFFFFF, cells[cell + 2], cells[cell + 7] & 0xFFFFFFFF,
+            self,
+            base_offset,
+            base_offset + (cells[cell + 5] & 0xFFFFFFFF),
+            place & 0xFFFFFFFF,
+            place >> 32 & 0xFFFFFFFF,
+            cells[cell + 2],
+            cells[cell + 7] & 0xFFFFFFFF,
         )
 
 

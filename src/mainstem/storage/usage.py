@@ -40,7 +40,8 @@ class Usage:
         place = {int(queue_id): position for position, queue_id in enumerate(wanted)}
         return [
             QueueUsage(int(journal[place[queue_id]]), int(stored[place[queue_id]]))
-            if starts[place[queue_id]] >= 0 else None
+            if starts[place[queue_id]] >= 0
+            else None
             for queue_id in queue_ids
         ]
 

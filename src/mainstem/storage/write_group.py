@@ -52,9 +52,9 @@ class Ticket:
     def failed(self, outcome: Outcome) -> None:
         """Turn every result that would have been a success into `outcome`, and answer now."""
         if not self.future.done():
-            self.future.set_result([
-                AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results
-            ])
+            self.future.set_result(
+                [AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results]
+            )
 
 
 class PendingBlock:
@@ -120,8 +120,13 @@ class WriteGroup:
 
     # --- append -----------------------------------------------------------------------------------------
 
-    def append(self, batch: BatchAppend, ticket: Ticket, now_ms: int, stamp: Callable[[BatchAppend, int], BatchAppend]
-               ) -> AppendResult:
+    def append(
+        self,
+        batch: BatchAppend,
+        ticket: Ticket,
+        now_ms: int,
+        stamp: Callable[[BatchAppend, int], BatchAppend],
+    ) -> AppendResult:
         """Put a batch into the open block. The result is final; the ticket says when it is durable."""
         slot = self._table.find(batch.queue_id)
         if slot == NO_SLOT:
@@ -131,7 +136,11 @@ class WriteGroup:
         idempotent = batch.producer_id >= 0
         if idempotent:
             verdict = self.producers.check(
-                batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count
+                batch.queue_id,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.record_count,
             )
             if verdict.outcome is not Outcome.OK:
                 return AppendResult(verdict.outcome)
@@ -149,8 +158,14 @@ class WriteGroup:
         block.join(ticket)
         if idempotent:
             self.producers.appended(
-                batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence,
-                batch.record_count, base_offset, block.index, now_ms,
+                batch.queue_id,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.record_count,
+                base_offset,
+                block.index,
+                now_ms,
             )
         if block.builder.size >= self._block_bytes_max:
             self._close()
@@ -211,10 +226,18 @@ class WriteGroup:
             payload: Sequence[bytes | bytearray] = (block.builder.payload,)
             if block.kind == KIND_CONTROL:
                 payload = (control.encode(block.commands),)
-            blocks.append(BlockToWrite(
-                block.kind, self.group, block.term, block.index, bytes(block.builder.directory),
-                block.builder.batch_count, payload, now_ms,
-            ))
+            blocks.append(
+                BlockToWrite(
+                    block.kind,
+                    self.group,
+                    block.term,
+                    block.index,
+                    bytes(block.builder.directory),
+                    block.builder.batch_count,
+                    payload,
+                    now_ms,
+                )
+            )
             bytes_max -= block.builder.size
         return blocks
 
@@ -243,7 +266,10 @@ class WriteGroup:
     # --- apply --------------------------------------------------------------------------------------------
 
     def apply(
-        self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None,
+        self,
+        header: BlockHeader,
+        directory: bytes | bytearray,
+        payload: memoryview | None,
         commands: Sequence[control.Command],
     ) -> list[str]:
         """Make a committed block part of the state."""
@@ -272,8 +298,14 @@ class WriteGroup:
             if producer_id >= 0:
                 packed = rows[row + 6]
                 producers.applied(
-                    queue_id, producer_id, signed(packed >> 32, 16), signed(packed, 32), counts >> 32,
-                    base_offset, header.index, header.created_ms,
+                    queue_id,
+                    producer_id,
+                    signed(packed >> 32, 16),
+                    signed(packed, 32),
+                    counts >> 32,
+                    base_offset,
+                    header.index,
+                    header.created_ms,
                 )
 
     def _apply_command(self, index: int, command: control.Command) -> str:

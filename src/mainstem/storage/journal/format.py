@@ -119,7 +119,7 @@ class BlockHeader(NamedTuple):
     kind: int
     group: int
     term: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     length: int
     """The whole block: header, directory, payload and padding to 8 bytes."""
     batch_count: int

@@ -1,0 +1,280 @@
+"""Pieces of the queue store held in memory for catch-up readers.
+
+A file is cached in aligned chunks of one size. Loads of the same chunk are joined; all reads of the disk are
+made by the source (the `Files` port's own reading thread) and can be paced, so that readers of old data leave
+the journal's disk time alone. Eviction is segmented: a chunk starts on probation and is protected only once
+somebody comes back to an earlier place in it, so that one reader passing through, however fast, evicts what
+passed through before it and never what is read again and again.
+
+Invariant: nothing leaves here unchecked. What is asked for is an extent with its CRC32C, which is checked when
+its chunks came from the disk and remembered with them until they are evicted. Chunks are immutable `bytes`;
+views of them stay valid as long as somebody holds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
+from typing import NamedTuple, Protocol
+
+import google_crc32c
+
+from mainstem.model import Sample
+from mainstem.ports import Clock
+from mainstem.storage.errors import FormatError
+from mainstem.storage.queue_store.single_flight import SingleFlight
+
+log = logging.getLogger(__name__)
+
+PROTECTED_SHARE = 0.8
+"""Of the memory: what is read again may fill this much; the rest is left to readers passing through."""
+
+DIRECT_SHARE = 0.25
+"""An extent larger than this share of the cache is read past it: keeping it would evict everything else."""
+
+AHEAD_TASKS_MAX = 8
+"""Readers that are read ahead for at once. The reading thread takes one request at a time anyway."""
+
+ChunkKey = tuple[str, int]
+"""File name and number of the chunk in it."""
+
+
+class Source(Protocol):
+    """A file that can be read; `name` is never given to another file."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def read(self, position: int, length: int) -> bytes:
+        """Bytes at a position; fewer at the end of the file."""
+        ...
+
+
+class Extent(NamedTuple):
+    """Bytes of a file and their CRC32C."""
+
+    source: Source
+    position: int
+    length: int
+    crc: int
+
+
+class _Chunk:
+    __slots__ = ("checked", "data", "last_position")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.checked: set[int] = set()
+        """Positions of the extents, lying in this chunk or reaching into it, whose CRC held."""
+        self.last_position = -1
+        """Where the last read of the chunk started, in the file."""
+
+
+class ReadCache:
+    """Extents by way of memory. Sizes in bytes; `bytes_max` 0 reads and checks every extent from disk."""
+
+    def __init__(
+        self, clock: Clock, *, bytes_max: int, chunk_bytes: int, bytes_per_second: int = 0
+    ) -> None:
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self.chunk_bytes = chunk_bytes
+        self._bytes_per_second = bytes_per_second
+        self._paid_until = 0.0
+        self._probation: OrderedDict[ChunkKey, _Chunk] = OrderedDict()
+        self._protected: OrderedDict[ChunkKey, _Chunk] = OrderedDict()
+        self._bytes = 0
+        self._protected_bytes = 0
+        self._loads: SingleFlight[ChunkKey, _Chunk] = SingleFlight()
+        self._ahead: set[asyncio.Task[None]] = set()
+        self._hits = 0
+        self._misses = 0
+        self._disk_bytes = 0
+        self._ahead_chunks = 0
+        self._evicted_chunks = 0
+        self._checksum_failures = 0
+
+    @property
+    def enabled(self) -> bool:
+        return self._bytes_max > 0
+
+    @property
+    def bytes_held(self) -> int:
+        return self._bytes
+
+    async def read(self, extent: Extent) -> tuple[memoryview, bool]:
+        """The extent's bytes, and whether memory had all of them.
+
+        Raises `FormatError` naming file and position when they are cut short or fail their CRC."""
+        if extent.length > self._bytes_max * DIRECT_SHARE:
+            self._misses += 1
+            data = await self._from_disk(extent.source, extent.position, extent.length)
+            self._check(extent, data)
+            return memoryview(data), False
+        chunks, hit = await self._chunks(extent)
+        if hit:
+            self._hits += 1
+        else:
+            self._misses += 1
+        parts = [memoryview(chunk.data) for chunk in chunks]
+        parts[-1] = parts[-1][:(extent.position + extent.length - 1) % self.chunk_bytes + 1]
+        parts[0] = parts[0][extent.position % self.chunk_bytes:]
+        view = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        if not all(extent.position in chunk.checked for chunk in chunks):
+            try:
+                self._check(extent, bytes(view))
+            except FormatError:
+                self.forget(extent.source.name)  # the next read asks the disk again
+                raise
+            for chunk in chunks:
+                chunk.checked.add(extent.position)
+        return view, hit
+
+    def read_ahead(self, extents: AsyncIterator[Extent], chunk_count: int) -> None:
+        """Load, in the background, up to this many chunks of the extents, in their order. Does nothing when
+        too much is under way: a reader that gets there first loads what it needs itself."""
+        if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX:
+            return
+        task = asyncio.get_running_loop().create_task(self._load_ahead(extents, chunk_count), name="read ahead")
+        self._ahead.add(task)
+        task.add_done_callback(self._ahead.discard)
+
+    def forget(self, name: str) -> None:
+        """Drop the chunks of a file that is gone."""
+        for segment in (self._probation, self._protected):
+            for key in [key for key in segment if key[0] == name]:
+                self._remove(key, segment)
+
+    async def close(self) -> None:
+        """Stop reading ahead and forget everything."""
+        for task in self._ahead:
+            task.cancel()
+        await asyncio.gather(*self._ahead, return_exceptions=True)
+        self._probation.clear()
+        self._protected.clear()
+        self._bytes = self._protected_bytes = 0
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample("mainstem_read_cache_bytes", "gauge", "Memory held by the read cache.", self._bytes)
+        yield Sample("mainstem_read_cache_hits_total", "counter", "Extents served from memory.", self._hits)
+        yield Sample(
+            "mainstem_read_cache_misses_total", "counter", "Extents that waited for disk 2.", self._misses)
+        yield Sample(
+            "mainstem_read_cache_disk_bytes_total", "counter", "Bytes of runs read from disk 2.", self._disk_bytes)
+        yield Sample(
+            "mainstem_read_cache_ahead_chunks_total", "counter", "Chunks read ahead of readers.",
+            self._ahead_chunks)
+        yield Sample(
+            "mainstem_read_cache_evicted_chunks_total", "counter", "Chunks evicted.", self._evicted_chunks)
+        yield Sample(
+            "mainstem_queue_store_checksum_failures_total", "counter", "Extents that failed their CRC.",
+            self._checksum_failures)
+
+    # --- chunks -------------------------------------------------------------------------------------------
+
+    async def _chunks(self, extent: Extent) -> tuple[list[_Chunk], bool]:
+        first = extent.position // self.chunk_bytes
+        last = (extent.position + extent.length - 1) // self.chunk_bytes
+        chunks: list[_Chunk] = []
+        hit = True
+        for number in range(first, last + 1):
+            chunk = self._look_up((extent.source.name, number), extent.position)
+            if chunk is None:
+                hit = False
+                chunk = await self._load(extent.source, number)
+                chunk.last_position = max(chunk.last_position, extent.position)
+            chunks.append(chunk)
+        return chunks, hit
+
+    def _look_up(self, key: ChunkKey, position: int) -> _Chunk | None:
+        chunk = self._protected.get(key)
+        if chunk is not None:
+            self._protected.move_to_end(key)
+            return chunk
+        chunk = self._probation.get(key)
+        if chunk is None:
+            return None
+        if position < chunk.last_position:
+            self._protect(key, chunk)
+        else:
+            self._probation.move_to_end(key)
+        chunk.last_position = position
+        return chunk
+
+    def _protect(self, key: ChunkKey, chunk: _Chunk) -> None:
+        del self._probation[key]
+        self._protected[key] = chunk
+        self._protected_bytes += len(chunk.data)
+        while self._protected_bytes > self._bytes_max * PROTECTED_SHARE and len(self._protected) > 1:
+            oldest, demoted = self._protected.popitem(last=False)
+            self._protected_bytes -= len(demoted.data)
+            self._probation[oldest] = demoted
+
+    async def _load(self, source: Source, number: int) -> _Chunk:
+        key = (source.name, number)
+
+        async def load() -> _Chunk:
+            data = await self._from_disk(source, number * self.chunk_bytes, self.chunk_bytes)
+            chunk = _Chunk(data)
+            self._probation[key] = chunk
+            self._bytes += len(data)
+            self._evict()
+            return chunk
+
+        return await self._loads.run(key, load)
+
+    def _evict(self) -> None:
+        while self._bytes > self._bytes_max:
+            segment = self._probation if len(self._probation) > 1 or not self._protected else self._protected
+            self._remove(next(iter(segment)), segment)
+            self._evicted_chunks += 1
+
+    def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, _Chunk]) -> None:
+        chunk = segment.pop(key)
+        self._bytes -= len(chunk.data)
+        if segment is self._protected:
+            self._protected_bytes -= len(chunk.data)
+
+    # --- disk ---------------------------------------------------------------------------------------------
+
+    async def _load_ahead(self, extents: AsyncIterator[Extent], chunk_count: int) -> None:
+        previous: ChunkKey | None = None
+        try:
+            async for extent in extents:
+                first = extent.position // self.chunk_bytes
+                for number in range(first, (extent.position + extent.length - 1) // self.chunk_bytes + 1):
+                    key = (extent.source.name, number)
+                    if key == previous:
+                        continue
+                    if chunk_count == 0:
+                        return
+                    previous = key
+                    chunk_count -= 1
+                    if key not in self._protected and key not in self._probation and key not in self._loads:
+                        self._ahead_chunks += 1
+                        await self._load(extent.source, number)
+        except Exception as error:  # the reader meets it again, and reports it
+            log.debug("read ahead stopped: %s", error)
+
+    async def _from_disk(self, source: Source, position: int, length: int) -> bytes:
+        if self._bytes_per_second:
+            now = self._clock.monotonic()
+            start = max(self._paid_until, now)
+            self._paid_until = start + length / self._bytes_per_second
+            if start > now:
+                await asyncio.sleep(start - now)
+        data = await source.read(position, length)
+        self._disk_bytes += len(data)
+        return data
+
+    def _check(self, extent: Extent, data: bytes) -> None:
+        if len(data) == extent.length and google_crc32c.value(data) == extent.crc:
+            return
+        self._checksum_failures += 1
+        what = "fails its CRC" if len(data) == extent.length else f"is cut short at {len(data)} bytes"
+        raise FormatError(
+            f"{extent.source.name}: extent of {extent.length} bytes at {extent.position} {what}; "
+            "restore the file from a copy or a replica"
+        )
