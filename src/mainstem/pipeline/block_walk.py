@@ -1,9 +1,12 @@
 """From the bytes of a slice to its batches: walk the block headers, keep the blocks of the ranges, read the
-directories with numpy. Python runs per block, never per batch.
+directories with numpy.
 
 Nothing is taken on trust. Every block kept names its own place and passes its CRC; every index of every range
 is there (an index written twice, by an old and a new leader, counts as the newer term's); every batch lies
-inside its block's payload and begins with the offset, length and CRC that its directory row says.
+inside its block's payload and begins as its directory row says. Last, every
+batch passes its own CRC: the run gets checksums of its own and the journal is then recycled, so this is where
+bytes that went bad on disk 1 are still noticed. It is the one loop over batches here, and costs an eighth of
+a split of 1 KB batches, a third of one of 170 B.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import google_crc32c
 import numpy
 import numpy.typing
 
@@ -36,6 +40,7 @@ BATCH_HEAD = numpy.dtype([
 """How a record batch begins, as far as a directory row repeats it. `length` excludes itself and the
 offset."""
 LENGTH_EXCLUDES = 12
+MAGIC = 2
 
 
 class Batches(NamedTuple):
@@ -128,9 +133,16 @@ def _check(rows: Rows, starts: Integers, payload_ends: Integers, buffer: Bytes) 
     bad = (
         (heads["base_offset"] != rows["base_offset"])
         | (heads["length"].astype(numpy.int64) + LENGTH_EXCLUDES != rows["length"])
+        | (heads["leader_epoch"] != rows["leader_epoch"])
+        | (heads["magic"] != MAGIC)
         | (heads["crc"] != rows["crc"])
     )
     _refuse(bad, rows, "does not begin as its directory row says")
+    view = buffer.data
+    value = google_crc32c.value
+    covered = (starts + BATCH_HEAD.itemsize).tolist()
+    found = [value(bytes(view[start:end])) for start, end in zip(covered, ends.tolist(), strict=True)]
+    _refuse(numpy.array(found) != rows["crc"], rows, "fails its CRC")
 
 
 def _refuse(bad: numpy.typing.NDArray[numpy.bool_], rows: Rows, what: str) -> None:

@@ -1,0 +1,177 @@
+"""The split of slices, held against the journal: every batch once, in its queue's order (F)."""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fakes.run_reader import read_runs
+from tests.fakes.split_log import SplitJournal
+
+from mainstem.pipeline.block_walk import batches_of
+from mainstem.pipeline.errors import SliceDamaged
+from mainstem.pipeline.journal_slice import read_segment, read_slice
+from mainstem.pipeline.split_slice import TAKE_BYTES, SplitSlice, gather, split_slice
+from mainstem.rpc.split import SegmentExtent, Slice
+from mainstem.storage.errors import SegmentGone
+from mainstem.storage.journal.format import FIRST_BLOCK, KIND_NO_OP, SegmentHeader
+from mainstem.storage.queue_store.run_target import LocalRunTarget
+
+CLASSES = {0: "default", 1: "internal", 2: "default"}
+
+
+def no_remote(extent: SegmentExtent) -> object:
+    raise AssertionError(f"{extent.path} should have been read from disk")
+
+
+def split(journal: SplitJournal, work: Slice, runs: Path) -> SplitSlice:
+    buffer = read_slice(work, no_remote, local=True)
+    return split_slice(work, buffer, journal.classes, lambda name: LocalRunTarget(runs, name))
+
+
+def split_all(journal: SplitJournal, runs: Path, *, trigger_bytes: int, slice_bytes: int) -> list[SplitSlice]:
+    """Split everything, trigger by trigger, and return what was done in order."""
+    done: list[SplitSlice] = []
+    after: dict[int, int] = {}
+    while (upto := journal.limit(after, trigger_bytes)) != after:
+        done += [split(journal, work, runs) for work in journal.slices(after, upto, slice_bytes)]
+        after = upto
+    return done
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), blocks=st.integers(1, 60), trigger=st.integers(1, 200_000),
+       slice_bytes=st.integers(1, 100_000))
+def test_runs_hold_every_batch_once_and_in_order(
+    seed: int, blocks: int, trigger: int, slice_bytes: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        journal = SplitJournal(Path(directory), segment_bytes=256 * 1024, classes=CLASSES)
+        journal.append_random(random.Random(seed), blocks, queues=5, topics=3, groups=3)
+        runs = Path(directory) / "runs"
+        done = split_all(journal, runs, trigger_bytes=trigger, slice_bytes=slice_bytes)
+        files = [file for result in done for file in result.files]
+        assert read_runs(runs / file.name for file in files) == journal.history
+        assert sum(file.batch_count for file in files) == sum(map(len, journal.history.values()))
+        for file in files:
+            assert (runs / file.name).stat().st_size == file.bytes
+            topics = {queue >> 32 for queue in read_runs([runs / file.name])}
+            assert {CLASSES[topic] for topic in topics} == {file.retention_class}
+        assert all(path.suffix == ".run" for path in runs.glob("*")), "no temporary file is left"
+
+
+def test_batches_of_deleted_topics_are_dropped_and_counted(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes={1: "default"})
+    journal.append(0, [(1 << 32, b"kept"), (2 << 32, b"gone"), (1 << 32, b"kept too"), (2 << 32, b"gone")])
+    (result,) = split_all(journal, tmp_path / "runs", trigger_bytes=1 << 20, slice_bytes=1 << 20)
+    assert (result.batches, result.dropped_batches) == (4, 2)
+    assert read_runs([tmp_path / "runs" / result.files[0].name]) == {1 << 32: journal.history[1 << 32]}
+
+
+def test_slice_without_batches_makes_no_run(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    journal.append(0, [], kind=KIND_NO_OP)
+    (result,) = split_all(journal, tmp_path / "runs", trigger_bytes=1 << 20, slice_bytes=1 << 20)
+    assert result.files == ()
+    assert [(entry.after, entry.upto) for entry in result.ranges] == [(0, 1)]
+
+
+def test_extents_may_reach_beyond_the_ranges(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    blocks = [journal.append(group, [(group, b"%d" % number)]) for number in range(4) for group in (0, 1)]
+    (work,) = journal.slices({0: 1, 1: 2}, {0: 3, 1: 3}, 1 << 20)
+    path = work.extents[0].path
+    wide = Slice(work.ranges, (SegmentExtent(1, blocks[0].start, blocks[-1].end, path),), work.bytes)
+    result = split(journal, wide, tmp_path / "runs")
+    assert read_runs([tmp_path / "runs" / result.files[0].name]) == {
+        0: journal.history[0][1:3], 1: journal.history[1][2:3]}
+
+
+def test_gather_bounds_a_step_by_bytes(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=64 << 20, classes=CLASSES)
+    for _ in range(5):
+        journal.append(0, [(0, bytes(3 << 20)), (1, b"small")])
+    (work,) = journal.slices({}, {0: 5}, 1 << 30)
+    buffer = read_slice(work, no_remote, local=True)
+    batches = batches_of(work, buffer)
+    order = batches.rows["queue_id"].argsort(kind="stable")
+    steps = [len(payload) for _, payload in gather(batches, buffer, order)]
+    assert sum(steps) == int(batches.rows["length"].sum())
+    assert max(steps) <= TAKE_BYTES
+    assert len(steps) > 1
+
+
+def test_every_flipped_byte_of_a_block_is_noticed(tmp_path: Path) -> None:
+    """A flip is refused, or it hit padding and changed nothing that was split."""
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    block = journal.append(0, [(0, b"first"), (1, b"second batch")])
+    (work,) = journal.slices({}, {0: 1}, 1 << 20)
+    whole = read_slice(work, no_remote, local=True)
+    payload_end = len(bytes(whole).rstrip(b"\0"))
+    for position in range(block.end - block.start):
+        damaged = whole.copy()
+        damaged[position] ^= 0x40
+        if position < payload_end:
+            with pytest.raises(SliceDamaged):
+                split_slice(work, damaged, CLASSES, lambda name: LocalRunTarget(tmp_path / "runs", name))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_block_is_named(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    journal.append(0, [(0, b"a")])
+    second = journal.append(0, [(0, b"b")])
+    (work,) = journal.slices({}, {0: 2}, 1 << 20)
+    short = Slice(work.ranges, (SegmentExtent(1, FIRST_BLOCK, second.start, work.extents[0].path),), 0)
+    with pytest.raises(SliceDamaged, match="block 2 of group 0 is not in the journal"):
+        split(journal, short, tmp_path / "runs")
+
+
+def test_an_index_written_by_two_terms_counts_once_as_the_newer(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    journal.append(0, [(0, b"lost its term")], term=1)
+    journal.rewind(0, 0)
+    journal.append(0, [(0, b"won")], term=2)
+    last = journal.blocks[-1]
+    path = str(journal.segment(1))
+    ranges = journal.slices({}, {0: 1}, 1 << 20)[0].ranges
+    work = Slice(ranges, (SegmentExtent(1, FIRST_BLOCK, last.end, path),), 0)
+    result = split(journal, work, tmp_path / "runs")
+    assert read_runs([tmp_path / "runs" / result.files[0].name]) == {0: journal.history[0][1:]}
+
+
+class TestLeasedReading:
+    def extent(self, journal: SplitJournal) -> SegmentExtent:
+        block = journal.append(0, [(0, b"x" * 100)])
+        return SegmentExtent(1, block.start, block.end, str(journal.segment(1)))
+
+    def test_recycled_segment_is_noticed_by_its_generation(self, tmp_path: Path) -> None:
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        with journal.segment(1).open("r+b") as file:
+            file.write(SegmentHeader(9, 1 << 16, 0, 0, 0).pack())
+        with pytest.raises(SegmentGone, match="holds segment 9"):
+            read_segment(extent, memoryview(bytearray(extent.end - extent.start)))
+
+    def test_segment_that_is_being_recycled_is_gone(self, tmp_path: Path) -> None:
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        with journal.segment(1).open("rb") as recycler:
+            fcntl.flock(recycler, fcntl.LOCK_EX)
+            with pytest.raises(SegmentGone):
+                read_segment(extent, memoryview(bytearray(extent.end - extent.start)))
+
+    def test_absent_segment_is_asked_of_the_node(self, tmp_path: Path) -> None:
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        data = journal.segment(1).read_bytes()[extent.start:extent.end]
+        journal.segment(1).unlink()
+        work = Slice((), (extent,), 0)
+        assert bytes(read_slice(work, lambda _: iter([data[:10], data[10:]]), local=True)) == data
+        with pytest.raises(SliceDamaged, match="10 of"):
+            read_slice(work, lambda _: iter([data[:10]]), local=True)
