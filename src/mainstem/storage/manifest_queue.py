@@ -65,6 +65,10 @@ class ManifestQueue:
         """How many runs hold blocks of a group."""
         return self._store.file_count(group)
 
+    async def verify(self, files: Sequence[RunFile]) -> None:
+        """Raise `StorageError` unless these runs are in the queue store, whole and as described."""
+        await self._store.verify(files)
+
     # --- applying -----------------------------------------------------------------------------------------
 
     def block_applied(self, header: BlockHeader) -> None:

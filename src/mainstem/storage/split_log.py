@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
 from mainstem.storage import control
-from mainstem.storage.errors import StorageFailed
+from mainstem.storage.errors import StorageError, StorageFailed
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
@@ -96,6 +96,10 @@ class LocalSplitLog:
     async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
         if self._write_loop.failure is not None:
             raise StorageFailed(f"no more writes: {self._write_loop.failure}")
+        try:
+            await self._manifest.verify(files)
+        except StorageError as error:
+            return [f"refused: {error}"] * len(ranges)
         futures = [
             self._groups[entry.group].propose([control.SplitCommitted(entry.after, entry.upto, tuple(files))])
             for entry in ranges
