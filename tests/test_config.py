@@ -93,7 +93,7 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
 @pytest.mark.parametrize(
     ("sources", "parts"),
     [
-        ({"environment": {"MAINSTEM_LISTN": "x"}}, ["MAINSTEM_LISTN", "unknown key listn", "did you mean listen?"]),
+        ({"environment": {"MAINSTEM_LISTN": "x"}}, ["MAINSTEM_LISTN", "unknown key listn", "mean listen?"]),
         (
             {"environment": {"MAINSTEM_STORAGE__WRITE_CASH_BYTES": "1"}},
             ["MAINSTEM_STORAGE__WRITE_CASH_BYTES", "did you mean storage.write_cache_bytes?"],
@@ -103,7 +103,7 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
             {"assignments": ["storage.write_cache_bytes=12x"]},
             ["--set storage.write_cache_bytes", "'12x'", "a whole number"],
         ),
-        ({"assignments": ["journal.durability=maybe"]}, ["--set journal.durability", "'maybe'", "one of sync, async"]),
+        ({"assignments": ["journal.durability=maybe"]}, ["--set journal.durability", "one of sync, async"]),
         ({"assignments": ["write_cache_bytes=1"]}, ["did you mean storage.write_cache_bytes?"]),
         ({"assignments": ["node_id"]}, ["--set node_id", "key=value"]),
         ({"assignments": ["node_id.x=1"]}, ["node_id is a value and has no keys"]),

@@ -1,0 +1,120 @@
+"""The HTTP application: health, metrics and views as JSON. It holds no state but the count of its requests.
+
+Paths under `/v1/` answer JSON of `views.py`; an error answers `{"error": …}` with its status. More requests
+at once than `requests_in_flight_max` are answered 503, health excepted, so that a probe hears the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from mainstem.console.config import ConsoleConfig
+from mainstem.console.exposition import CONTENT_TYPE, render
+from mainstem.console.views import NodeViews
+from mainstem.model import HistogramSample, Sample
+from mainstem.ports import Statistics
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Console:
+    """Handlers over a node's views and the statistics of its rooms."""
+
+    def __init__(self, views: NodeViews, statistics: Sequence[Statistics], config: ConsoleConfig) -> None:
+        self._views = views
+        self._statistics = statistics
+        self._config = config
+        self._in_flight = 0
+
+    def application(self) -> Starlette:
+        routes = [
+            Route("/healthz", self._healthz),
+            Route("/readyz", self._readyz),
+            Route("/metrics", self._limited(self._metrics)),
+            Route("/v1/cluster", self._limited(self._cluster)),
+            Route("/v1/topics", self._limited(self._topics)),
+            Route("/v1/topics/{name}", self._limited(self._topic)),
+            Route("/v1/split", self._limited(self._split)),
+            Route("/v1/split/endpoint", self._limited(self._split_endpoint)),
+        ]
+        return Starlette(
+            routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error}
+        )
+
+    def _limited(self, handler: Handler) -> Handler:
+        async def limited(request: Request) -> Response:
+            if self._in_flight >= self._config.requests_in_flight_max:
+                raise HTTPException(503, "too many requests at once; try again", headers={"Retry-After": "1"})
+            self._in_flight += 1
+            try:
+                return await handler(request)
+            finally:
+                self._in_flight -= 1
+
+        return limited
+
+    async def _healthz(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, request: Request) -> Response:
+        reason = self._views.not_ready()
+        if reason is None:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
+
+    async def _metrics(self, request: Request) -> Response:
+        text = await asyncio.to_thread(lambda: render(self._samples()).encode())
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    def _samples(self) -> Iterable[Sample | HistogramSample]:
+        for room in self._statistics:
+            yield from room.samples()
+
+    async def _cluster(self, request: Request) -> Response:
+        return _json(await self._views.cluster())
+
+    async def _topics(self, request: Request) -> Response:
+        return _json({"topics": await self._views.topics()})
+
+    async def _topic(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        view = await self._views.topic(name)
+        if view is None:
+            raise HTTPException(404, f"there is no topic {name}")
+        return _json(view)
+
+    async def _split(self, request: Request) -> Response:
+        return _json(await self._views.split())
+
+    async def _split_endpoint(self, request: Request) -> Response:
+        endpoint = self._views.split_endpoint()
+        if endpoint is None:
+            raise HTTPException(404, "this node has no storage role, so there is nothing to split on it")
+        return _json(endpoint)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = _json({"error": error.detail}, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    logger.error("HTTP %s %s failed", request.method, request.url.path, exc_info=error)
+    return _json({"error": "internal error; the node's log says more"}, 500)

@@ -1,0 +1,13 @@
+"""What the console reports."""
+
+from __future__ import annotations
+
+from mainstem.errors import MainstemError
+
+
+class ConsoleError(MainstemError):
+    """Base of the console's errors."""
+
+
+class ListenFailed(ConsoleError):
+    """The HTTP address cannot be listened on; the message names it and the reason."""

@@ -1,0 +1,158 @@
+"""What the console shows of a node, and the port it asks for it.
+
+These structs are the JSON of `/v1/…`: their field names are promised to scripts (`--json`), so fields are
+added and never renamed. Offsets and indexes are exclusive ends where they are called `end`; sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: int
+    host: str
+    port: int
+    """The Kafka address that clients are told."""
+    rpc: str | None = None
+    http: str | None = None
+    roles: tuple[str, ...] = ()
+    version: str = ""
+    uptime_seconds: float = 0.0
+
+
+class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
+    group: int
+    leader: int
+    term: int
+    committed: int
+    """Block index."""
+
+
+class DiskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk as the node sees it; `used_bytes` is what Mainstem holds on it."""
+
+    path: str
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    cluster_id: str
+    nodes: Sequence[NodeView]
+    write_groups: Sequence[WriteGroupView]
+    write_disk: DiskView
+    store_disk: DiskView | None
+    """None where the store is not a directory of this node."""
+    topics: int
+    partitions: int
+
+
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: str
+    partitions: int
+    internal: bool
+    unsplit_bytes: int
+    """Live bytes that only the journal on disk 1 holds."""
+    stored_bytes: int
+    """Live bytes in the queue store on disk 2."""
+
+
+class FileView(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the queue store that holds batches of a queue."""
+
+    name: str
+    kind: str
+    """`run` (many queues) or `segment` (this queue only)."""
+    file_bytes: int
+    queue_bytes: int
+    """Bytes of this queue in it."""
+    first_offset: int
+    last_offset: int
+
+
+class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    leader: int
+    leader_epoch: int
+    write_group: int
+    log_start: int
+    split_end: int
+    """Offsets below are in the queue store."""
+    high_watermark: int
+    end: int
+    unsplit_bytes: int
+    stored_bytes: int
+    files: Sequence[FileView] = ()
+
+
+class TopicView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: str
+    internal: bool
+    configs: dict[str, str]
+    """Explicit overrides only."""
+    partitions: Sequence[PartitionView]
+
+
+class SplitGroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one write group stands, as block indexes: `pruned` <= `split` <= `committed`."""
+
+    committed: int
+    split: int
+    pruned: int
+    lag_bytes: int
+    lag_seconds: float
+    """Age of the oldest unsplit block; 0 when there is none."""
+    files: int
+
+
+class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
+    holder: str
+    fence: int
+    expires_in_seconds: float
+
+
+class SplitView(msgspec.Struct, frozen=True, kw_only=True):
+    groups: dict[str, SplitGroupView]
+    """By the write group's number."""
+    splitter: str
+    """What the embedded splitter does, in words: off, waiting, starting, running, failed (why)."""
+    lease: LeaseView | None
+    last_error: str | None
+    last_progress: dict[str, object] | None
+    """The last StreamingQueryProgress figures; None before the first trigger."""
+
+
+class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a splitter reaches the node's split service (node RPC)."""
+
+    host: str
+    port: int
+
+
+class NodeViews(Protocol):
+    """Implemented by the node. Calls never block the event loop; each raises no error for an empty node."""
+
+    def not_ready(self) -> str | None:
+        """Why the node should get no traffic yet or any more; None when it is ready."""
+        ...
+
+    async def cluster(self) -> ClusterView: ...
+
+    async def topics(self) -> Sequence[TopicSummary]: ...
+
+    async def topic(self, name: str) -> TopicView | None:
+        """None for an unknown topic."""
+        ...
+
+    async def split(self) -> SplitView: ...
+
+    def split_endpoint(self) -> SplitEndpoint | None:
+        """None on a node without the storage role."""
+        ...

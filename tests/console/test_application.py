@@ -1,0 +1,119 @@
+"""The HTTP application in memory, over fake views."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+
+import httpx
+import msgspec
+from tests.console.views import FLIGHTS, FakeViews
+
+from mainstem.console.application import Console
+from mainstem.console.config import ConsoleConfig
+from mainstem.console.views import ClusterView, SplitView, TopicView
+from mainstem.model import HistogramSample, Sample
+
+
+class Counters:
+    """Statistics that remember which thread asked."""
+
+    def __init__(self) -> None:
+        self.thread: int | None = None
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        self.thread = threading.get_ident()
+        yield Sample("mainstem_fetch_batches_total", "counter", "Batches by tier", 3, (("tier", "journal"),))
+
+
+def get(*paths: str, views: FakeViews | None = None, statistics: Counters | None = None) -> list[httpx.Response]:
+    application = Console(views or FakeViews(), [statistics or Counters()], ConsoleConfig()).application()
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return [await client.get(path) for path in paths]
+
+    return asyncio.run(ask())
+
+
+def test_views_arrive_as_they_are() -> None:
+    views = FakeViews()
+    cluster, topic, split, topics, endpoint = get(
+        "/v1/cluster", "/v1/topics/flights", "/v1/split", "/v1/topics", "/v1/split/endpoint", views=views
+    )
+    assert msgspec.json.decode(cluster.content, type=ClusterView) == asyncio.run(views.cluster())
+    assert msgspec.json.decode(topic.content, type=TopicView) == FLIGHTS
+    assert msgspec.json.decode(split.content, type=SplitView) == asyncio.run(views.split())
+    assert [summary["name"] for summary in topics.json()["topics"]] == ["flights"]
+    assert endpoint.json() == {"host": "127.0.0.1", "port": 9093}
+
+
+def test_split_status_has_the_block_indexes_of_every_group() -> None:
+    (split,) = get("/v1/split")
+    group = split.json()["groups"]["0"]
+    assert (group["committed"], group["split"], group["pruned"]) == (41, 30, 20)
+
+
+def test_health_and_readiness_differ() -> None:
+    views = FakeViews()
+    views.reason = "recovering"
+    health, readiness = get("/healthz", "/readyz", views=views)
+    assert health.status_code == 200
+    assert (readiness.status_code, readiness.text) == (503, "not ready: recovering\n")
+    views.reason = None
+    assert get("/readyz", views=views)[0].status_code == 200
+
+
+def test_metrics_are_rendered_in_another_thread() -> None:
+    counters = Counters()
+    (metrics,) = get("/metrics", statistics=counters)
+    assert 'mainstem_fetch_batches_total{tier="journal"} 3' in metrics.text
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert counters.thread not in (None, threading.get_ident())
+
+
+def test_errors_are_json() -> None:
+    views = FakeViews()
+    views.error = RuntimeError("secret detail")
+    views.endpoint = None
+    unknown, nowhere, endpoint, failed = get(
+        "/v1/topics/unknown", "/v1/nowhere", "/v1/split/endpoint", "/v1/cluster", views=views
+    )
+    assert (unknown.status_code, unknown.json()) == (404, {"error": "there is no topic unknown"})
+    assert nowhere.status_code == 404
+    assert "error" in nowhere.json()
+    assert endpoint.status_code == 404
+    assert failed.status_code == 500
+    assert "secret" not in failed.text
+
+
+def test_requests_beyond_the_bound_are_refused_but_health_answers() -> None:
+    class SlowViews(FakeViews):
+        def __init__(self) -> None:
+            super().__init__()
+            self.entered = asyncio.Event()
+            self.release = asyncio.Event()
+
+        async def split(self) -> SplitView:
+            self.entered.set()
+            await self.release.wait()
+            return await super().split()
+
+    async def scenario() -> tuple[int, int, int]:
+        views = SlowViews()
+        config = ConsoleConfig(requests_in_flight_max=1)
+        transport = httpx.ASGITransport(Console(views, [], config).application())
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://node") as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            slow = tasks.create_task(client.get("/v1/split"))
+            await views.entered.wait()
+            refused = await client.get("/v1/cluster")
+            health = await client.get("/healthz")
+            views.release.set()
+            return refused.status_code, health.status_code, (await slow).status_code
+
+    assert asyncio.run(scenario()) == (503, 200, 200)

@@ -1,0 +1,97 @@
+"""The one fake of the node's views, and the node it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.console.views import (
+    ClusterView,
+    DiskView,
+    FileView,
+    LeaseView,
+    NodeView,
+    PartitionView,
+    SplitEndpoint,
+    SplitGroupView,
+    SplitView,
+    TopicSummary,
+    TopicView,
+    WriteGroupView,
+)
+
+FLIGHTS = TopicView(
+    name="flights",
+    topic_id="0b9d6a2e-7c5c-4c0e-9f3a-0d5f3f6f1a77",
+    internal=False,
+    configs={"retention.ms": "60000"},
+    partitions=[
+        PartitionView(
+            partition=0, leader=1, leader_epoch=4, write_group=2, log_start=10, split_end=80,
+            high_watermark=100, end=100, unsplit_bytes=2048, stored_bytes=1 << 20,
+            files=[
+                FileView(
+                    name="runs/00000007.run", kind="run", file_bytes=3 << 20, queue_bytes=1 << 20,
+                    first_offset=10, last_offset=79,
+                )
+            ],
+        ),
+        PartitionView(
+            partition=1, leader=1, leader_epoch=4, write_group=0, log_start=0, split_end=0,
+            high_watermark=5, end=5, unsplit_bytes=512, stored_bytes=0, files=[],
+        ),
+    ],
+)
+
+
+class FakeViews:
+    """A node with one topic of two partitions; `reason` makes it unready, `error` makes `cluster` fail."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.error: Exception | None = None
+        self.endpoint: SplitEndpoint | None = SplitEndpoint(host="127.0.0.1", port=9093)
+
+    def not_ready(self) -> str | None:
+        return self.reason
+
+    async def cluster(self) -> ClusterView:
+        if self.error is not None:
+            raise self.error
+        return ClusterView(
+            cluster_id="J5p4kC1mQ0uYk3n2bqzX9A",
+            nodes=[
+                NodeView(
+                    node_id=1, host="127.0.0.1", port=9092, rpc="127.0.0.1:9093", http="127.0.0.1:9080",
+                    roles=("broker", "storage", "nameserver"), version="0.1.0", uptime_seconds=61.0,
+                )
+            ],
+            write_groups=[WriteGroupView(group=0, leader=1, term=3, committed=41)],
+            write_disk=DiskView(path="/w", used_bytes=1 << 26, free_bytes=1 << 30, total_bytes=1 << 31),
+            store_disk=None,
+            topics=1,
+            partitions=2,
+        )
+
+    async def topics(self) -> Sequence[TopicSummary]:
+        return [
+            TopicSummary(
+                name=FLIGHTS.name, topic_id=FLIGHTS.topic_id, partitions=2, internal=False,
+                unsplit_bytes=2560, stored_bytes=1 << 20,
+            )
+        ]
+
+    async def topic(self, name: str) -> TopicView | None:
+        return FLIGHTS if name == FLIGHTS.name else None
+
+    async def split(self) -> SplitView:
+        group = SplitGroupView(committed=41, split=30, pruned=20, lag_bytes=4096, lag_seconds=1.5, files=2)
+        return SplitView(
+            groups={"0": group},
+            splitter="running",
+            lease=LeaseView(holder="embedded", fence=7, expires_in_seconds=9.0),
+            last_error=None,
+            last_progress={"batch_id": 4, "bytes": 1 << 20},
+        )
+
+    def split_endpoint(self) -> SplitEndpoint | None:
+        return self.endpoint
