@@ -1,6 +1,8 @@
-"""A clock that only moves when a test moves it."""
+"""Clocks: one that only moves when a test moves it, one that follows the event loop."""
 
 from __future__ import annotations
+
+import asyncio
 
 
 class FakeClock:
@@ -19,3 +21,13 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         assert seconds >= 0, "time never goes back"
         self._elapsed_seconds += seconds
+
+
+class LoopClock:
+    """`ports.Clock` that follows the running event loop, for tests over sockets."""
+
+    def now_ms(self) -> int:
+        return int(1_700_000_000_000 + self.monotonic() * 1000)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -129,6 +129,10 @@ class MemoryStore:
         return best
 
     async def wait(self, ends: Mapping[int, int], bytes_min: int, timeout_seconds: float) -> None:
+        for queue_id, end in ends.items():
+            queue = self.queues.get(queue_id)
+            if queue is None or queue.high_watermark > end:
+                return
         waiter = _Waiter(dict(ends), bytes_min)
         self._waiters.add(waiter)
         try:

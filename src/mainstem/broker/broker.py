@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.node_facts import NodeFacts
 from mainstem.model import Topic
 from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, Peer, QueueAdmin
 
@@ -32,6 +33,7 @@ class Broker:
     groups: GroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
+    facts: NodeFacts = field(default_factory=NodeFacts)
     topic_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic is created, grown or deleted: metadata and queues change together."""
 

@@ -16,6 +16,10 @@ class UnsupportedRequest(BrokerError):
     """An API or version that is not served and whose answer cannot be expressed: the connection is closed."""
 
 
+class UnreadableRequest(BrokerError):
+    """A request whose bytes make no sense: the connection is closed."""
+
+
 class UnanswerableRequest(BrokerError):
     """A request that failed and whose response has no room for an error: the connection is closed."""
 
@@ -29,6 +33,7 @@ ERROR_OF_OUTCOME: dict[Outcome, ErrorCode] = {
     Outcome.UNKNOWN_PRODUCER: ErrorCode.UNKNOWN_PRODUCER_ID,
     Outcome.STALE_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
     Outcome.DUPLICATE_SEQUENCE: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    Outcome.TOO_LARGE: ErrorCode.RECORD_LIST_TOO_LARGE,
     # clients retry NOT_ENOUGH_REPLICAS with backoff and without asking for metadata again
     Outcome.STORAGE_BUSY: ErrorCode.NOT_ENOUGH_REPLICAS,
     Outcome.STORAGE_FAILED: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -43,6 +48,9 @@ _ERROR_OF_REFUSAL: dict[type[MainstemError], ErrorCode] = {
     metadata.InvalidConfig: ErrorCode.INVALID_CONFIG,
     metadata.MetadataUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
+
+
+ERROR_NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 
 
 def error_of_refusal(refusal: MainstemError) -> ErrorCode:

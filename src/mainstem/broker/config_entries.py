@@ -1,0 +1,132 @@
+"""The configs of a topic and of a broker as clients see them: value, where it comes from, type and meaning.
+
+A topic's value comes from the topic, else from the node's default, else from Kafka's default; the chain of these
+is its synonyms. A broker's configs are fixed while it runs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mainstem.broker.broker import Broker
+from mainstem.nameserver.config_value import ConfigType, TopicConfig
+from mainstem.nameserver.topic_config import TOPIC_CONFIGS
+
+
+class ConfigSource(enum.IntEnum):
+    """Kafka's codes."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """`synonyms` run from the value in force to the one that would hold if nothing was set."""
+
+    name: str
+    type: ConfigType
+    documentation: str
+    synonyms: tuple[Synonym, ...]
+    read_only: bool
+
+    @property
+    def value(self) -> str:
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+
+def topic_entries(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """All configs of a topic with these overrides on a node with these defaults."""
+    for config in TOPIC_CONFIGS.values():
+        chain = _default_chain(config, defaults)
+        if config.name in configs:
+            chain = (Synonym(config.name, configs[config.name], ConfigSource.TOPIC), *chain)
+        yield ConfigEntry(config.name, config.type, config.help, chain, read_only=False)
+
+
+def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
+    """The configs of this broker under Kafka's names: its own, then the defaults it gives to topics."""
+    for name, type_, value, default, documentation in _own_configs(broker):
+        chain = (Synonym(name, default, ConfigSource.DEFAULT),)
+        if value != default:
+            chain = (Synonym(name, value, ConfigSource.STATIC_BROKER), *chain)
+        yield ConfigEntry(name, type_, documentation, chain, read_only=True)
+    for config in TOPIC_CONFIGS.values():
+        if config.broker_names:
+            chain = _default_chain(config, broker.facts.topic_defaults)
+            yield ConfigEntry(config.broker_names[0], config.type, config.help, chain, read_only=True)
+
+
+def _default_chain(config: TopicConfig, defaults: Mapping[str, str]) -> tuple[Synonym, ...]:
+    name = config.broker_names[0] if config.broker_names else config.name
+    chain = (Synonym(name, config.default, ConfigSource.DEFAULT),)
+    if config.name in defaults:
+        return (Synonym(name, defaults[config.name], ConfigSource.STATIC_BROKER), *chain)
+    return chain
+
+
+def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, str]]:
+    """(Kafka's name, type, value, default, documentation) of what is the broker's own."""
+    config = broker.config
+    usual = type(config)()
+    node_id = str(broker.node_id)
+    whole, boolean = ConfigType.INT, ConfigType.BOOLEAN
+    yield "broker.id", whole, node_id, "-1", "The id of this node in the cluster."
+    yield "node.id", whole, node_id, "-1", "The id of this node in the cluster."
+    yield (
+        "log.dirs",
+        ConfigType.STRING,
+        ",".join(place.location for place in (broker.facts.write_dir, broker.facts.store_dir) if place),
+        "",
+        "Where messages lie: the journal's directory, and the queue store.",
+    )
+    yield (
+        "auto.create.topics.enable",
+        boolean,
+        str(config.auto_create_topics).lower(),
+        str(usual.auto_create_topics).lower(),
+        "Whether asking for an unknown topic creates it.",
+    )
+    yield "delete.topic.enable", boolean, "true", "true", "Whether topics can be deleted."
+    yield (
+        "num.partitions",
+        whole,
+        str(config.num_partitions),
+        str(usual.num_partitions),
+        "Partitions of topics that are created without a count.",
+    )
+    yield (
+        "default.replication.factor",
+        whole,
+        str(config.default_replication_factor),
+        str(usual.default_replication_factor),
+        "Replicas of topics that are created without a count.",
+    )
+    yield (
+        "fetch.max.bytes",
+        whole,
+        str(config.fetch_bytes_max),
+        str(usual.fetch_bytes_max),
+        "The most bytes of one fetch response.",
+    )
+    yield (
+        "max.incremental.fetch.session.cache.slots",
+        whole,
+        str(config.fetch_sessions_max),
+        str(usual.fetch_sessions_max),
+        "The most fetch sessions that are remembered.",
+    )

@@ -1,0 +1,227 @@
+"""From request frames to response frames: header, route, decoding, handler, encoding.
+
+A frame is only borrowed during `dispatch`, so the request is decoded before it returns. How its handler runs:
+
+* Produce is begun within `dispatch` and finished by a callback on the store's future. It is pipelined: the
+  connection goes on dispatching meanwhile.
+* Every other handler runs as a task of the dispatcher's TaskGroup, one at a time per connection. (Driving a
+  coroutine's first step without a task would save some microseconds of rare requests, and break handlers
+  that use timeouts, which need one.)
+
+A request that cannot be read, or whose API or version is not served, ends its connection, as in Kafka; a new
+client's ApiVersions is answered in version 0 instead. A handler's unexpected exception is logged once, with
+its traceback, and answered with UNKNOWN_SERVER_ERROR where the response has room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableRequest, UnsupportedRequest
+from mainstem.broker.failures import failure_response
+from mainstem.broker.handlers import api_versions
+from mainstem.broker.latency import ApiLatency
+from mainstem.broker.routes import ROUTES, Route
+from mainstem.broker.started import Started
+from mainstem.errors import MainstemError
+from mainstem.kernel.errors import KernelError
+from mainstem.model import AppendResult, HistogramSample, Sample
+from mainstem.ports import Exchange, Peer, Reply
+from mainstem.protocol import codec
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.errors import ProtocolError
+from mainstem.protocol.headers import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    is_unsupported_api_versions,
+    parse_header,
+    response_frame,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerDispatcher:
+    """`ports.Dispatcher` over a broker. Use it as an async context manager: leaving it cancels the handlers
+    that still run and waits for their end."""
+
+    def __init__(self, broker: Broker, routes: Iterable[Route] = ROUTES) -> None:
+        self._broker = broker
+        self._routes = {route.api.api_key: route for route in routes}
+        self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
+        self._tasks = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[None]] = set()
+        self._abandonable: dict[int, asyncio.Task[None]] = {}
+        """The read of each connection that may be cancelled with it, by connection id."""
+
+    async def __aenter__(self) -> BrokerDispatcher:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        await self._tasks.__aexit__(kind, error, traceback)
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
+        """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
+        started_at = self._broker.clock.monotonic()
+        try:
+            header, position = parse_header(frame)
+        except ProtocolError as error:
+            raise UnreadableRequest(f"bytes that are no request: {error}") from None
+        route = self._routes.get(header.api_key)
+        if route is None or not route.api.version_min <= header.api_version <= route.api.version_max:
+            return self._unsupported(header, route)
+        call = Call(header.api_version, header.client_id, peer)
+        try:
+            if route.start is not None:
+                started = route.start(self._broker, frame, position, call)
+                return Exchange(self._finish_later(started, route, header, started_at), pipelined=True)
+            request = codec.read(route.api.request, header.api_version, frame, position)
+        except (ProtocolError, KernelError) as error:
+            raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
+        return Exchange(self._handle_later(route, request, call, header, started_at))
+
+    def disconnected(self, peer: Peer) -> None:
+        task = self._abandonable.pop(peer.connection_id, None)
+        if task is not None:
+            task.cancel()
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        for latency in self._latencies.values():
+            if any(latency.counts):
+                yield from latency.samples()
+        sessions = self._broker.fetch_sessions
+        yield Sample("mainstem_fetch_sessions", "gauge", "Incremental fetch sessions.", len(sessions))
+        yield Sample(
+            "mainstem_fetch_session_partitions", "gauge", "Partitions they follow.", sessions.partitions_held
+        )
+        yield Sample(
+            "mainstem_fetch_session_evictions_total", "counter", "Sessions pushed out.", sessions.evictions
+        )
+
+    # requests with a handler of their own
+
+    def _handle_later(
+        self, route: Route, request: Any, call: Call, header: RequestHeader, started_at: float
+    ) -> asyncio.Future[Reply]:
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        task = self._tasks.create_task(self._handle(route, request, call, header, started_at, reply))
+        self._running.add(task)
+        if route.abandoned_with_peer:
+            self._abandonable[call.peer.connection_id] = task
+        task.add_done_callback(lambda task: self._handled(task, call.peer, reply))
+        return reply
+
+    def _handled(self, task: asyncio.Task[None], peer: Peer, reply: asyncio.Future[Reply]) -> None:
+        self._running.discard(task)
+        # the connection may have begun its next read already
+        if self._abandonable.get(peer.connection_id) is task:
+            del self._abandonable[peer.connection_id]
+        if not reply.done():  # cancelled, perhaps before it began
+            reply.cancel()
+
+    async def _handle(
+        self,
+        route: Route,
+        request: Any,
+        call: Call,
+        header: RequestHeader,
+        started_at: float,
+        reply: asyncio.Future[Reply],
+    ) -> None:
+        """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
+        assert route.handle is not None
+        try:
+            try:
+                response = await route.handle(self._broker, request, call)
+                frame = self._encode(route, header, response, started_at)
+            except Exception as error:
+                frame = self._failed(route, header, error, started_at)
+        except BrokerError as error:
+            reply.set_exception(error)
+        else:
+            reply.set_result(frame)
+
+    # requests begun during dispatch
+
+    def _finish_later(
+        self, started: Started[Any], route: Route, header: RequestHeader, started_at: float
+    ) -> asyncio.Future[Reply] | Reply:
+        pending = started.future
+        if pending is None:
+            return self._finish(started, [], route, header, started_at)
+        if pending.done() and not pending.cancelled() and pending.exception() is None:
+            return self._finish(started, pending.result(), route, header, started_at)
+        reply: asyncio.Future[Reply] = pending.get_loop().create_future()
+
+        def appended(future: asyncio.Future[list[AppendResult]]) -> None:
+            if reply.done():
+                return
+            try:
+                reply.set_result(self._finish(started, future.result(), route, header, started_at))
+            except asyncio.CancelledError:
+                reply.cancel()
+            except MainstemError as error:
+                reply.set_exception(error)
+            except Exception as error:
+                try:
+                    reply.set_result(self._failed(route, header, error, started_at))
+                except BrokerError as unanswerable:
+                    reply.set_exception(unanswerable)
+
+        pending.add_done_callback(appended)
+        return reply
+
+    def _finish(
+        self,
+        started: Started[Any],
+        results: list[AppendResult],
+        route: Route,
+        header: RequestHeader,
+        started_at: float,
+    ) -> Reply:
+        return self._encode(route, header, started.finish(results), started_at)
+
+    # responses
+
+    def _encode(self, route: Route, header: RequestHeader, response: Any, started_at: float) -> Reply:
+        seconds = self._broker.clock.monotonic() - started_at
+        errors = () if response is None else route.errors_in(response)
+        self._latencies[header.api_key].observe(seconds, errors)
+        if response is None:
+            return None
+        parts = codec.write_parts(response, header.api_version)
+        return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
+
+    def _failed(self, route: Route, header: RequestHeader, error: Exception, started_at: float) -> Reply:
+        """The answer to a request whose handler raised. Raises UnanswerableRequest if there is none."""
+        name = _name(route, header)
+        logger.error("%s failed unexpectedly", name, exc_info=error)
+        response = failure_response(route.api.response, header.api_version)
+        if response is None:
+            raise UnanswerableRequest(f"{name} failed, and its response has no room for an error")
+        return self._encode(route, header, response, started_at)
+
+    def _unsupported(self, header: RequestHeader, route: Route | None) -> Exchange:
+        if is_unsupported_api_versions(header):
+            response = api_versions.served(ErrorCode.UNSUPPORTED_VERSION)
+            parts = codec.write_parts(response, 0)
+            return Exchange(response_frame(header.correlation_id, API_VERSIONS_KEY, 0, parts))
+        asked = f"client {header.client_id!r} asked for API {header.api_key} version {header.api_version}"
+        if route is None:
+            raise UnsupportedRequest(f"{asked}, which is not served")
+        served = f"{route.api.version_min} to {route.api.version_max}"
+        raise UnsupportedRequest(f"{asked}; of {route.api.name} versions {served} are served")
+
+
+def _name(route: Route, header: RequestHeader) -> str:
+    return f"{route.api.name} v{header.api_version} of client {header.client_id!r}"

@@ -1,0 +1,36 @@
+"""InitProducerId: a fresh identity for an idempotent producer.
+
+Without a transactional id Kafka hands out a new producer id whatever the request carries: after a sequence
+error an idempotent producer raises its epoch on its own (KIP-360), and asks here only when epochs run out.
+Transactional ids are refused with the error that every client takes for final.
+"""
+
+from __future__ import annotations
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.errors import error_of_refusal
+from mainstem.errors import MainstemError
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+
+
+async def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        empty = request.transactional_id == ""
+        return _refused(
+            ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    try:
+        producer_id = await broker.metadata_admin.allocate_producer_id()
+    except MainstemError as refusal:
+        return _refused(error_of_refusal(refusal))
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)

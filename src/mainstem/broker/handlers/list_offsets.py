@@ -1,0 +1,89 @@
+"""ListOffsets: the offset for a timestamp, or for one of the special timestamps.
+
+While there are no transactions the last stable offset is the high watermark, so the isolation level changes
+nothing. Nothing is tiered away from a node, so its earliest local offset is the log start, and "latest
+tiered" has no answer (offset -1 without an error, as in Kafka).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.partitions import find_partition
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.list_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_SPECIAL_FROM_VERSION = {
+    LATEST_TIMESTAMP: 0,
+    EARLIEST_TIMESTAMP: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+
+
+async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    asked_times = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            if asked_times[topic.name, asked.partition_index] > 1:
+                answers.append(_refused(asked, ErrorCode.INVALID_REQUEST))
+            else:
+                answers.append(await _offset(broker, topic.name, asked, call.version))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answers)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+async def _offset(
+    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    timestamp = asked.timestamp
+    if timestamp < 0 and version < _SPECIAL_FROM_VERSION.get(timestamp, version + 1):
+        return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
+    found = find_partition(broker, topic, asked.partition_index, asked.current_leader_epoch)
+    if isinstance(found, ErrorCode):
+        return _refused(asked, found)
+    if timestamp == LATEST_TIMESTAMP:
+        return _answer(asked, found.offsets.high_watermark, leader_epoch=found.offsets.leader_epoch)
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        return _answer(asked, found.offsets.log_start)
+    if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+        return _answer(asked, -1)
+    record = await broker.store.offset_for_timestamp(found.queue_id, timestamp)
+    if record is None:
+        return _answer(asked, -1)
+    return _answer(asked, record.offset, record.timestamp, record.leader_epoch)
+
+
+def _answer(
+    asked: ListOffsetsPartition, offset: int, timestamp: int = -1, leader_epoch: int = -1
+) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def _refused(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)

@@ -1,0 +1,36 @@
+"""OffsetForLeaderEpoch: where an epoch ended, by which a consumer sees that its position was cut off."""
+
+from __future__ import annotations
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.partitions import find_partition
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def handle(
+    broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
+) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        ends = [await _end(broker, topic.topic, asked) for asked in topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(ends)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+async def _end(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    found = find_partition(broker, topic, asked.partition, asked.current_leader_epoch)
+    if isinstance(found, ErrorCode):
+        return EpochEndOffset(error_code=found, partition=asked.partition)
+    end = await broker.queue_admin.epoch_end(found.queue_id, asked.leader_epoch)
+    if end is None:  # deleted meanwhile
+        return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=end[0], end_offset=end[1]
+    )

@@ -1,0 +1,46 @@
+"""How long requests took, by API, and which errors they got: numbers for `/metrics`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
+
+from mainstem.broker.errors import ERROR_NAMES
+from mainstem.model import HistogramSample, Sample
+
+BOUNDS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, float("inf"))
+"""From a request served in memory to a group that waits for its members."""
+
+
+class ApiLatency:
+    """The requests of one API. Written by the event loop only, so that readers need no lock."""
+
+    __slots__ = ("api", "counts", "errors", "seconds")
+
+    def __init__(self, api: str) -> None:
+        self.api = api
+        self.counts = [0] * len(BOUNDS_SECONDS)
+        self.seconds = 0.0
+        self.errors: Counter[int] = Counter()
+
+    def observe(self, seconds: float, errors: Iterable[int]) -> None:
+        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.seconds += seconds
+        for error in errors:
+            self.errors[error] += 1
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        label = ("api", self.api)
+        yield HistogramSample(
+            "mainstem_request_seconds",
+            "From the dispatch of a request to its response.",
+            BOUNDS_SECONDS,
+            tuple(accumulate(self.counts)),
+            self.seconds,
+            (label,),
+        )
+        for error, count in dict(self.errors).items():
+            labels = (label, ("error", ERROR_NAMES.get(error, str(error))))
+            yield Sample("mainstem_request_errors_total", "counter", "Errors answered.", count, labels)

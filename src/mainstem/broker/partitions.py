@@ -1,0 +1,49 @@
+"""Finding the partition a request names, and checking that the client and this node agree about it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from mainstem.broker.broker import Broker
+from mainstem.model import QueueOffsets, Topic
+from mainstem.protocol.error_codes import ErrorCode
+
+NO_LEADER_EPOCH = -1
+
+
+class FoundPartition(NamedTuple):
+    """A partition this node serves. `offsets` are those of the moment it was looked up."""
+
+    topic: Topic
+    queue_id: int
+    offsets: QueueOffsets
+
+
+def find_topic(broker: Broker, key: str | UUID) -> Topic | ErrorCode:
+    """The topic of a name or an id, or the error that says there is none."""
+    if isinstance(key, UUID):
+        return broker.metadata.topic_by_id(key) or ErrorCode.UNKNOWN_TOPIC_ID
+    return broker.metadata.topic(key) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def find_partition(
+    broker: Broker, key: str | UUID, partition: int, leader_epoch: int = NO_LEADER_EPOCH
+) -> FoundPartition | ErrorCode:
+    """The partition, if it exists, is led by this node, and `leader_epoch`, where the client knows one, is
+    the node's; else Kafka's error."""
+    topic = find_topic(broker, key)
+    if isinstance(topic, ErrorCode):
+        return topic
+    if not 0 <= partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not broker.serves(topic, partition):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    queue_id = topic.queue_id(partition)
+    (offsets,) = broker.store.offsets([queue_id])
+    if offsets is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if leader_epoch != NO_LEADER_EPOCH and leader_epoch != offsets.leader_epoch:
+        older = leader_epoch < offsets.leader_epoch
+        return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+    return FoundPartition(topic, queue_id, offsets)

@@ -1,0 +1,82 @@
+"""Every API this node serves: its messages and versions, and the handler that answers it.
+
+ApiVersions advertises exactly this list. Most handlers are coroutines, run as a task each. Produce is begun
+while it is dispatched, for its batches must be appended in the order they arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.handlers import (
+    api_versions,
+    delete_groups,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from mainstem.broker.started import Started
+from mainstem.protocol.messages import API_MESSAGES, ApiDeclaration
+
+Handler = Callable[[Broker, Any, Call], Awaitable[Any]]
+Start = Callable[[Broker, memoryview, int, Call], Started[Any]]
+
+
+def _top_level_error(response: Any) -> Iterable[int]:
+    error = getattr(response, "error_code", 0)
+    return (error,) if error else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One API. Either `handle` or `start` is set."""
+
+    api: ApiDeclaration
+    handle: Handler | None = None
+    start: Start | None = None
+    errors_in: Callable[[Any], Iterable[int]] = _top_level_error
+    """The error codes of a response, for statistics."""
+    abandoned_with_peer: bool = False
+    """The request only reads: it is cancelled when nobody is left to read its response."""
+
+
+def _route(api_key: int, handle: Handler) -> Route:
+    return Route(api=API_MESSAGES[api_key], handle=handle)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(api=API_MESSAGES[0], start=produce.start, errors_in=produce.errors_in),
+    Route(api=API_MESSAGES[1], handle=fetch.handle, errors_in=fetch.errors_in, abandoned_with_peer=True),
+    _route(2, list_offsets.handle),
+    _route(3, metadata.handle),
+    _route(8, offset_commit.handle),
+    _route(9, offset_fetch.handle),
+    _route(10, find_coordinator.handle),
+    _route(11, join_group.handle),
+    _route(12, heartbeat.handle),
+    _route(13, leave_group.handle),
+    _route(14, sync_group.handle),
+    _route(15, describe_groups.handle),
+    _route(16, list_groups.handle),
+    _route(18, api_versions.handle),
+    _route(22, init_producer_id.handle),
+    _route(23, offset_for_leader_epoch.handle),
+    _route(42, delete_groups.handle),
+    _route(47, offset_delete.handle),
+)
