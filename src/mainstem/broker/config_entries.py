@@ -61,7 +61,7 @@ def topic_entries(configs: Mapping[str, str], defaults: Mapping[str, str]) -> It
 def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
     """The configs of this broker under Kafka's names: its own, then the defaults it gives to topics."""
     for name, type_, value, default, documentation in _own_configs(broker):
-        chain = (Synonym(name, default, ConfigSource.DEFAULT),)
+        chain: tuple[Synonym, ...] = (Synonym(name, default, ConfigSource.DEFAULT),)
         if value != default:
             chain = (Synonym(name, value, ConfigSource.STATIC_BROKER), *chain)
         yield ConfigEntry(name, type_, documentation, chain, read_only=True)

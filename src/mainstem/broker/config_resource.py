@@ -21,7 +21,8 @@ ALL_BROKERS = ""
 
 def unsupported_message(resource_type: int) -> str:
     names = {kind.value: kind.name for kind in ResourceType}
-    return f"resources of type {names.get(resource_type, resource_type)} have no configs here; topics and brokers have"
+    named = names.get(resource_type, resource_type)
+    return f"resources of type {named} have no configs here; topics and brokers have"
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:

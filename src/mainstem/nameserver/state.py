@@ -182,7 +182,7 @@ class MetadataState:
             raise InvalidPartitions(f"topic {topic.name!r} has {topic.partitions} partitions already")
         if command.total < topic.partitions:
             raise InvalidPartitions(
-                f"topic {topic.name!r} has {topic.partitions} partitions and cannot go back to {command.total}"
+                f"topic {topic.name!r} has {topic.partitions} partitions, not fewer: {command.total}"
             )
         self._check_partitions(topic.name, command.total, topic.partitions)
 
@@ -257,16 +257,7 @@ class MetadataState:
             raise InconsistentCommand(f"topic number {command.number} is given twice")
         if key in self._name_by_collision_key or command.topic_id in self._by_id:
             raise InconsistentCommand(f"topic {command.name!r} is created twice")
-        topic = Topic(
-            name=command.name,
-            number=command.number,
-            topic_id=command.topic_id,
-            partitions=command.partitions,
-            configs=command.configs or _NO_CONFIGS,
-            settings=self._settings(command.configs),
-            internal=command.internal,
-            replication_factor=command.replication_factor,
-        )
+        topic = topic_of(command, self._settings(command.configs))
         self._by_name[topic.name] = self._by_id[topic.topic_id] = self._by_number[topic.number] = topic
         self._name_by_collision_key[key] = topic.name
         self._next_topic_number = topic.number + 1
@@ -307,3 +298,17 @@ class MetadataState:
                 internal=topic.internal,
             )
         yield AdvanceCounters(topic_number=self._next_topic_number, producer_id=self._next_producer_id)
+
+
+def topic_of(command: CreateTopic, settings: TopicSettings) -> Topic:
+    """The topic that a command creates."""
+    return Topic(
+        name=command.name,
+        number=command.number,
+        topic_id=command.topic_id,
+        partitions=command.partitions,
+        configs=command.configs or _NO_CONFIGS,
+        settings=settings,
+        internal=command.internal,
+        replication_factor=command.replication_factor,
+    )

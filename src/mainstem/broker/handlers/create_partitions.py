@@ -1,0 +1,58 @@
+"""CreatePartitions: topics grow, never shrink. As in CreateTopics, a change is finished whatever `timeout_ms`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.errors import error_of_refusal
+from mainstem.broker.replica_assignment import assignment_fault
+from mainstem.broker.reserved_topics import internal_message, is_internal
+from mainstem.broker.topics import create_partitions
+from mainstem.errors import MainstemError
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    results = [
+        _result(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+        for name, times in times_named.items()
+        if times > 1
+    ]
+    for wanted in request.topics:
+        if times_named[wanted.name] == 1:
+            results.append(await _grow(broker, wanted, validate_only=request.validate_only))
+    return CreatePartitionsResponse(results=tuple(results))
+
+
+async def _grow(
+    broker: Broker, wanted: CreatePartitionsTopic, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    topic = broker.metadata.topic(wanted.name)
+    if topic is not None and is_internal(broker, wanted.name):
+        return _result(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(wanted.name))
+    if topic is not None and wanted.assignments is not None and wanted.count > topic.partitions:
+        fault = assignment_fault(
+            broker, [item.broker_ids for item in wanted.assignments], topic.replication_factor
+        )
+        added = wanted.count - topic.partitions
+        if fault is None and len(wanted.assignments) != added:
+            fault = f"{added} partitions would be added, but {len(wanted.assignments)} are assigned"
+        if fault is not None:
+            return _result(wanted.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
+    try:
+        await create_partitions(broker, wanted.name, wanted.count, validate_only=validate_only)
+    except MainstemError as refusal:
+        return _result(wanted.name, error_of_refusal(refusal), str(refusal))
+    return _result(wanted.name, ErrorCode.NONE, None)
+
+
+def _result(name: str, error: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)

@@ -1,0 +1,45 @@
+"""DescribeCluster: the cluster's id and its nodes."""
+
+from __future__ import annotations
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.describe_cluster import (
+    ENDPOINT_TYPE_BROKERS,
+    ENDPOINT_TYPE_CONTROLLERS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from mainstem.protocol.messages.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
+
+# Without access control all is allowed. Bits by Kafka's codes: 5 create, 7 alter, 8 describe, 9 cluster action,
+# 10 describe configs, 11 alter configs, 12 idempotent write.
+_ALL_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+async def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+    if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
+        return _refused(broker, request)
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=broker.metadata.cluster_id(),
+        controller_id=broker.node_id,
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in broker.metadata.nodes()
+        ),
+        cluster_authorized_operations=_ALL_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else AUTHORIZED_OPERATIONS_UNKNOWN,
+    )
+
+
+def _refused(broker: Broker, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type == ENDPOINT_TYPE_CONTROLLERS:
+        error, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's address, not a controller's"
+    else:
+        error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "the endpoints asked for are of no known type"
+    return DescribeClusterResponse(
+        error_code=error, error_message=message, cluster_id=broker.metadata.cluster_id(), brokers=()
+    )

@@ -1,0 +1,79 @@
+"""DescribeConfigs: what is set for topics and brokers, where it comes from and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.config_entries import ConfigEntry, broker_entries, topic_entries
+from mainstem.broker.config_resource import (
+    ALL_BROKERS,
+    ResourceType,
+    broker_name_fault,
+    unsupported_message,
+)
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+async def handle(broker: Broker, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    results = []
+    for resource in dict.fromkeys(request.resources):
+        error, message, entries = _entries(broker, resource)
+        keys = resource.configuration_keys  # null or empty: all of them
+        configs = tuple(_config(entry, request) for entry in entries if not keys or entry.name in keys)
+        results.append(
+            DescribeConfigsResult(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=configs,
+            )
+        )
+    return DescribeConfigsResponse(results=tuple(results))
+
+
+def _entries(
+    broker: Broker, resource: DescribeConfigsResource
+) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            topic = broker.metadata.topic(name)
+            if topic is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:260]!r}", ()
+            return ErrorCode.NONE, None, topic_entries(topic.configs, broker.facts.topic_defaults)
+        case ResourceType.BROKER:
+            fault = broker_name_fault(broker, name)
+            if fault is not None:
+                return ErrorCode.INVALID_REQUEST, fault, ()
+            return ErrorCode.NONE, None, () if name == ALL_BROKERS else broker_entries(broker)
+        case other:
+            return ErrorCode.INVALID_REQUEST, unsupported_message(other), ()
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms: tuple[DescribeConfigsSynonym, ...] = ()
+    if request.include_synonyms:
+        synonyms = tuple(
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        )
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=synonyms,
+        config_type=entry.type.value,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
