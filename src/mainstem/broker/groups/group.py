@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from mainstem.broker.groups.member import Member
 from mainstem.broker.groups.states import MOVES, GroupState
 from mainstem.broker.groups.subscription import topics_of
-from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue
+from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
 
@@ -216,7 +216,8 @@ class Group:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become what a record says. Members that are here already keep what the log does not know of them.
+        """Become what a record says. Members that are here already keep what the log does not know of them:
+        which requests wait, and the protocols they offered besides the one chosen.
 
         The one place besides `move_to` that sets the state: to what the record proves."""
         known = self.members
@@ -231,19 +232,7 @@ class Group:
         self.awaiting_join = 0
         self._supporters.clear()
         for row in value.members:
-            member = known.pop(row.member_id, None)
-            if member is None:
-                protocols = (JoinGroupRequestProtocol(name=value.protocol or "", metadata=row.subscription),)
-                member = Member(
-                    member_id=row.member_id,
-                    instance_id=row.group_instance_id,
-                    client_id=row.client_id,
-                    client_host=row.client_host,
-                    session_timeout_ms=row.session_timeout,
-                    rebalance_timeout_ms=rebalance_timeout_ms(row.rebalance_timeout, row.session_timeout),
-                    protocols=protocols,
-                )
-            member.assignment = row.assignment
+            member = _restored(value.protocol, row, known.get(row.member_id))
             self.add(member, value.protocol_type)
         if value.leader in self.members:
             self.leader = value.leader
@@ -255,3 +244,21 @@ class Group:
 def rebalance_timeout_ms(given_ms: int, session_timeout_ms: int) -> int:
     """JoinGroup v0 and old records have no rebalance timeout: the session timeout served for both."""
     return given_ms if given_ms > 0 else session_timeout_ms
+
+
+def _restored(protocol: str | None, row: MemberMetadata, known: Member | None) -> Member:
+    member = Member(
+        member_id=row.member_id,
+        instance_id=row.group_instance_id,
+        client_id=row.client_id,
+        client_host=row.client_host,
+        session_timeout_ms=row.session_timeout,
+        rebalance_timeout_ms=rebalance_timeout_ms(row.rebalance_timeout, row.session_timeout),
+        protocols=(JoinGroupRequestProtocol(name=protocol or "", metadata=row.subscription),),
+        assignment=row.assignment,
+    )
+    if known is not None:
+        member.join_ticket, member.sync_ticket, member.new = known.join_ticket, known.sync_ticket, known.new
+        if member.protocols[0] in known.protocols:
+            member.protocols = known.protocols
+    return member
