@@ -217,14 +217,12 @@ class Nameserver:
     async def alter_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Topic:
-        """The topic as it is afterwards; with `validate_only`, as it still is."""
-
         def make(state: MetadataState) -> ChangeTopicConfigs:
             return ChangeTopicConfigs(_named(state, name).number, dict(changes))
 
         if validate_only:
             self._state.check(make(self._state))
-            return _named(self._state, name)
+            return self._state.with_configs(_named(self._state, name), changes)
         return _topic_after(await self._commit(make))
 
     async def allocate_producer_id(self) -> int:

@@ -123,6 +123,12 @@ class MetadataState:
         state has never given: its data must be kept."""
         return FIRST_TOPIC_NUMBER <= number < self._next_topic_number and number not in self._by_number
 
+    def with_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> Topic:
+        """What the topic would be with these configs set (a value) and removed (None)."""
+        merged: dict[str, str | None] = {**topic.configs, **changes}
+        configs = {key: value for key, value in merged.items() if value is not None}
+        return replace(topic, configs=configs, settings=self._settings(configs))
+
     def write_group(self, queue_id: int) -> int:
         assert self._cluster is not None, "no cluster was created yet"
         return self._cluster.slots[slot_of(queue_id)]
@@ -228,12 +234,7 @@ class MetadataState:
                 return PartitionsAdded(topic, before.partitions)
             case ChangeTopicConfigs(number=number, changes=changes):
                 before = self._applied_topic(number)
-                merged: dict[str, str | None] = {**before.configs, **changes}
-                configs = {key: value for key, value in merged.items() if value is not None}
-                settings = self._settings(configs)
-                return TopicConfigsChanged(
-                    before, self._replace(before, replace(before, configs=configs, settings=settings))
-                )
+                return TopicConfigsChanged(before, self._replace(before, self.with_configs(before, changes)))
             case DeleteTopic(number=number):
                 topic = self._applied_topic(number)
                 del self._by_name[topic.name], self._by_id[topic.topic_id], self._by_number[number]
