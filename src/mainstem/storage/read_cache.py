@@ -16,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 import google_crc32c
 
+from mainstem.errors import MainstemError
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.storage.errors import FormatError
@@ -132,7 +134,7 @@ class ReadCache:
                 chunk.checked.add(extent.position)
         return view, hit
 
-    def read_ahead(self, extents: AsyncIterator[Extent], chunk_count: int) -> None:
+    def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
         """Load, in the background, up to this many chunks of the extents, in their order. Does nothing when
         too much is under way: a reader that gets there first loads what it needs itself."""
         if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX:
@@ -239,24 +241,31 @@ class ReadCache:
 
     # --- disk ---------------------------------------------------------------------------------------------
 
-    async def _load_ahead(self, extents: AsyncIterator[Extent], chunk_count: int) -> None:
-        previous: ChunkKey | None = None
+    async def _load_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
         try:
-            async for extent in extents:
-                first = extent.position // self.chunk_bytes
-                for number in range(first, (extent.position + extent.length - 1) // self.chunk_bytes + 1):
-                    key = (extent.source.name, number)
-                    if key == previous:
-                        continue
+            async with aclosing(extents):
+                async for source, number in self._chunk_places(extents):
                     if chunk_count == 0:
                         return
-                    previous = key
                     chunk_count -= 1
+                    key = (source.name, number)
                     if key not in self._protected and key not in self._probation and key not in self._loads:
                         self._ahead_chunks += 1
-                        await self._load(extent.source, number)
-        except Exception as error:  # the reader meets it again, and reports it
+                        await self._load(source, number)
+        except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
             log.debug("read ahead stopped: %s", error)
+
+    async def _chunk_places(
+        self, extents: AsyncGenerator[Extent, None]
+    ) -> AsyncGenerator[tuple[Source, int], None]:
+        """The chunks that extents lie in, each once as long as the extents follow each other."""
+        previous: ChunkKey | None = None
+        async for extent in extents:
+            last = (extent.position + extent.length - 1) // self.chunk_bytes
+            for number in range(extent.position // self.chunk_bytes, last + 1):
+                if (extent.source.name, number) != previous:
+                    previous = (extent.source.name, number)
+                    yield extent.source, number
 
     async def _from_disk(self, source: Source, position: int, length: int) -> bytes:
         if self._bytes_per_second:

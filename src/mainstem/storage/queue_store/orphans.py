@@ -1,0 +1,44 @@
+"""Files in the directory of runs that the manifest does not name: left by splitters that died, or whose commit
+never came.
+
+Age is counted from when this process first saw the file, by the monotonic clock: a file's own times say
+nothing when clocks jump, and after a start every file has its whole grace again. Only names that a splitter
+gives are ever touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from mainstem.ports import Clock, Files
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
+from mainstem.storage.queue_store.run_target import RUN_SUFFIX, TEMPORARY_INFIX
+
+
+class Orphans:
+    """Finds files that nobody will name any more."""
+
+    def __init__(self, files: Files, clock: Clock, grace_seconds: float) -> None:
+        self._files = files
+        self._clock = clock
+        self._grace_seconds = grace_seconds
+        self._seen: dict[str, float] = {}
+
+    def spare(self, name: str) -> None:
+        """A commit is about to name this file: its grace begins anew."""
+        self._seen[name] = self._clock.monotonic()
+
+    def is_due(self, name: str) -> bool:
+        return self._clock.monotonic() - self._seen[name] >= self._grace_seconds
+
+    async def due(self, named: Container[str]) -> list[str]:
+        """The files whose grace is over."""
+        present = [name for name in await self._files.names(RUNS_DIRECTORY) if is_run_name(name)]
+        now = self._clock.monotonic()
+        self._seen = {name: self._seen.get(name, now) for name in present if name not in named}
+        return [name for name in self._seen if self.is_due(name)]
+
+
+def is_run_name(name: str) -> bool:
+    """Is this the name of a run, or of one being written?"""
+    return name.endswith(RUN_SUFFIX) or f"{RUN_SUFFIX}{TEMPORARY_INFIX}" in name

@@ -1,0 +1,235 @@
+"""Open runs: their descriptors and their indexes, both bounded.
+
+A run is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the
+batches without a gap. Extents are checked by who reads them. What stays in memory of a run whose index was
+evicted is a filter of about one byte per queue, so that a reader of a queue that is in few runs steps over the
+others without a disk.
+
+A run that is dropped leaves the directory at once; whoever has it pinned finishes on the open descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy
+
+from mainstem.ports import File, Files
+from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds
+from mainstem.storage.queue_store.format import EXTENT_ROW_BYTES, FRAME_BYTES, RUN_MAGIC, Frame
+from mainstem.storage.queue_store.single_flight import SingleFlight
+
+RUNS_DIRECTORY = "runs"
+
+INLINE_INDEX_BYTES_MAX = 128 * 1024
+"""A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
+
+FILTER_BITS_MAX = 1 << 20
+"""128 KiB per run. It suffices for 100,000 queues in a run; with more, nearly every run has every queue."""
+
+_SPREAD = 0x9E3779B97F4A7C15
+_SPREAD_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+class RunGone(StorageError):
+    """The run was dropped while it was being looked at; look again at the runs that are left."""
+
+
+class QueueFilter:
+    """Which queues may be in a run: never wrong when it says no. About 8 bits per queue, one hash."""
+
+    __slots__ = ("_bits", "_shift")
+
+    def __init__(self, queue_ids: QueueIds) -> None:
+        size = min(max(64, 1 << (8 * len(queue_ids)).bit_length()), FILTER_BITS_MAX)
+        self._shift = 65 - size.bit_length()
+        hashes = (queue_ids * numpy.uint64(_SPREAD)) >> numpy.uint64(self._shift)
+        bits = numpy.zeros(size // 8, numpy.uint8)
+        marks = (1 << (hashes & numpy.uint64(7)).astype(numpy.uint8)).astype(numpy.uint8)
+        numpy.bitwise_or.at(bits, (hashes >> numpy.uint64(3)).astype(numpy.intp), marks)
+        self._bits = bits.tobytes()
+
+    def __contains__(self, queue_id: int) -> bool:
+        place = (queue_id * _SPREAD & _SPREAD_MASK) >> self._shift
+        return bool(self._bits[place >> 3] >> (place & 7) & 1)
+
+
+async def load_index(file: File, where: str) -> ExtentIndex:
+    """The index of a run, after checking everything but the batches. Raises `FormatError` naming `where`."""
+    size = await file.size()
+    if size < 2 * FRAME_BYTES:
+        raise FormatError(f"{where}: {size} bytes have no room for header and footer")
+    if Frame.unpack(await file.read(0, FRAME_BYTES), RUN_MAGIC, f"{where}: header") != Frame(RUN_MAGIC):
+        raise FormatError(f"{where}: header describes what only a footer can")
+    footer_position = size - FRAME_BYTES
+    frame = Frame.unpack(
+        await file.read(footer_position, FRAME_BYTES), RUN_MAGIC, f"{where}: footer at {footer_position}")
+    rows_bytes = frame.row_count * EXTENT_ROW_BYTES
+    batches_end = FRAME_BYTES + frame.batch_bytes
+    if frame.rows_position != batches_end or batches_end + rows_bytes != footer_position:
+        raise FormatError(
+            f"{where}: {frame.batch_bytes} bytes of batches and {frame.row_count} index rows do not make up "
+            f"its {size} bytes"
+        )
+    content = await file.read(frame.rows_position, rows_bytes)
+    if rows_bytes > INLINE_INDEX_BYTES_MAX:
+        return await asyncio.to_thread(_checked_index, frame, content, where)
+    return _checked_index(frame, content, where)
+
+
+def _checked_index(frame: Frame, content: bytes, where: str) -> ExtentIndex:
+    index = ExtentIndex.load(frame, content, where)
+    positions = index.rows["position"]
+    edges = numpy.concatenate((numpy.array([FRAME_BYTES], numpy.uint64), positions + index.rows["length"]))
+    if not numpy.array_equal(positions, edges[:-1]) or int(edges[-1]) != frame.rows_position:
+        raise FormatError(f"{where}: the extents of its index do not cover its batches")
+    return index
+
+
+class Run:
+    """A run that the manifest names: what memory keeps of it."""
+
+    __slots__ = ("dropped", "filter", "name", "witness")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dropped = False
+        self.filter: QueueFilter | None = None
+        """Known once the index has been loaded."""
+        self.witness: tuple[int, int] | None = None
+        """(queue id, last offset) of what was live in it when last looked at: while that is, all of it is."""
+
+    def may_hold(self, queue_id: int) -> bool:
+        return self.filter is None or queue_id in self.filter
+
+
+class _Opened:
+    __slots__ = ("closed", "file", "pins")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.pins = 0
+        self.closed = False
+
+    async def close_if_idle(self) -> None:
+        if self.pins == 0 and not self.closed:
+            self.closed = True
+            await self.file.close()
+
+
+class RunSource:
+    """A run as the read cache sees it."""
+
+    def __init__(self, run_files: RunFiles, run: Run) -> None:
+        self._run_files = run_files
+        self._run = run
+        self.name = run.name
+
+    async def read(self, position: int, length: int) -> bytes:
+        async with self._run_files.opened(self._run) as file:
+            return await file.read(position, length)
+
+
+class RunFiles:
+    """Descriptors and indexes of runs."""
+
+    def __init__(self, files: Files, *, index_bytes_max: int, open_files_max: int) -> None:
+        self._files = files
+        self._index_bytes_max = index_bytes_max
+        self._open_files_max = open_files_max
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._opens: SingleFlight[str, _Opened] = SingleFlight()
+        self._indexes: OrderedDict[str, ExtentIndex] = OrderedDict()
+        self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
+        self.index_bytes = 0
+        self.index_loads = 0
+
+    @property
+    def open_files(self) -> int:
+        return len(self._opened)
+
+    async def index(self, run: Run) -> ExtentIndex:
+        """The run's index. Raises `FormatError` when the run is damaged, `RunGone` when it was dropped,
+        `StorageError` when its file is missing."""
+        index = self._indexes.get(run.name)
+        if index is None:
+            index = await self._index_loads.run(run.name, lambda: self._load_index(run))
+        else:
+            self._indexes.move_to_end(run.name)
+        if run.filter is None:
+            run.filter = QueueFilter(index.queues()[0])
+        return index
+
+    @asynccontextmanager
+    async def opened(self, run: Run) -> AsyncIterator[File]:
+        """The run's file, which stays open meanwhile even if the run is dropped. Raises as `index`."""
+        opened = self._opened.get(run.name)
+        while opened is None or opened.closed:  # closed by somebody else before this task came to pin it
+            opened = await self._opens.run(run.name, lambda: self._open(run))
+        opened.pins += 1
+        try:
+            if run.name in self._opened:
+                self._opened.move_to_end(run.name)
+            yield opened.file
+        finally:
+            opened.pins -= 1
+            if self._opened.get(run.name) is not opened:
+                await opened.close_if_idle()
+
+    async def remove(self, run: Run) -> None:
+        """Delete the run's file; the manifest has forgotten it."""
+        run.dropped = True
+        index = self._indexes.pop(run.name, None)
+        if index is not None:
+            self.index_bytes -= index.memory_bytes
+        opened = self._opened.pop(run.name, None)
+        await self._files.remove(f"{RUNS_DIRECTORY}/{run.name}")
+        if opened is not None:
+            await opened.close_if_idle()
+
+    async def close(self) -> None:
+        while self._opened:
+            _name, opened = self._opened.popitem()
+            await opened.close_if_idle()
+
+    async def _load_index(self, run: Run) -> ExtentIndex:
+        async with self.opened(run) as file:
+            index = await load_index(file, f"{RUNS_DIRECTORY}/{run.name}")
+        self.index_loads += 1
+        if not run.dropped:
+            self._indexes[run.name] = index
+            self.index_bytes += index.memory_bytes
+        while self.index_bytes > self._index_bytes_max and self._indexes:
+            _name, oldest = self._indexes.popitem(last=False)
+            self.index_bytes -= oldest.memory_bytes
+        return index
+
+    async def _open(self, run: Run) -> _Opened:
+        path = f"{RUNS_DIRECTORY}/{run.name}"
+        try:
+            file = await self._files.open(path)
+        except FileNotFoundError as error:
+            if run.dropped:
+                raise RunGone(f"{path}: dropped") from error
+            raise StorageError(
+                f"{path}: the manifest names this run, but it is not there; restore it from a copy or a replica"
+            ) from error
+        opened = _Opened(file)
+        await self._close_surplus()
+        if not run.dropped:
+            self._opened[run.name] = opened
+        return opened
+
+    async def _close_surplus(self) -> None:
+        """Make room for one more descriptor, as far as there are idle ones."""
+        surplus = len(self._opened) + 1 - self._open_files_max
+        idle = [name for name, opened in self._opened.items() if opened.pins == 0]
+        for name in idle[:max(surplus, 0)]:
+            opened = self._opened.get(name)
+            if opened is not None and opened.pins == 0:
+                del self._opened[name]
+                await opened.close_if_idle()

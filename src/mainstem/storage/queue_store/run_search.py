@@ -1,0 +1,100 @@
+"""Where a queue's history lies: which run, which extent.
+
+It is spread over the runs of the queue's write group in the order of their commits. Blocks are split in log
+order, so a queue's offsets rise from run to run: an offset is found by bisection over the runs, then over the
+run's index. A run need not have the queue at all; most of those are stepped over by their filter alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mainstem.storage.queue_store.extent_index import ExtentIndex
+from mainstem.storage.queue_store.manifest import FileRange, Manifest
+from mainstem.storage.queue_store.run_reader import Run, RunFiles
+
+Ranges = Sequence[FileRange]
+"""The runs of one group, oldest first: a snapshot, unmoved by later changes."""
+
+
+class Place(NamedTuple):
+    """An extent of a queue; `at` is the place of its run among the ranges searched."""
+
+    at: int
+    run: Run
+    extents: ExtentIndex
+    row: int
+    end: int
+    """Behind the queue's last row in this run."""
+
+
+class RunSearch:
+    """Searches runs. Every search raises `RunGone` when it meets a run that was dropped meanwhile, and other
+    `StorageError`s when a run is damaged or missing."""
+
+    def __init__(self, manifest: Manifest, run_files: RunFiles) -> None:
+        self._manifest = manifest
+        self._run_files = run_files
+        self._runs: dict[str, Run] = {}
+
+    async def find(self, queue_id: int, runs: Ranges, offset: int) -> Place | None:
+        """The extent that holds `offset`, or the queue's next one behind it, by bisection over the runs. Runs
+        without the queue are stepped over, for most by their filter alone."""
+        low, high = 0, len(runs)
+        found: Place | None = None
+        while low < high:
+            probe = middle = (low + high) // 2
+            extents = await self._extents_with(queue_id, runs[probe])
+            while extents is None and probe > low:
+                probe -= 1
+                extents = await self._extents_with(queue_id, runs[probe])
+            row = None if extents is None else extents.find(queue_id, offset)
+            if extents is None or row is None:
+                low = middle + 1
+            else:
+                found = Place(probe, self.run(runs[probe].name), extents, row, extents.queue_rows(queue_id)[1])
+                high = probe
+        return found
+
+    async def forward(self, queue_id: int, runs: Ranges, at: int, offset: int) -> Place | None:
+        """As `find`, one run after the other from `at` on: for readers who are about there."""
+        for position in range(at, len(runs)):
+            extents = await self._extents_with(queue_id, runs[position])
+            row = None if extents is None else extents.find(queue_id, offset)
+            if extents is not None and row is not None:
+                run = self.run(runs[position].name)
+                return Place(position, run, extents, row, extents.queue_rows(queue_id)[1])
+        return None
+
+    async def following(self, queue_id: int, runs: Ranges, place: Place) -> Place | None:
+        """The queue's next extent."""
+        if place.row + 1 < place.end:
+            return place._replace(row=place.row + 1)
+        next_offset = int(place.extents.rows["last_offset"][place.row]) + 1
+        return await self.forward(queue_id, runs, place.at + 1, next_offset)
+
+    async def _extents_with(self, queue_id: int, entry: FileRange) -> ExtentIndex | None:
+        """The index of a run if it has the queue."""
+        run = self.run(entry.name)
+        if not run.may_hold(queue_id):
+            return None
+        extents = await self._run_files.index(run)
+        first, end = extents.queue_rows(queue_id)
+        return extents if first < end else None
+
+    def run(self, name: str) -> Run:
+        """What memory keeps of a run; one that was dropped may still be read by who holds an older snapshot of
+        the ranges, but is not kept."""
+        run = self._runs.get(name)
+        if run is None:
+            run = Run(name)
+            run.dropped = name not in self._manifest.files
+            if not run.dropped:
+                self._runs[name] = run
+        return run
+
+    def forget(self, run: Run) -> None:
+        """The manifest dropped the run."""
+        self._runs.pop(run.name, None)
+        run.dropped = True

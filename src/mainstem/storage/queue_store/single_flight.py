@@ -1,0 +1,51 @@
+"""One load per key at a time: who asks while a load is under way gets what it brings.
+
+The first to ask does the work in its own task. If that task is cancelled, the next one waiting starts over;
+if the load fails, all who wait get the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class _Landed(NamedTuple, Generic[Value]):
+    value: Value | None
+    error: Exception | None
+
+
+class SingleFlight(Generic[Key, Value]):
+    """Joins concurrent loads of the same key."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Key, asyncio.Future[_Landed[Value] | None]] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._under_way
+
+    async def run(self, key: Key, load: Callable[[], Awaitable[Value]]) -> Value:
+        """What `load` returns or raises, or what the load of this key that is under way does."""
+        while (waiting := self._under_way.get(key)) is not None:
+            landed = await asyncio.shield(waiting)
+            if landed is not None:
+                if landed.error is not None:
+                    raise landed.error
+                return landed.value  # type: ignore[return-value]
+        future: asyncio.Future[_Landed[Value] | None] = asyncio.get_running_loop().create_future()
+        self._under_way[key] = future
+        outcome: _Landed[Value] | None = None
+        try:
+            value = await load()
+            outcome = _Landed(value, None)
+            return value
+        except Exception as error:
+            outcome = _Landed(None, error)
+            raise
+        finally:
+            del self._under_way[key]
+            future.set_result(outcome)

@@ -1,0 +1,344 @@
+"""The queue store of a node: runs on disk 2, found through the manifest, read through the read cache.
+
+A run may cover several write groups; it counts for a group once that group's commit is in the manifest, and a
+group whose commit was refused never sees it. Where a queue lies in the runs of its group is `run_search`'s
+matter; here it is read, with read-ahead for readers that come back.
+
+Changes (commit, drop, removal of orphans) are made one at a time, manifest first. A file is deleted only when
+the manifest, known to be this store's own, does not name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import enum
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.model import Sample
+from mainstem.ports import Clock, Files
+from mainstem.rpc.split import RunFile
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.extent_index import QueueIds, Rows
+from mainstem.storage.queue_store.manifest import Manifest
+from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone, RunSource
+from mainstem.storage.queue_store.run_search import Place, Ranges, RunSearch
+from mainstem.storage.queue_store.run_target import RUN_SUFFIX
+from mainstem.storage.queue_store.store_mark import StoreMark, pair, write_mark
+from mainstem.storage.queue_store.stored_slice import SliceBuilder, StoredSlice
+from mainstem.storage.read_cache import Extent, ReadCache
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+"""Reads that find a run dropped under them. Retention drops a few runs per round; losing twice is rare."""
+
+READERS_MAX = 4096
+"""Sequential readers remembered. One that is forgotten pays a bisection and starts read-ahead anew."""
+
+LogStartsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
+
+
+class CommitOutcome(enum.Enum):
+    COMMITTED = "committed"
+    REPLAY = "replay"
+    """The range is behind the group's position: it was committed before. Nothing changed."""
+    GAP = "gap"
+    """The range does not start at the group's position. Nothing changed."""
+
+
+class _Reader(NamedTuple):
+    """Where a reader of a queue goes on, and how far ahead of it to read."""
+
+    sequence: int
+    chunks_ahead: int
+
+
+class QueueStore:
+    """Make it with `open`."""
+
+    def __init__(
+        self, files: Files, manifest: Manifest, config: QueueStoreConfig, clock: Clock
+    ) -> None:
+        self._files = files
+        self._manifest = manifest
+        self._config = config
+        self._clock = clock
+        self._run_files = RunFiles(
+            files, index_bytes_max=config.index_cache_bytes, open_files_max=config.open_files_max)
+        self._search = RunSearch(manifest, self._run_files)
+        self._cache = ReadCache(
+            clock, bytes_max=config.read_cache_bytes, chunk_bytes=config.read_chunk_bytes,
+            bytes_per_second=config.read_bytes_per_second)
+        self._orphans = Orphans(files, clock, config.orphan_grace_seconds)
+        self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
+        self._changes = asyncio.Lock()
+        self._dropped_runs = 0
+        self._dropped_bytes = 0
+
+    @classmethod
+    async def open(
+        cls, files: Files, database_path: str, config: QueueStoreConfig, clock: Clock
+    ) -> QueueStore:
+        """Open the store in the root of `files` with the manifest at `database_path`; make both when neither
+        is there. Raises `StorageError` when they do not belong together; nothing is changed then."""
+        config.validate()
+        manifest = await Manifest.open(database_path)
+        try:
+            await pair(files, manifest, database_path)
+        except BaseException:
+            await manifest.close()
+            raise
+        return cls(files, manifest, config, clock)
+
+    async def close(self) -> None:
+        await self._cache.close()
+        async with self._changes:
+            await self._run_files.close()
+            await self._manifest.close()
+
+    # --- commits ------------------------------------------------------------------------------------------
+
+    def split_position(self, group: int) -> int:
+        """The index of the group's last block that is split; 0 at first."""
+        return self._manifest.position(group).position
+
+    def applied_index(self, group: int) -> int:
+        """The index of the control block whose commit was the group's last; 0 at first."""
+        return self._manifest.position(group).applied_index
+
+    def file_count(self, group: int) -> int:
+        """Runs that hold blocks of the group."""
+        return len(self._manifest.ranges(group))
+
+    async def verify(self, files: Sequence[RunFile]) -> None:
+        """Check that the files of a commit are there, whole, and as described: to be asked before the commit
+        is decided. They are safe from removal for the time of `orphan_grace_seconds`. Raises `StorageError`."""
+        for file in files:
+            if file.name not in self._manifest.dropped:
+                self._orphans.spare(file.name)
+                await self._verified(file)
+
+    async def commit(
+        self, group: int, after: int, upto: int, files: Sequence[RunFile], *, applied_index: int
+    ) -> CommitOutcome:
+        """Blocks (after, upto] of a group are in these runs: compare-and-set on the group's split position.
+
+        Durable when it returns. Raises `StorageError`, nothing being changed, when a file is missing or not
+        what it is described as; a file that retention dropped since another group's commit is left out."""
+        assert after <= upto
+        async with self._changes:
+            position = self.split_position(group)
+            if upto <= position:
+                return CommitOutcome.REPLAY
+            if after != position:
+                return CommitOutcome.GAP
+            kept = [file for file in files if file.name not in self._manifest.dropped]
+            for file in kept:
+                await self._verified(file)
+            await self._manifest.commit(group, after, upto, kept, applied_index)
+            await self._mark()
+        return CommitOutcome.COMMITTED
+
+    async def _verified(self, file: RunFile) -> None:
+        name = file.name
+        if not name.endswith(RUN_SUFFIX) or "/" in name or "\0" in name:
+            raise StorageError(f"{name!r} cannot be the name of a run")
+        known = self._manifest.files.get(name)
+        if known is not None:
+            if known != file:
+                raise StorageError(f"{name}: committed before as {known}, now as {file}")
+            return
+        index = await self._run_files.index(Run(name))
+        rows = index.rows
+        found = (
+            int(rows["length"].sum(dtype=numpy.int64)), int(rows["batch_count"].sum(dtype=numpy.int64)),
+            int(rows["record_count"].sum(dtype=numpy.int64)), len(index.queues()[0]),
+        )
+        said = (file.batch_bytes, file.batch_count, file.record_count, file.queue_count)
+        if found != said:
+            raise StorageError(f"{name}: has (bytes, batches, records, queues) {found}, is said to have {said}")
+
+    async def _mark(self) -> None:
+        identity = self._manifest.identity
+        assert identity is not None
+        try:
+            await write_mark(self._files, StoreMark(identity, self._manifest.commits))
+        except OSError as error:  # it only guards against old manifests, and does so a change later
+            log.error("the mark of the queue store could not be written: %s", error)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
+        """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
+        one; they follow each other without a gap. None when the store has nothing from there on.
+
+        Raises `StorageError` naming file and position when what should be there cannot be read."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._read(queue_id, group, offset, bytes_max)
+            except RunGone:
+                continue
+        raise StorageError(f"queue {queue_id:#x}: the runs behind offset {offset} were dropped again and again")
+
+    async def extents(
+        self, queue_id: int, group: int, offset: int
+    ) -> AsyncIterator[tuple[int, int, int]]:
+        """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
+        `offset`, or the next there is, on. Ends early if retention drops a run meanwhile."""
+        runs = self._manifest.ranges(group)
+        try:
+            place = await self._search.find(queue_id, runs, offset)
+            while place is not None:
+                for row in place.extents.rows[place.row:place.end]:
+                    yield int(row["base_offset"]), int(row["last_offset"]), int(row["max_timestamp"])
+                last_offset = int(place.extents.rows["last_offset"][place.end - 1])
+                place = await self._search.forward(queue_id, runs, place.at + 1, last_offset + 1)
+        except RunGone:
+            return
+
+    async def all_rows(self) -> AsyncIterator[Rows]:
+        """The extents of every run, run by run, oldest first, including those that are no longer live."""
+        for name in list(self._manifest.files):
+            try:
+                yield (await self._run_files.index(self._search.run(name))).rows
+            except RunGone:
+                continue
+
+    async def _read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
+        runs = self._manifest.ranges(group)
+        reader = self._readers.pop((queue_id, offset), None)
+        if reader is None:
+            place = await self._search.find(queue_id, runs, offset)
+        else:
+            at = bisect.bisect_left(runs, reader.sequence, key=attrgetter("sequence"))
+            place = await self._search.forward(queue_id, runs, at, offset)
+        if place is None:
+            return None
+        builder = SliceBuilder(offset, bytes_max)
+        while builder.has_room(place.extents.rows[place.row]):
+            extent = self._extent(place)
+            view, hit = await self._cache.read(extent)
+            if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
+                break
+            following = await self._search.following(queue_id, runs, place)
+            if following is None:
+                break
+            place = following
+        stored = builder.build()
+        self._read_ahead(queue_id, runs, place, reader, stored)
+        return stored
+
+    def _read_ahead(
+        self, queue_id: int, runs: Ranges, place: Place, reader: _Reader | None, stored: StoredSlice
+    ) -> None:
+        """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
+        disk, no further once it finds everything in memory."""
+        chunks = 0
+        if reader is not None:
+            chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
+            chunks = min(chunks, self._config.read_ahead_chunks_max)
+            self._cache.read_ahead(self._upcoming(queue_id, runs, place), chunks)
+        self._readers[queue_id, stored.next_offset] = _Reader(runs[place.at].sequence, chunks)
+        if len(self._readers) > READERS_MAX:
+            self._readers.popitem(last=False)
+
+    async def _upcoming(self, queue_id: int, runs: Ranges, place: Place) -> AsyncGenerator[Extent, None]:
+        following: Place | None = place
+        while following is not None:
+            yield self._extent(following)
+            following = await self._search.following(queue_id, runs, following)
+
+    def _extent(self, place: Place) -> Extent:
+        row = place.extents.rows[place.row]
+        source = RunSource(self._run_files, place.run)
+        return Extent(source, int(row["position"]), int(row["length"]), int(row["crc"]))
+
+    # --- retention ----------------------------------------------------------------------------------------
+
+    async def retain(self, log_starts: LogStartsOf) -> list[RunFile]:
+        """Drop the runs in which no extent is live, and remove files that no commit ever named.
+
+        `log_starts` gives the log start per queue id, the largest i64 for a queue that is known to be deleted:
+        an answer that is larger than the truth deletes data. Returns what was dropped."""
+        dead = [name for name in await self._without_witness(log_starts) if await self._is_dead(name, log_starts)]
+        dropped: list[RunFile] = []
+        if dead:
+            async with self._changes:
+                dropped = [self._manifest.files[name] for name in dead]
+                runs = [self._search.run(name) for name in dead]
+                await self._manifest.drop(frozenset(dead), self._clock.now_ms())
+                await self._mark()
+                for run in runs:
+                    self._search.forget(run)
+                    await self._remove(run)
+            self._dropped_runs += len(dropped)
+            self._dropped_bytes += sum(file.bytes for file in dropped)
+            log.info("retention dropped %d runs of %d bytes", len(dropped), sum(file.bytes for file in dropped))
+        await self._remove_orphans()
+        return dropped
+
+    async def _without_witness(self, log_starts: LogStartsOf) -> list[str]:
+        """The runs that are not known to be live by what was live in them the last time."""
+        runs = [self._search.run(name) for name in self._manifest.files]
+        witnesses = [run.witness or (0, -1) for run in runs]
+        starts = log_starts(numpy.array([queue_id for queue_id, _last in witnesses], numpy.uint64))
+        return [
+            run.name for run, (_queue_id, last), start in zip(runs, witnesses, starts.tolist(), strict=True)
+            if last < start or run.witness is None
+        ]
+
+    async def _is_dead(self, name: str, log_starts: LogStartsOf) -> bool:
+        run = self._search.run(name)
+        queue_ids, last_offsets = (await self._run_files.index(run)).last_offsets()
+        margins = last_offsets - numpy.minimum(log_starts(queue_ids), last_offsets + 1)
+        if not len(margins) or int(margins.max()) < 0:
+            return True
+        longest = int(margins.argmax())
+        run.witness = (int(queue_ids[longest]), int(last_offsets[longest]))
+        return False
+
+    async def _remove_orphans(self) -> None:
+        for name in await self._orphans.due(self._manifest.files):
+            async with self._changes:
+                if name not in self._manifest.files and self._orphans.is_due(name):
+                    log.info("removing %s/%s, which no commit ever named", RUNS_DIRECTORY, name)
+                    await self._remove(Run(name))
+
+    async def _remove(self, run: Run) -> None:
+        self._cache.forget(run.name)
+        try:
+            await self._run_files.remove(run)
+        except OSError as error:  # it is an orphan now, and tried again as one
+            log.warning("%s/%s could not be removed: %s", RUNS_DIRECTORY, run.name, error)
+
+    # --- statistics ---------------------------------------------------------------------------------------
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        files = list(self._manifest.files.values())
+        yield Sample("mainstem_queue_store_runs", "gauge", "Runs on disk 2.", len(files))
+        yield Sample(
+            "mainstem_queue_store_bytes", "gauge", "Bytes of runs on disk 2.", sum(file.bytes for file in files))
+        yield Sample(
+            "mainstem_queue_store_dropped_runs_total", "counter", "Runs deleted by retention.", self._dropped_runs)
+        yield Sample(
+            "mainstem_queue_store_dropped_bytes_total", "counter", "Bytes of runs deleted by retention.",
+            self._dropped_bytes)
+        yield Sample(
+            "mainstem_queue_store_index_bytes", "gauge", "Memory held by indexes of runs.",
+            self._run_files.index_bytes)
+        yield Sample(
+            "mainstem_queue_store_index_loads_total", "counter", "Indexes of runs read from disk 2.",
+            self._run_files.index_loads)
+        yield Sample("mainstem_queue_store_open_files", "gauge", "Runs held open.", self._run_files.open_files)
+        yield from self._cache.samples()

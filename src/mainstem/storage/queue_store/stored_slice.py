@@ -1,0 +1,76 @@
+"""What a read of the queue store comes back with, and how it is put together from extents."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy
+
+from mainstem.storage.errors import FormatError
+
+_BATCH = struct.Struct(">qi11xi")
+"""Base offset, length, last offset delta: what the walk over batches needs of a record batch's header."""
+
+_LENGTH_EXCLUDES = 12
+"""A batch's length field counts from behind itself."""
+
+
+class StoredSlice(NamedTuple):
+    """Whole batches of one queue, each in a view of its own, following each other without a gap."""
+
+    batches: list[memoryview]
+    base_offset: int
+    next_offset: int
+    """Behind the last record of the last batch."""
+    from_cache: bool
+    """Memory had all of it; otherwise a disk was waited for."""
+
+
+class SliceBuilder:
+    """Takes extents of a queue in offset order, keeps the batches that are asked for."""
+
+    def __init__(self, offset: int, bytes_max: int) -> None:
+        self._offset = offset
+        self._bytes_left = bytes_max
+        self._batches: list[memoryview] = []
+        self._base_offset = -1
+        self._next_offset = -1
+        self._from_cache = True
+
+    def has_room(self, extent: numpy.void) -> bool:
+        """Is the extent worth reading: does it continue the slice, and may its first batch fit?"""
+        if not self._batches:
+            return True
+        if int(extent["base_offset"]) != self._next_offset or self._bytes_left <= 0:
+            return False
+        return int(extent["batch_count"]) > 1 or int(extent["length"]) <= self._bytes_left
+
+    def add(self, extent: memoryview, from_cache: bool, where: str) -> bool:
+        """Take the extent's batches. False when the slice ends within it. Raises `FormatError` naming `where`
+        when it is not made of whole batches."""
+        self._from_cache = self._from_cache and from_cache
+        position = 0
+        end = len(extent)
+        while position < end:
+            if end - position < _BATCH.size:
+                raise FormatError(f"{where}: {end - position} bytes at +{position} are no record batch")
+            base_offset, length, last_offset_delta = _BATCH.unpack_from(extent, position)
+            size = length + _LENGTH_EXCLUDES
+            if length < _BATCH.size - _LENGTH_EXCLUDES or size > end - position or last_offset_delta < 0:
+                raise FormatError(f"{where}: the record batch at +{position} claims {length} bytes")
+            next_offset = base_offset + last_offset_delta + 1
+            if next_offset > self._offset:
+                if not self._batches:
+                    self._base_offset = base_offset
+                elif size > self._bytes_left or base_offset != self._next_offset:
+                    return False
+                self._batches.append(extent[position:position + size])
+                self._bytes_left -= size
+                self._next_offset = next_offset
+            position += size
+        return True
+
+    def build(self) -> StoredSlice:
+        assert self._batches, "an index row names an extent that holds the offset"
+        return StoredSlice(self._batches, self._base_offset, self._next_offset, self._from_cache)
