@@ -1,0 +1,165 @@
+"""Bytes that are no message: only `MalformedMessage` comes out of them, and little memory goes in."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.protocol.generated import messages
+
+from mainstem.protocol.codec import read, write
+from mainstem.protocol.errors import MalformedMessage, UnsupportedVersion
+from mainstem.protocol.messages import (
+    API_MESSAGES,
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    MetadataRequest,
+    ProduceRequest,
+)
+from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+from mainstem.protocol.schema import declaration_of
+
+CASES = [
+    pytest.param(message_class, version, id=f"{message_class.__name__}-{version}")
+    for api in API_MESSAGES.values()
+    for message_class in (api.request, api.response)
+    for version in (api.version_min, api.version_max)
+]
+
+few_examples = settings(
+    max_examples=10,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+JOIN = JoinGroupRequest(
+    group_id="group",
+    session_timeout_ms=1,
+    member_id="",
+    protocol_type="consumer",
+    protocols=(JoinGroupRequestProtocol(name="range", metadata=b"\x00\x01"),),
+)
+
+
+def read_or_refuse(message_class: type[Any], version: int, data: bytes) -> Any:
+    """The message, or None where the bytes were refused; anything but a refusal fails the test."""
+    try:
+        return read(message_class, version, data)
+    except MalformedMessage as problem:
+        position = problem.position
+    assert 0 <= position <= len(data)
+    return None
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES)
+@few_examples
+@given(data=st.data())
+def test_every_truncation_and_extension(message_class: type[Any], version: int, data: Any) -> None:
+    encoded = write(data.draw(messages(message_class, version)), version)
+    for size in range(min(len(encoded), 300)):
+        with pytest.raises(MalformedMessage) as caught:
+            read(message_class, version, encoded[:size])
+        assert 0 <= caught.value.position <= size
+    with pytest.raises(MalformedMessage, match="1 unknown bytes"):
+        read(message_class, version, encoded + b"\x00")
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES)
+@few_examples
+@given(data=st.data())
+def test_bytes_changed_anywhere(message_class: type[Any], version: int, data: Any) -> None:
+    encoded = bytearray(write(data.draw(messages(message_class, version)), version))
+    for _ in range(data.draw(st.integers(1, 4))):
+        if encoded:
+            position = data.draw(st.integers(0, len(encoded) - 1))
+            encoded[position] = data.draw(st.sampled_from([0x00, 0x01, 0x7F, 0x80, 0xFF]))
+    read_or_refuse(message_class, version, bytes(encoded))
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES)
+@few_examples
+@given(noise=st.binary(max_size=200))
+def test_noise(message_class: type[Any], version: int, noise: bytes) -> None:
+    message = read_or_refuse(message_class, version, noise)
+    if message is not None:
+        assert read(message_class, version, write(message, version)) == message
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES)
+def test_lengths_that_lie_cost_nothing(message_class: type[Any], version: int) -> None:
+    declaration = declaration_of(message_class)
+    largest = b"\xff\xff\xff\xff\x0f" if version in declaration.flexible else b"\x7f\xff\xff\xff"
+    read_or_refuse(message_class, version, b"")  # compile before memory is measured
+    tracemalloc.start()
+    try:
+        for position in range(48):
+            read_or_refuse(message_class, version, bytes(position) + largest + bytes(60))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_positions_name_the_place() -> None:
+    encoded = bytearray(write(JOIN, 0))
+    encoded[6] = 0xFF
+    with pytest.raises(MalformedMessage, match=r"JoinGroupRequest v0: text is not UTF-8, at byte 2"):
+        read(JoinGroupRequest, 0, encoded)
+    with pytest.raises(MalformedMessage, match=r"protocols claims 2147483647 elements and 0 bytes remain"):
+        read(JoinGroupRequest, 0, write(JOIN, 0)[: -(4 + 2 + 5 + 4 + 2)] + b"\x7f\xff\xff\xff")
+
+
+def test_a_null_where_none_may_be() -> None:
+    with pytest.raises(MalformedMessage, match="group_id has length -1 and may not be null"):
+        read(HeartbeatRequest, 0, b"\xff\xff" + bytes(8))
+    with pytest.raises(MalformedMessage, match="topics has length -2"):
+        read(MetadataRequest, 1, b"\xff\xff\xff\xfe")
+    assert read(MetadataRequest, 1, b"\xff\xff\xff\xff").topics is None
+
+
+def test_varints_end_after_five_bytes() -> None:
+    with pytest.raises(MalformedMessage, match="exceeds 32 bits"):
+        read(ApiVersionsRequest, 3, b"\xff" * 4000)
+
+
+def test_strings_keep_kafkas_bound_in_flexible_versions() -> None:
+    with pytest.raises(MalformedMessage, match="more than a string may have"):
+        read(ApiVersionsRequest, 3, b"\x81\x80\x02" + b"x" * 32768 + b"\x01\x00")
+
+
+def test_a_tagged_field_must_fill_its_size() -> None:
+    empty = write(FetchRequest(max_wait_ms=0, min_bytes=0, topics=()), 12)
+    assert empty.endswith(b"\x00")
+    assert read(FetchRequest, 12, empty[:-1] + b"\x01\x00\x02\x02x").cluster_id == "x"
+    with pytest.raises(MalformedMessage, match="cluster_id does not fill its 3 bytes"):
+        read(FetchRequest, 12, empty[:-1] + b"\x01\x00\x03\x02xy")
+    with pytest.raises(MalformedMessage):
+        read(FetchRequest, 12, empty[:-1] + b"\x01\x00\x01\x02x")
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    empty = write(FetchRequest(max_wait_ms=0, min_bytes=0, topics=()), 12)
+    assert read(FetchRequest, 12, empty[:-1] + b"\x02\x00\x02\x02x\x63\x03abc").cluster_id == "x"
+    plain = write(CreateTopicsRequest(topics=()), 5)
+    assert read(CreateTopicsRequest, 5, plain[:-1] + b"\x01\xff\x01\x03abc") == CreateTopicsRequest(topics=())
+
+
+def test_versions_that_do_not_exist() -> None:
+    with pytest.raises(UnsupportedVersion, match="ProduceRequest has no version 2: supported are 3 to 13"):
+        read(ProduceRequest, 2, b"")
+    with pytest.raises(UnsupportedVersion):
+        write(JOIN, 10)
+
+
+def test_a_start_outside_the_input() -> None:
+    for position in (-1, 6):
+        with pytest.raises(MalformedMessage, match="starts outside"):
+            read(HeartbeatRequest, 0, bytes(5), position)
