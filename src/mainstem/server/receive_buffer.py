@@ -98,7 +98,7 @@ class ReceiveBuffer:
                 self._compact(self._buffer)
         elif size <= GROW_AT_ONCE_BYTES:
             self._replace(size)
-        elif self.unread * 2 > len(self._buffer):
+        elif self.unread == len(self._buffer):
             self._replace(min(size, max(GROW_AT_ONCE_BYTES, 2 * len(self._buffer))))
 
     def _replace(self, capacity: int) -> None:

@@ -1,0 +1,108 @@
+"""The receive buffer: frames come out as they went in, and memory follows what was sent."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstem.server.receive_buffer import (
+    GROW_AT_ONCE_BYTES,
+    KEEP_BYTES_MAX,
+    READ_BYTES_MAX,
+    START_BYTES,
+    ReceiveBuffer,
+)
+
+
+def feed(buffer: ReceiveBuffer, content: bytes) -> int:
+    """Write what fits now; how much that was."""
+    room = buffer.writable()
+    size = min(len(room), len(content))
+    room[:size] = content[:size]
+    room.release()
+    buffer.received(size)
+    return size
+
+
+def frames_in(buffer: ReceiveBuffer) -> list[bytes]:
+    found = []
+    while (length := buffer.length()) is not None:
+        frame = buffer.take(length)
+        if frame is None:
+            break
+        found.append(bytes(frame))
+        frame.release()
+    buffer.settle()
+    return found
+
+
+def framed(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 3, 4, 1000, START_BYTES - 4, START_BYTES, 70_000, 1_500_000]), max_size=8),
+    pieces=st.lists(st.integers(1, 40_000), min_size=1, max_size=20),
+)
+@settings(max_examples=25, deadline=None)
+def test_frames_come_out_as_they_went_in(sizes: list[int], pieces: list[int]) -> None:
+    frames = [bytes([number]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(map(framed, frames))
+    buffer = ReceiveBuffer()
+    seen: list[bytes] = []
+    position = turn = 0
+    while position < len(stream):
+        size = pieces[turn % len(pieces)]
+        turn += 1
+        position += feed(buffer, stream[position : position + size])
+        seen += frames_in(buffer)
+    assert seen == frames
+    assert buffer.unread == 0
+
+
+def test_a_lying_length_costs_at_most_twice_what_was_sent() -> None:
+    buffer = ReceiveBuffer()
+    feed(buffer, struct.pack(">i", 2**31 - 1))
+    assert frames_in(buffer) == []
+    assert buffer.capacity == START_BYTES
+    sent = 4
+    while sent < 4 * GROW_AT_ONCE_BYTES:
+        sent += feed(buffer, b"x" * 65536)
+        assert frames_in(buffer) == []
+        assert buffer.capacity <= max(2 * sent, GROW_AT_ONCE_BYTES)
+
+
+def test_a_large_buffer_is_given_up_after_its_frame() -> None:
+    buffer = ReceiveBuffer()
+    stream = framed(b"y" * (KEEP_BYTES_MAX + 1))
+    position = 0
+    seen: list[bytes] = []
+    while position < len(stream):
+        position += feed(buffer, stream[position : position + READ_BYTES_MAX])
+        seen += frames_in(buffer)
+    assert len(seen) == 1
+    assert buffer.capacity == READ_BYTES_MAX
+
+
+def test_an_idle_buffer_shrinks_unless_something_is_in_it() -> None:
+    buffer = ReceiveBuffer()
+    feed(buffer, b"\0" * START_BYTES)
+    assert buffer.capacity == 2 * START_BYTES
+    buffer.shrink()
+    assert buffer.capacity == 2 * START_BYTES
+    for _ in range(START_BYTES // 4):
+        frame = buffer.take(0)
+        assert frame is not None
+        frame.release()
+    buffer.shrink()
+    assert buffer.capacity == START_BYTES
+
+
+def test_a_full_buffer_says_so() -> None:
+    buffer = ReceiveBuffer()
+    while not buffer.full:
+        feed(buffer, struct.pack(">i", 10) * 4096)
+    assert buffer.capacity == READ_BYTES_MAX
+    assert len(buffer.writable()) == 0

@@ -1,0 +1,454 @@
+"""The server over real sockets, with a dispatcher that the test controls.
+
+A request of the test's dispatcher is one byte that says what becomes of it, and a payload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.fakes.clock import FakeClock, LoopClock
+from tests.server.raw_client import RawClient
+
+from mainstem.errors import MainstemError
+from mainstem.ports import Clock, Exchange, Peer, Reply
+from mainstem.server.config import ServerConfig
+from mainstem.server.receive_buffer import START_BYTES
+from mainstem.server.server import Server
+
+ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
+
+LARGE_REPLY_BYTES = 1_000_000
+
+
+class RefusedRequest(MainstemError):
+    pass
+
+
+class ScriptedDispatcher:
+    """`ports.Dispatcher` that answers by the request's first byte, and keeps pending replies for the test."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.pending: list[tuple[bytes, asyncio.Future[Reply]]] = []
+        self.gone: list[Peer] = []
+        self.arrived = asyncio.Event()
+
+    def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
+        content = bytes(frame)
+        self.seen.append(content)
+        self.arrived.set()
+        kind = content[:1]
+        if kind == REFUSED:
+            raise RefusedRequest("the dispatcher does not like this")
+        if kind == BROKEN:
+            raise ZeroDivisionError("a fault of ours")
+        if kind in (PENDING, PIPELINED):
+            future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            self.pending.append((content, future))
+            return Exchange(future, pipelined=kind == PIPELINED)
+        if kind == SILENT:
+            return Exchange(None)
+        if kind == LARGE:
+            return Exchange([struct.pack(">i", LARGE_REPLY_BYTES), memoryview(bytes(LARGE_REPLY_BYTES))])
+        return Exchange(reply_to(content))
+
+    def disconnected(self, peer: Peer) -> None:
+        self.gone.append(peer)
+
+    def resolve(self, index: int) -> None:
+        content, future = self.pending[index]
+        future.set_result(reply_to(content))
+
+    async def until_seen(self, count: int) -> None:
+        while len(self.seen) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+
+def reply_to(content: bytes) -> Reply:
+    return [struct.pack(">i", len(content)), content]
+
+
+@asynccontextmanager
+async def serving(
+    clock: Clock | None = None, **limits: int
+) -> AsyncIterator[tuple[Server, ScriptedDispatcher]]:
+    dispatcher = ScriptedDispatcher()
+    config = ServerConfig(listen=("127.0.0.1:0",), **limits)  # type: ignore[arg-type]
+    config.validate()
+    server = Server(config, dispatcher, clock or LoopClock())
+    server.bind()
+    await server.start()
+    try:
+        yield server, dispatcher
+    finally:
+        for _, future in dispatcher.pending:
+            if not future.done():
+                future.set_result(None)
+        await server.close()
+
+
+async def until(condition: object) -> None:
+    """Let the loop run until a condition holds; the suite's timeout is the only limit."""
+    while not condition():  # type: ignore[operator]  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+def run(test: object) -> None:
+    asyncio.run(asyncio.wait_for(test, 30))  # type: ignore[arg-type]
+
+
+def test_requests_are_answered_in_order_however_they_are_cut() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            stream = b"".join(struct.pack(">i", 3) + ECHO + f"{n:02}".encode() for n in range(50))
+            for position in range(0, len(stream), 11):
+                await client.send(stream[position : position + 11])
+            assert [await client.receive() for _ in range(50)] == [ECHO + f"{n:02}".encode() for n in range(50)]
+            await client.close()
+
+    run(scenario())
+
+
+def test_pipelined_requests_overlap_and_answer_in_order() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for name in (b"p1", b"p2", b"p3", b"e4"):
+                await client.send_frame(name)
+            await dispatcher.until_seen(4)
+            for index in (2, 0, 1):
+                dispatcher.resolve(index)
+            assert [await client.receive() for _ in range(4)] == [b"p1", b"p2", b"p3", b"e4"]
+            await client.close()
+
+    run(scenario())
+
+
+def test_nothing_is_dispatched_while_a_reply_that_is_not_pipelined_is_pending() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client, other = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            for name in (b"n1", b"e2", b"n3", b"e4"):
+                await client.send_frame(name)
+            await dispatcher.until_seen(1)
+            await other.send_frame(b"e0")  # others are served meanwhile
+            assert await other.receive() == b"e0"
+            await until(lambda: server.counters.bytes_in >= 5 * 6)
+            assert dispatcher.seen == [b"n1", b"e0"]
+            dispatcher.resolve(0)
+            await dispatcher.until_seen(4)
+            assert dispatcher.seen == [b"n1", b"e0", b"e2", b"n3"]
+            dispatcher.resolve(1)
+            assert [await client.receive() for _ in range(4)] == [b"n1", b"e2", b"n3", b"e4"]
+            await client.close()
+            await other.close()
+
+    run(scenario())
+
+
+def test_frames_that_wait_fill_the_buffer_and_no_more() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"n")
+            await dispatcher.until_seen(1)
+            filler = (struct.pack(">i", 1000) + ECHO * 1000) * 4000
+            client.writer.write(filler)
+            (connection,) = server._connections
+            await until(lambda: connection._buffer.full and not connection._reading)
+            assert connection.buffer_bytes <= 256 * 1024
+            dispatcher.resolve(0)
+            assert await client.receive() == b"n"
+            for _ in range(4000):
+                assert len(await client.receive()) == 1000
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
+    """Counters, not time: of 200 requests for 1 MB only as many are made as fit the bound and the sockets."""
+    bound = 2_000_000
+
+    async def scenario() -> None:
+        async with serving(response_bytes_unsent_max=bound) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(200):
+                await client.send_frame(LARGE)
+            (connection,) = server._connections
+            await until(lambda: connection.bytes_unsent > bound)
+            settled = (0, -1)
+            while settled[1] != len(dispatcher.seen) or settled[0] < 20:
+                settled = (settled[0] + 1 if settled[1] == len(dispatcher.seen) else 0, len(dispatcher.seen))
+                await asyncio.sleep(0.005)
+            assert connection.bytes_unsent <= bound + LARGE_REPLY_BYTES + 4
+            assert len(dispatcher.seen) < 100
+            assert server.counters.requests == len(dispatcher.seen)
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            for _ in range(200):
+                assert len(await client.receive()) == LARGE_REPLY_BYTES
+            await client.close()
+
+    run(scenario())
+
+
+def test_requests_in_flight_are_bounded() -> None:
+    async def scenario() -> None:
+        async with serving(requests_in_flight_max=3) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for number in range(10):
+                await client.send_frame(b"p%d" % number)
+            await until(lambda: server.counters.bytes_in == 10 * 6)
+            assert len(dispatcher.seen) == 3
+            for index in range(10):
+                await dispatcher.until_seen(min(10, index + 3))
+                dispatcher.resolve(index)
+            assert [await client.receive() for _ in range(10)] == [b"p%d" % n for n in range(10)]
+            await client.close()
+
+    run(scenario())
+
+
+def test_request_bytes_of_all_connections_are_bounded() -> None:
+    async def scenario() -> None:
+        async with serving(request_bytes_in_flight_max=1000) as (server, dispatcher):
+            clients = [await RawClient.connect(server.addresses[0]) for _ in range(4)]
+            for client in clients:
+                await client.send_frame(PIPELINED * 600)
+            await until(lambda: server.counters.bytes_in == 4 * 604)
+            assert len(dispatcher.seen) == 2  # the second may overdraw, the third waits
+            for index in range(4):
+                await dispatcher.until_seen(min(4, index + 2))
+                dispatcher.resolve(index)
+            for client in clients:
+                assert len(await client.receive()) == 600
+                await client.close()
+            await until(lambda: not server._connections)
+            assert server.budget.bytes_taken == 0
+
+    run(scenario())
+
+
+def test_bytes_of_a_request_whose_client_left_are_given_back_when_it_ends() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"n1")
+            await client.send(struct.pack(">i", 1000) + b"half")
+            await dispatcher.until_seen(1)
+            await client.reset()
+            await until(lambda: dispatcher.gone)
+            assert server.budget.bytes_taken == 2
+            dispatcher.resolve(0)
+            await until(lambda: server.budget.bytes_taken == 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [
+        (struct.pack(">i", 2**31 - 1), "2147483647 bytes"),
+        (struct.pack(">i", -1), "-1 bytes"),
+        (struct.pack(">i", 0), "0 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "socket.request.max.bytes"),
+        (struct.pack(">i", 5) + b"r1234", "does not like"),
+        (struct.pack(">i", 5) + b"b1234", "failed unexpectedly"),
+    ],
+)
+def test_what_cannot_be_a_request_closes_its_connection_with_one_line(
+    sent: bytes, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            bystander = await RawClient.connect(server.addresses[0])
+            client = await RawClient.connect(server.addresses[0])
+            await client.send(sent)
+            assert await client.closed_by_server()
+            await bystander.send_frame(b"e")
+            assert await bystander.receive() == b"e"
+            await bystander.close()
+            await client.close()
+            assert server.counters.failures == 1
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    (record,) = [record for record in caplog.records if record.name.startswith("mainstem")]
+    assert logged in record.getMessage()
+    assert "127.0.0.1" in record.getMessage()
+
+
+def test_a_stream_that_ends_inside_a_frame_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send(struct.pack(">i", 100) + b"half")
+            client.writer.write_eof()
+            assert await client.closed_by_server()
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert [record.getMessage().count("unfinished request") for record in caplog.records] == [1]
+
+
+def test_a_peer_that_ends_its_stream_still_gets_its_answers() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for name in (b"n1", b"e2"):
+                await client.send_frame(name)
+            client.writer.write_eof()
+            await dispatcher.until_seen(1)
+            dispatcher.resolve(0)
+            assert [await client.receive(), await client.receive()] == [b"n1", b"e2"]
+            assert await client.closed_by_server()
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_request_without_a_response_holds_nothing_up() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            for name in (b"s1", b"s2", b"e3"):
+                await client.send_frame(name)
+            assert await client.receive() == b"e3"
+            await client.close()
+
+    run(scenario())
+
+
+def test_connections_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(connections_max=3, connections_per_host_max=2) as (server, _):
+            welcome = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            for client in welcome:
+                await client.send_frame(b"e")
+                await client.receive()
+            for _ in range(5):
+                refused = await RawClient.connect(server.addresses[0])
+                assert await refused.closed_by_server()
+                await refused.close()
+            assert server.counters.refused == 5
+            await welcome[0].close()
+            await until(lambda: len(server._connections) == 1)
+            again = await RawClient.connect(server.addresses[0])
+            await again.send_frame(b"e")
+            assert await again.receive() == b"e"
+            await again.close()
+            await welcome[1].close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert sum("max.connections.per.ip" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_idle_connections_are_closed_and_busy_ones_kept() -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock, connection_idle_ms_max=60_000) as (server, dispatcher):
+            idle, busy, active = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
+            await busy.send_frame(b"n1")
+            await dispatcher.until_seen(1)
+            await idle.send_frame(b"e")
+            await idle.receive()
+            clock.advance(59)
+            server.sweep()
+            await active.send_frame(b"e")
+            await active.receive()
+            clock.advance(1)
+            server.sweep()
+            assert await idle.closed_by_server()
+            assert server.counters.idle_closed == 1
+            dispatcher.resolve(0)
+            assert await busy.receive() == b"n1"
+            await active.send_frame(b"e2")
+            assert await active.receive() == b"e2"
+            for client in (idle, busy, active):
+                await client.close()
+
+    run(scenario())
+
+
+def test_idle_buffers_shrink() -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock) as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(ECHO * 500_000)
+            await client.receive()
+            (connection,) = server._connections
+            assert connection.buffer_bytes >= 500_000
+            clock.advance(30)
+            server.sweep()
+            assert connection.buffer_bytes == START_BYTES
+            await client.send_frame(ECHO * 100_000)
+            assert len(await client.receive()) == 100_000
+            await client.close()
+
+    run(scenario())
+
+
+def test_closing_finishes_what_is_in_flight_and_accepts_nothing_more() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            address = server.addresses[0]
+            for name in (b"p1", b"n2", b"e3"):
+                await client.send_frame(name)
+            await dispatcher.until_seen(2)
+            closing = asyncio.ensure_future(server.close())
+            await asyncio.sleep(0)
+            with pytest.raises(OSError):
+                await RawClient.connect(address)
+            dispatcher.resolve(1)
+            dispatcher.resolve(0)
+            assert [await client.receive(), await client.receive()] == [b"p1", b"n2"]
+            assert await client.closed_by_server()  # e3 was not begun
+            await closing
+            await client.close()
+
+    run(scenario())
+
+
+def test_closing_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(shutdown_ms_max=10) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"n1")
+            await dispatcher.until_seen(1)
+            await server.close()
+            assert await client.closed_by_server()
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert any("did not finish in time" in record.getMessage() for record in caplog.records)
+
+
+def test_statistics_add_up() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"e23")
+            await client.receive()
+            values = {sample.name: getattr(sample, "value", None) for sample in server.samples()}
+            assert values["mainstem_server_connections"] == 1
+            assert values["mainstem_server_request_frames_total"] == 1
+            assert values["mainstem_server_received_bytes_total"] == 7
+            assert values["mainstem_server_sent_bytes_total"] == 7
+            assert values["mainstem_server_request_bytes_in_flight"] == 0
+            await client.close()
+
+    run(scenario())
