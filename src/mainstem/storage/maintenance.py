@@ -22,14 +22,14 @@ from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.journal_rows import in_segment, rows_of
+from mainstem.storage.liveness import Liveness
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import LOG_START, QueueTable
+from mainstem.storage.queue_table import QueueTable
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.split_log import LocalSplitLog
 from mainstem.storage.unsplit_index import UnsplitIndex
-from mainstem.storage.usage import GONE
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
@@ -59,7 +59,7 @@ class Maintenance:
         store: QueueStore,
         split_log: LocalSplitLog,
         retention: RetentionPass,
-        checkpoint_position: int,
+        liveness: Liveness,
     ) -> None:
         self._files = files
         self._clock = clock
@@ -76,12 +76,17 @@ class Maintenance:
         self._store = store
         self._split_log = split_log
         self._retention = retention
-        self._checkpoint_position = checkpoint_position
+        self._liveness = liveness
+        self._checkpoint_position = 0
         self._checkpoint_at = clock.monotonic()
         self._bytes_at_checkpoint = message_store.appended_bytes
         self._retention_at = clock.monotonic()
         self.checkpoints = 0
         self.pruned_segments = 0
+
+    def recovered(self, checkpoint_position: int) -> None:
+        """The node started from the checkpoint at this journal position."""
+        self._checkpoint_position = checkpoint_position
 
     async def run(self) -> None:
         """Rounds until cancelled. A round that fails is logged and tried again."""
@@ -185,7 +190,7 @@ class Maintenance:
         if not unsplit:
             return True
         rows = (await self._journal.index(segment.sequence)).rows
-        if numpy.any(rows["last_offset"] >= self._table.column(rows["queue_id"], LOG_START, GONE)):
+        if numpy.any(rows["last_offset"] >= self._liveness.log_starts(rows["queue_id"])):
             return False
         futures = [
             group.propose(
@@ -204,7 +209,7 @@ class Maintenance:
     async def retain(self) -> None:
         """Move log starts by the topics' retention, then drop runs without a live record."""
         await self._retention.move_log_starts()
-        await self._store.retain(lambda queue_ids: self._table.column(queue_ids, LOG_START, GONE))
+        await self._store.retain(self._liveness.log_starts)
         before = self._clock.now_ms() - int(self._config.producer_expiry_seconds * 1000)
         for group in self._groups:
             group.producers.expire(before)

@@ -35,7 +35,7 @@ class Decided(NamedTuple):
     """A split commit that counts, to be written to the manifest."""
 
     group: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     after: int
     upto: int
     files: tuple[RunFile, ...]

@@ -21,7 +21,6 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock
 from mainstem.protocol.records import read_batch_header, stamp_log_append_time
-from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES, FIRST_BLOCK
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.waiters import Waiters
@@ -52,7 +51,7 @@ class LocalMessageStore:
         waiters: Waiters,
         clock: Clock,
         *,
-        segment_bytes: int,
+        batch_bytes_max: int,
         backlog_bytes_max: int,
     ) -> None:
         self._groups = groups
@@ -62,7 +61,7 @@ class LocalMessageStore:
         self._lookup = lookup
         self._waiters = waiters
         self._clock = clock
-        self._batch_bytes_max = segment_bytes - FIRST_BLOCK - BLOCK_HEADER_BYTES - DIRECTORY_ROW_BYTES - 8
+        self._batch_bytes_max = batch_bytes_max
         self._backlog_bytes_max = backlog_bytes_max
         self.refusing = False
         """Disk 1 is too full for anything but control blocks."""

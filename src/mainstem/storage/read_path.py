@@ -179,7 +179,7 @@ class ReadPath:
         batches: list[Buffer] = []
         base_offset = position = places[0].base_offset
         for _ in range(STEPS):
-            chosen = []
+            chosen: list[Place] = []
             for place in places:
                 if place.length > budget and (batches or chosen or not whole_first):
                     budget = 0

@@ -15,8 +15,10 @@ from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.liveness import Liveness
 from mainstem.storage.maintenance import Maintenance
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.message_store import LocalMessageStore
@@ -53,11 +55,14 @@ class Storage:
         store: QueueStore,
         slots: Sequence[int],
         topics: Callable[[], Iterable[Topic]],
+        was_deleted: Callable[[int], bool],
         journal_path: str,
+        batch_bytes_max: int,
     ) -> None:
         groups = max(slots) + 1
         self._slots = slots
         self._topics = topics
+        self._was_deleted = was_deleted
         self.journal = journal
         self.queue_store = store
         self.table = QueueTable()
@@ -85,7 +90,7 @@ class Storage:
             lookup,
             self.waiters,
             clock,
-            segment_bytes=journal.segment_bytes,
+            batch_bytes_max=batch_bytes_max,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
         usage = Usage(self.table, self.index, journal, store)
@@ -99,11 +104,25 @@ class Storage:
             self.retention_classes,
             journal_path,
         )
-        retention = RetentionPass(
-            self.table, self.index, journal, store, self.queues, self.group_of, topics, clock
+        retention = RetentionPass(self.table, journal, store, self.queues, self.group_of, topics, clock)
+        self.maintenance = Maintenance(
+            write_files,
+            clock,
+            config,
+            journal,
+            self.groups,
+            self.table,
+            self.index,
+            self._map,
+            self.manifest,
+            self._applied,
+            self.write_loop,
+            self.messages,
+            store,
+            self.split_log,
+            retention,
+            Liveness(self.table, was_deleted),
         )
-        self._maintenance_parts = (write_files, clock, config, retention)
-        self.maintenance: Maintenance | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -120,35 +139,31 @@ class Storage:
         journal_path: str,
         slots: Sequence[int],
         topics: Callable[[], Iterable[Topic]],
+        was_deleted: Callable[[int], bool],
     ) -> Storage:
         """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
-        exist. Raises a `StorageError` naming file and place when what was durable cannot be read back."""
+        exist, `was_deleted` knows the numbers of those that did once. Raises a `StorageError` naming file
+        and place when what was durable cannot be read back."""
         journal = await Journal.open(write_files, clock, journal_config)
         store = await QueueStore.open(store_files, manifest_path, store_config, clock)
-        storage = cls(write_files, clock, config, journal, store, slots, topics, journal_path)
-        recovered = await storage._recovery.run()
-        await rejoin_store(storage.groups, storage.table, store, topics)
-        storage.split_log.pruned = list(recovered.pruned)
-        files, clock, config, retention = storage._maintenance_parts
-        storage.maintenance = Maintenance(
-            files,
+        batch_bytes_max = journal_config.block_bytes_max - BLOCK_HEADER_BYTES - DIRECTORY_ROW_BYTES
+        storage = cls(
+            write_files,
             clock,
             config,
             journal,
-            storage.groups,
-            storage.table,
-            storage.index,
-            storage._map,
-            storage.manifest,
-            storage._applied,
-            storage.write_loop,
-            storage.messages,
             store,
-            storage.split_log,
-            retention,
-            recovered.checkpoint_position,
+            slots,
+            topics,
+            was_deleted,
+            journal_path,
+            batch_bytes_max - BLOCK_ALIGNMENT,
         )
+        recovered = await storage._recovery.run()
+        await rejoin_store(storage.groups, storage.table, store, topics)
+        storage.split_log.pruned = list(recovered.pruned)
+        storage.maintenance.recovered(recovered.checkpoint_position)
         log.info(
             "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
             recovered.blocks_applied,
@@ -160,7 +175,6 @@ class Storage:
 
     async def start(self) -> None:
         """Begin to write: every group takes a new term and logs a no-op in it before anything is served."""
-        assert self.maintenance is not None
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self.manifest.run(), name="manifest"),
@@ -175,7 +189,6 @@ class Storage:
 
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files."""
-        assert self.maintenance is not None
         if self._tasks:
             writing, maintaining = self._tasks[:2], self._tasks[2:]
             await stop(maintaining)
@@ -198,12 +211,17 @@ class Storage:
         return self.groups[self.group_of(queue_id)].term
 
     def retention_classes(self) -> dict[int, str]:
-        """Topic number → retention class, of every topic that exists."""
-        return {
+        """Topic number → retention class, of every topic with queues here. A topic that the metadata has no
+        record of, neither as existing nor as deleted, is kept for good."""
+        classes = {
             topic.number: retention_class(topic.settings, topic.internal)
             for topic in self._topics()
             if self.table.ranges(topic.number)
         }
+        for number in self.table.topics():
+            if number not in classes and not self._was_deleted(number):
+                classes[number] = "forever"
+        return classes
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         return storage_samples(self)

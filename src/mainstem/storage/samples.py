@@ -78,15 +78,10 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
                 getattr(positions, name),
                 label,
             )
-    if storage.maintenance is not None:
-        yield Sample(
-            "mainstem_checkpoints_total", "counter", "Checkpoints written", storage.maintenance.checkpoints
-        )
-        yield Sample(
-            "mainstem_pruned_segments_total",
-            "counter",
-            "Journal segments recycled",
-            storage.maintenance.pruned_segments,
-        )
+    maintenance = storage.maintenance
+    yield Sample("mainstem_checkpoints_total", "counter", "Checkpoints written", maintenance.checkpoints)
+    yield Sample(
+        "mainstem_pruned_segments_total", "counter", "Journal segments recycled", maintenance.pruned_segments
+    )
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from mainstem.model import Buffer
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
@@ -71,11 +72,11 @@ class SealedSegments:
         sequence, index, row = best
         return places_from(sequence, index, queue_id, row, bytes_max)
 
-    async def read(self, places: Sequence[Place]) -> list[memoryview]:
+    async def read(self, places: Sequence[Place]) -> list[Buffer]:
         """The batches at these places, checked against their CRC.
 
         Raises `SegmentGone` when a segment was recycled meanwhile, `CorruptJournal` on a bad CRC."""
-        batches: list[memoryview] = []
+        batches: list[Buffer] = []
         for span in spans(places):
             start = span[0].position
             length = span[-1].position + span[-1].length - start

@@ -9,12 +9,10 @@ import numpy
 from mainstem.model import QueueUsage
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_rows import all_rows
+from mainstem.storage.liveness import GONE
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_table import LOG_START, QueueTable
 from mainstem.storage.unsplit_index import UnsplitIndex
-
-GONE = numpy.iinfo(numpy.int64).max
-"""The log start of a queue that does not exist: everything lies before it."""
 
 
 class Usage:
