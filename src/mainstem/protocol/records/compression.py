@@ -127,19 +127,19 @@ def _decompress_xerial(data: Buffer, bytes_max: int) -> bytes:
         position += _XERIAL_LENGTH.size
         if not 0 <= size <= len(view) - position:
             raise CorruptBatch(f"snappy: a block claims {size} bytes", position)
-        out += _decompress_raw_snappy(view[position : position + size], bytes_max - len(out))
+        out += _decompress_raw_snappy(view[position : position + size], bytes_max, len(out))
         position += size
     return bytes(out)
 
 
-def _decompress_raw_snappy(data: Buffer, bytes_max: int) -> bytes:
+def _decompress_raw_snappy(data: Buffer, bytes_max: int, bytes_before: int = 0) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(data)
-        if size <= bytes_max:
+        if bytes_before + size <= bytes_max:
             return bytes(cramjam.snappy.decompress_raw(data))
     except (cramjam.DecompressionError, OSError, ValueError) as problem:
         raise CorruptBatch(str(problem), 0) from None
-    raise RecordsTooLarge(f"records decompress to {size} bytes, {bytes_max} are allowed")
+    raise RecordsTooLarge(f"records decompress to more than {bytes_max} bytes")
 
 
 def _compress_lz4(data: bytes) -> bytes:
