@@ -7,6 +7,8 @@ in it (`ranges`): a reader walks the extents and keeps the blocks that lie in th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from mainstem.rpc.errors import Refused
@@ -108,6 +110,16 @@ class SplitProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Since the splitter started."""
     spark: str = ""
     """Master and application id."""
+
+
+class SplitLag(NamedTuple):
+    """What is worth splitting, for whoever decides when a splitter runs."""
+
+    unsplit_bytes: int
+    oldest_seconds: float
+    """Age of the oldest unsplit data block; 0 when there is none."""
+    holder: str
+    """Who holds the lease; empty: nobody."""
 
 
 # --- requests and replies -------------------------------------------------------------------------------

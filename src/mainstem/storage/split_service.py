@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -48,6 +48,7 @@ from mainstem.rpc.split import (
     RetentionClasses,
     RunFile,
     Slice,
+    SplitLag,
     SplitProgress,
 )
 from mainstem.storage.errors import SegmentGone
@@ -96,16 +97,6 @@ class SplitLog(Protocol):
         """Topic number → retention class, of all topics. Raises when the metadata is not loaded: a topic that
         is absent counts as deleted and the split drops its batches."""
         ...
-
-
-class SplitLag(NamedTuple):
-    """What is worth splitting, for the supervisor."""
-
-    unsplit_bytes: int
-    oldest_seconds: float
-    """Age of the oldest unsplit data block; 0 when there is none."""
-    holder: str
-    """Who holds the lease; empty: nobody."""
 
 
 class SplitService:

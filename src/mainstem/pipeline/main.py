@@ -1,0 +1,165 @@
+"""The split application: `python -m mainstem.pipeline.main --node http://HOST:PORT`.
+
+The node's supervisor runs it, `mainstem split run` runs it, and so can a cluster's scheduler. Exit codes say
+what came of it (`exit_codes`). With `--watch-stdin` it ends when its standard input does, so that it never
+outlives the node that started it, however that died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from mainstem.errors import MainstemError
+from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
+from mainstem.pipeline.java import require_java
+from mainstem.pipeline.lease_keeper import LeaseKeeper
+from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
+from mainstem.pipeline.split_plan import SplitSettings
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.split import LeaseHeld
+
+log = logging.getLogger("mainstem.split")
+
+SLICE_BYTES_MAX = 64 * 1024 * 1024
+"""A task holds one slice in memory; larger runs are made by merging."""
+
+LEASE_WAIT_SECONDS = 60.0
+"""An embedded splitter gives way within seconds; a crashed one's lease runs out sooner than this."""
+
+STOP_SECONDS_MAX = 30.0
+"""When asked to stop, the process is gone after this long at the latest."""
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    defaults = PipelineConfig()
+    parser = argparse.ArgumentParser(prog="mainstem split run", description="Split a node's journal with Spark.")
+    parser.add_argument("--node", required=True, help="HTTP address of the node, e.g. http://127.0.0.1:9080")
+    parser.add_argument("--master", default=defaults.master, help="Spark master (default: %(default)s)")
+    parser.add_argument("--once", action="store_true",
+                        help="split everything committed now, then end with exit code 0")
+    parser.add_argument("--checkpoint", default="",
+                        help="directory of Spark's checkpoint (default: a temporary one; losing it loses nothing)")
+    parser.add_argument("--bytes-per-trigger", type=int, default=defaults.bytes_per_trigger)
+    parser.add_argument("--trigger-seconds", type=float, default=defaults.trigger_seconds)
+    parser.add_argument("--bytes-per-second", type=int, default=0,
+                        help="pace of writing runs, all tasks together (default: 0, unpaced)")
+    parser.add_argument("--start-bytes", type=int, default=0, help="split when this many bytes are unsplit")
+    parser.add_argument("--start-age-seconds", type=float, default=0.0, help="…or the oldest is this old")
+    parser.add_argument("--tasks", type=int, default=2, help="tasks that run at a time, for pacing and slicing")
+    parser.add_argument("--wait-seconds", type=float, default=LEASE_WAIT_SECONDS,
+                        help="how long to wait for another splitter's lease (default: %(default)s)")
+    parser.add_argument("--driver-memory", default=defaults.driver_memory)
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="any Spark setting")
+    parser.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--watch-stdin", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the splitter to its end; returns the exit code."""
+    options = parse(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: _stop_soon(stopping))
+    if options.watch_stdin:
+        threading.Thread(target=_watch_stdin, args=(stopping,), daemon=True).start()
+    try:
+        require_java()
+        endpoint = find_endpoint(options.node)
+        return run(options, endpoint, stopping)
+    except LeaseHeld as error:
+        log.error("%s. Stop it, or let it work: it splits the same journal.", error)
+        return EXIT_LEASE_HELD
+    except MainstemError as error:
+        log.error("%s", error)
+        return EXIT_FAILED
+
+
+def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Event) -> int:
+    """Take the lease, split, give it back. Raises `MainstemError` for what prevents a start."""
+    node = NodeLink(endpoint.rpc, "splitter")
+    kind = "embedded" if options.embedded else "once" if options.once else "detached"
+    holder = f"{kind} splitter, process {os.getpid()} on {socket.gethostname()}"
+    lease = node.acquire(holder, wait_seconds=options.wait_seconds, yields=options.embedded)
+    log.info("split lease of epoch %d taken from %s", lease.epoch, endpoint.rpc)
+    with (
+        LeaseKeeper(NodeLink(endpoint.rpc, "split lease"), lease) as keeper,
+        tempfile.TemporaryDirectory(prefix="mainstem-split-", ignore_cleanup_errors=True) as scratch,
+    ):
+        from mainstem.pipeline.session import start_session
+        from mainstem.pipeline.splitter import Ended, Splitter
+
+        spark = start_session(
+            options.master, local_dir=Path(scratch), driver_memory=options.driver_memory,
+            name="mainstem split", extra=dict(entry.split("=", 1) for entry in options.conf))
+        try:
+            ended = Splitter(
+                spark, node, keeper, settings_of(options, endpoint),
+                checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",
+                stopping=stopping.is_set, yields=options.embedded,
+            ).run(trigger_seconds=None if options.once else options.trigger_seconds)
+        except Exception as error:
+            message = _essence(error)
+            log.error("the split failed: %s", message)
+            if not keeper.lost:
+                _report_failure(node, keeper, message)
+            return EXIT_FAILED
+        finally:
+            spark.stop()
+    log.info("split ended: %s", ended.value)
+    return {Ended.LEASE_LOST: EXIT_LEASE_HELD, Ended.YIELDED: EXIT_YIELDED}.get(ended, EXIT_DONE)
+
+
+def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSettings:
+    tasks = max(1, options.tasks)
+    return SplitSettings(
+        rpc=endpoint.rpc, runs_dir=endpoint.runs_dir,
+        bytes_per_trigger=options.bytes_per_trigger,
+        slice_bytes=max(1, min(SLICE_BYTES_MAX, options.bytes_per_trigger // tasks)),
+        bytes_per_second=options.bytes_per_second // tasks,
+        start_bytes=options.start_bytes, start_age_seconds=options.start_age_seconds,
+    )
+
+
+def _report_failure(node: NodeLink, keeper: LeaseKeeper, message: str) -> None:
+    try:
+        node.report(keeper.held, None, message)
+    except RpcError as error:
+        log.warning("the failure could not be reported to the node: %s", error)
+
+
+def _essence(error: Exception) -> str:
+    """The lines of a Spark error that say what happened, without the JVM's stack."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.lstrip().startswith("at ")]
+    ours = [line for line in lines if line.startswith("mainstem.")]
+    return "\n".join((ours or lines)[-4:])
+
+
+def _watch_stdin(stopping: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    _stop_soon(stopping)
+
+
+def _stop_soon(stopping: threading.Event) -> None:
+    """Stop in order; if that takes too long (Spark may still be starting), without."""
+    if not stopping.is_set():
+        stopping.set()
+        timer = threading.Timer(STOP_SECONDS_MAX, lambda: os._exit(EXIT_FAILED))
+        timer.daemon = True
+        timer.start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The way from a splitter to its node: where the split service is, and its calls with their deadlines.
+
+Driver, planner and executors each hold a link of their own; it connects when first used and again after an
+error.
+"""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from mainstem.pipeline.errors import CommitRefused, NodeUnreachable
+from mainstem.pipeline.split_slice import SplitSlice
+from mainstem.rpc.blocking import BlockingClient, parse_address
+from mainstem.rpc.method import Method, Nothing, ReplyT, RequestT
+from mainstem.rpc.split import (
+    ACQUIRE,
+    COMMIT,
+    LIMIT,
+    POSITIONS,
+    PROGRESS,
+    READ,
+    RELEASE,
+    RENEW,
+    RETENTION_CLASSES,
+    SLICES,
+    AcquireLease,
+    CommitSlice,
+    HeldLease,
+    Lease,
+    Limit,
+    PlannedSlices,
+    PlanSlices,
+    PositionsReply,
+    ReadExtent,
+    ReportProgress,
+    SegmentExtent,
+    SplitProgress,
+)
+
+ENDPOINT_PATH = "/v1/split/endpoint"
+ENDPOINT_SECONDS = 10.0
+ENDPOINT_BYTES_MAX = 64 * 1024
+
+CALL_SECONDS = 30.0
+"""A node under load answers in milliseconds; this long means that it is stuck or gone."""
+
+COMMIT_SECONDS = 120.0
+"""A commit waits for the journal's sync and the manifest's."""
+
+READ_SECONDS = 300.0
+"""For a whole extent of a slice, over a slow link as well."""
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node answers under `ENDPOINT_PATH`."""
+
+    rpc: str
+    """HOST:PORT of the split service."""
+    runs_dir: str
+    """Where runs go, as the node sees it: absolute."""
+    checkpoint_dir: str = ""
+    """Where the embedded splitter keeps Spark's checkpoint."""
+
+
+def find_endpoint(node: str) -> Endpoint:
+    """Ask the node at this HTTP address. Raises `NodeUnreachable`."""
+    url = node.rstrip("/") + ENDPOINT_PATH
+    if not url.startswith(("http://", "https://")):
+        url = f"http://{url}"
+    try:
+        with urllib.request.urlopen(url, timeout=ENDPOINT_SECONDS) as response:
+            return msgspec.json.decode(response.read(ENDPOINT_BYTES_MAX), type=Endpoint)
+    except (OSError, urllib.error.URLError, msgspec.DecodeError) as error:
+        raise NodeUnreachable(f"{url} does not tell where the split service is: {error}") from error
+
+
+class NodeLink:
+    """Typed calls to the split service. Not for several threads at once."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.address, self.name = address, name
+        self._client = BlockingClient(*parse_address(address), name=name)
+
+    def __reduce__(self) -> tuple[Callable[[str, str], NodeLink], tuple[str, str]]:
+        return NodeLink, (self.address, self.name)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def positions(self) -> PositionsReply:
+        return self._call(POSITIONS, Nothing())
+
+    def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
+        return self._call(LIMIT, Limit(dict(after), bytes_max)).upto
+
+    def slices(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> PlannedSlices:
+        return self._call(SLICES, PlanSlices(dict(after), dict(upto), bytes_max))
+
+    def read(self, extent: SegmentExtent) -> Iterator[bytes]:
+        """The extent's bytes in pieces. Raises `RangeGone`."""
+        request = ReadExtent(extent.sequence, extent.start, extent.end)
+        for reply in self._client.stream(READ, request, timeout_seconds=READ_SECONDS):
+            yield bytes(reply.buffers[0])
+
+    def retention_classes(self) -> dict[int, str]:
+        return self._call(RETENTION_CLASSES, Nothing()).classes
+
+    def acquire(self, holder: str, *, wait_seconds: float, yields: bool) -> Lease:
+        """Raises `LeaseHeld`."""
+        request = AcquireLease(holder=holder, wait_seconds=wait_seconds, yields=yields)
+        return self._call(ACQUIRE, request, wait_seconds + CALL_SECONDS)
+
+    def renew(self, lease: HeldLease) -> str:
+        """Who waits for the lease, if it yields. Raises `LeaseLost`."""
+        return self._call(RENEW, lease).wanted_by
+
+    def release(self, lease: HeldLease) -> None:
+        self._call(RELEASE, lease)
+
+    def commit(self, lease: HeldLease, done: SplitSlice) -> list[str]:
+        """The outcome per range. Raises `CommitRefused` when one is refused, `LeaseLost` before any is
+        tried."""
+        reply = self._call(COMMIT, CommitSlice(lease, done.ranges, done.files), COMMIT_SECONDS)
+        refused = [outcome for outcome in reply.outcomes if outcome not in ("committed", "replayed")]
+        if refused or len(reply.outcomes) != len(done.ranges):
+            raise CommitRefused(f"the node does not take {done.ranges}: {refused}")
+        return reply.outcomes
+
+    def report(self, lease: HeldLease, progress: SplitProgress | None, error: str = "") -> None:
+        self._call(PROGRESS, ReportProgress(lease=lease, progress=progress, error=error))
+
+    def _call(
+        self, method: Method[RequestT, ReplyT], request: RequestT, timeout_seconds: float = CALL_SECONDS
+    ) -> ReplyT:
+        return self._client.call(method, request, timeout_seconds=timeout_seconds).message

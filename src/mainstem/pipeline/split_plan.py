@@ -1,0 +1,92 @@
+"""What a trigger splits next, without Spark: offsets in, offsets and slices out.
+
+The manifest alone says where the split stands. Spark's offsets only name triggers: a trigger always covers
+the blocks behind the *manifest's* positions, whatever its start says. So a lost checkpoint loses nothing,
+one older than the manifest repeats nothing, and one newer (a node restored from a backup) skips nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from mainstem.rpc.split import GroupPositions, PlannedSlices, PositionsReply
+
+Offsets = dict[str, int]
+"""Write group (as text, for JSON) → block index: how Spark sees a position in the journal."""
+
+
+class SplitSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the planner and the tasks need to know; travels as a data source option."""
+
+    rpc: str
+    runs_dir: str
+    bytes_per_trigger: int
+    slice_bytes: int
+    bytes_per_second: int = 0
+    """Per task; 0 is unpaced."""
+    start_bytes: int = 0
+    """A trigger waits for this many unsplit bytes…"""
+    start_age_seconds: float = 0.0
+    """…or for the oldest to be this old."""
+
+
+class JournalView(Protocol):
+    """The part of `NodeLink` that planning needs."""
+
+    def positions(self) -> PositionsReply: ...
+
+    def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]: ...
+
+    def slices(
+        self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int
+    ) -> PlannedSlices: ...
+
+
+def split_offsets(node: JournalView) -> Offsets:
+    """Where the split stands by the manifest."""
+    return {str(group.group): group.split for group in node.positions().groups}
+
+
+def target_offsets(node: JournalView) -> Offsets:
+    """Everything that can be split now."""
+    return {str(group.group): min(group.committed, group.durable) for group in node.positions().groups}
+
+
+def next_offsets(
+    node: JournalView, start: Offsets, settings: SplitSettings, *, bytes_max: int, target: Offsets | None
+) -> Offsets:
+    """Where the next trigger ends; `start` itself when there is nothing to do.
+
+    With a target (a run that ends), everything up to it is work. Without one only data is, and enough of it:
+    a commit writes control blocks, and a splitter that took those for work would never rest. Groups of
+    `start` that the node does not name are carried over: Spark takes offsets that vanish for progress."""
+    found = node.positions()
+    if target is None and not worth_a_trigger(found.groups, found.now_ms, settings):
+        return start
+    after = {group.group: group.split for group in found.groups}
+    upto = node.limit(after, bytes_max)
+    if target is not None:
+        upto = {group: min(last, target.get(str(group), 0)) for group, last in upto.items()}
+    if not any(last > after.get(group, 0) for group, last in upto.items()):
+        return start
+    ends = {str(group): max(upto.get(group, 0), split) for group, split in after.items()}
+    return {**start, **ends}
+
+
+def worth_a_trigger(groups: list[GroupPositions], now_ms: int, settings: SplitSettings) -> bool:
+    waiting = [group for group in groups if group.unsplit_bytes > 0]
+    if not waiting:
+        return False
+    oldest = min(group.oldest_unsplit_ms for group in waiting)
+    enough = sum(group.unsplit_bytes for group in waiting) >= settings.start_bytes
+    return enough or now_ms - oldest >= settings.start_age_seconds * 1000
+
+
+def plan(node: JournalView, end: Offsets, slice_bytes: int) -> PlannedSlices:
+    """The slices between the manifest's positions and `end`, in journal order."""
+    after = {group.group: group.split for group in node.positions().groups}
+    upto = {int(group): last for group, last in end.items() if last > after.get(int(group), 0)}
+    return node.slices({group: after.get(group, 0) for group in after}, upto, slice_bytes)

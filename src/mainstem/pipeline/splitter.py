@@ -1,0 +1,125 @@
+"""One splitter: a streaming query under the node's lease, from its start to its end.
+
+The query's `foreachBatch` hands each slice of a trigger to the node, in journal order; the commit compares
+and sets, so a trigger that Spark repeats is a replay. The driver's thread watches: for the query's end, the
+lease, a wish of another splitter's, a request to stop. Whatever ends a splitter, the next one starts from
+the manifest.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mainstem.pipeline.lease_keeper import LeaseKeeper
+from mainstem.pipeline.node_link import NodeLink
+from mainstem.pipeline.source import SETTINGS_OPTION, SOURCE_NAME, MainstemJournal
+from mainstem.pipeline.split_plan import SplitSettings
+from mainstem.pipeline.split_slice import SplitSlice
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.split import SplitProgress
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 0.5
+"""How often the driver looks around while the query runs."""
+
+
+class Ended(enum.Enum):
+    """Why a splitter ended, other than by an error."""
+
+    DONE = "everything that was committed at the start is split"
+    STOPPED = "asked to stop"
+    YIELDED = "another splitter asked for the lease"
+    LEASE_LOST = "the lease was lost"
+
+
+class Splitter:
+    """Splits until done, told to stop, or out of its lease."""
+
+    def __init__(
+        self, spark: SparkSession, node: NodeLink, keeper: LeaseKeeper, settings: SplitSettings, *,
+        checkpoint_dir: str, stopping: Callable[[], bool], yields: bool,
+    ) -> None:
+        self._spark = spark
+        self._node = node
+        self._keeper = keeper
+        self._settings = settings
+        self._checkpoint_dir = checkpoint_dir
+        self._stopping = stopping
+        self._yields = yields
+        self._trigger: list[SplitSlice] = []
+        """What the trigger that committed last did."""
+        self._bytes_total = 0
+        self._reported_batch = -1
+
+    def run(self, *, trigger_seconds: float | None) -> Ended:
+        """Run the query: every `trigger_seconds`, or once over everything committed now (None). Raises what
+        the query died of (`StreamingQueryException`)."""
+        self._spark.dataSource.register(MainstemJournal)
+        rows = self._spark.readStream.format(SOURCE_NAME).option(
+            SETTINGS_OPTION, msgspec.json.encode(self._settings).decode()).load()
+        writer = rows.writeStream.foreachBatch(self._commit).option(
+            "checkpointLocation", self._checkpoint_dir).queryName("split")
+        if trigger_seconds is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
+        query = writer.start()
+        try:
+            return self._watch(query)
+        finally:
+            self._report(query)
+            query.stop()
+
+    def _watch(self, query: StreamingQuery) -> Ended:
+        while not query.awaitTermination(WATCH_SECONDS):
+            self._report(query)
+            if self._keeper.lost:
+                log.error("the split lease is lost: %s. This splitter stops.", self._keeper.lost)
+                return Ended.LEASE_LOST
+            if self._keeper.wanted_by and self._yields:
+                log.info("giving the split lease to %s", self._keeper.wanted_by)
+                return Ended.YIELDED
+            if self._stopping():
+                return Ended.STOPPED
+        return Ended.DONE
+
+    def _commit(self, rows: DataFrame, batch_id: int) -> None:
+        """Hand a trigger's slices to the node. Raises `CommitRefused`, `LeaseLost`, `RpcError`: ends the
+        query."""
+        found = sorted(rows.collect(), key=lambda row: row["number"])
+        done = [msgspec.json.decode(row["slice"], type=SplitSlice) for row in found]
+        for entry in done:
+            outcomes = self._node.commit(self._keeper.held, entry)
+            log.info("trigger %d: %d bytes, %d batches in %d files: %s", batch_id, entry.bytes, entry.batches,
+                     len(entry.files), ", ".join(sorted(set(outcomes))))
+        self._trigger = done
+        self._bytes_total += sum(entry.bytes for entry in done)
+
+    def _report(self, query: StreamingQuery) -> None:
+        """Tell the node about the last trigger that did something, once."""
+        progress: Any = query.lastProgress
+        if progress is None or progress["batchId"] == self._reported_batch or not self._trigger:
+            return
+        if progress["numInputRows"] == 0:
+            return
+        self._reported_batch = progress["batchId"]
+        try:
+            self._node.report(self._keeper.held, SplitProgress(
+                batch_id=progress["batchId"], timestamp=progress["timestamp"],
+                duration_ms={name: int(value) for name, value in progress["durationMs"].items()},
+                slices=len(self._trigger), bytes=sum(entry.bytes for entry in self._trigger),
+                batches=sum(entry.batches for entry in self._trigger),
+                dropped_batches=sum(entry.dropped_batches for entry in self._trigger),
+                split_bytes_total=self._bytes_total,
+                spark=f"{self._spark.sparkContext.master} {self._spark.sparkContext.applicationId}",
+            ))
+        except RpcError as error:
+            log.warning("progress could not be reported: %s", error)

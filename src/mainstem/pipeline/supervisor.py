@@ -1,0 +1,182 @@
+"""Runs the embedded splitter beside a node: starts it when there is something worth splitting, restarts it
+when it dies, ends it when idle. No Spark in here: the splitter is a process of its own.
+
+    waiting ──worth splitting, lease free──▶ running ──idle for long──▶ waiting
+       ▲                                        │
+       └──── backoff (died) or lease free (yielded) ◀──┘
+
+The process leads a group of its own, which its JVM joins. It is asked to stop by SIGTERM, then the group is
+killed. Its standard input is a pipe from this process: when the node is killed outright, the pipe closes and
+the splitter stops by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
+from mainstem.pipeline.java import find_java, spark_missing
+from mainstem.rpc.split import SplitLag
+
+log = logging.getLogger("mainstem.split")
+
+POLL_SECONDS = 0.5
+"""How often lag and process are looked at; the lag is a few dictionary look-ups."""
+
+BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Before each restart after a failure; the last one repeats."""
+
+HEALTHY_SECONDS = 120.0
+"""A splitter that ran this long starts the backoff anew when it dies."""
+
+STOP_SECONDS_MAX = 8.0
+"""From SIGTERM to SIGKILL. Nothing is lost by the latter; the former gives the lease back."""
+
+LINE_BYTES_MAX = 16 * 1024
+"""Longer log lines of the splitter are cut."""
+
+
+def missing_for_spark() -> str:
+    """What to install before Spark can run here; empty when nothing is missing. Blocks for a `java
+    -version`."""
+    return " ".join(filter(None, (find_java().missing, spark_missing())))
+
+
+def splitter_command(config: PipelineConfig, node_http: str, checkpoint_dir: str) -> list[str]:
+    """How the embedded splitter is started."""
+    return [
+        sys.executable, "-m", "mainstem.pipeline.main", "--embedded", "--watch-stdin", "--node", node_http,
+        "--master", config.master, "--checkpoint", config.checkpoint_dir or checkpoint_dir,
+        "--bytes-per-trigger", str(config.bytes_per_trigger), "--bytes-per-second", str(config.bytes_per_second),
+        "--trigger-seconds", str(config.trigger_seconds), "--start-bytes", str(config.start_bytes),
+        "--start-age-seconds", str(config.start_age_seconds), "--driver-memory", config.driver_memory,
+        "--tasks", str(parallel_tasks(config.master)),
+    ]
+
+
+def parallel_tasks(master: str) -> int:
+    """How many tasks a local master runs at a time; 2 for others, whose size is not known here."""
+    inside = master.removeprefix("local[").split(",")[0].rstrip("]") if master.startswith("local[") else ""
+    return (os.cpu_count() or 1) if inside == "*" else int(inside) if inside.isdigit() else 2
+
+
+class Supervisor:
+    """`run` it as a task of the node; cancelling it ends the splitter."""
+
+    def __init__(
+        self, config: PipelineConfig, command: Sequence[str], lag: Callable[[], SplitLag], *,
+        record_error: Callable[[str], None] = lambda error: None,
+        missing: Callable[[], str] = missing_for_spark,
+        poll_seconds: float = POLL_SECONDS, backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
+    ) -> None:
+        self.state = "off" if config.mode == "off" else "waiting"
+        """For people: off, waiting, running, or what prevents it."""
+        self.process_id: int | None = None
+        self._config = config
+        self._command = command
+        self._lag = lag
+        self._record_error = record_error
+        self._missing = missing
+        self._poll_seconds = poll_seconds
+        self._backoff_seconds = backoff_seconds
+
+    async def run(self) -> None:
+        """Until cancelled. Returns early when there is nothing to supervise."""
+        if self._config.mode == "off":
+            return
+        if missing := await asyncio.to_thread(self._missing):
+            self.state = f"unavailable: {missing}"
+            log.warning("messages stay in the journal, because Spark cannot split them: %s", missing)
+            self._record_error(f"the embedded splitter cannot run: {missing}")
+            return
+        failures = 0
+        while True:
+            await self._wait_for_work()
+            started = asyncio.get_running_loop().time()
+            code = await self._run_splitter()
+            if asyncio.get_running_loop().time() - started >= HEALTHY_SECONDS:
+                failures = 0
+            if code in (EXIT_DONE, EXIT_YIELDED, EXIT_LEASE_HELD):
+                continue
+            seconds = self._backoff_seconds[min(failures, len(self._backoff_seconds) - 1)]
+            failures += 1
+            self.state = f"restarting after exit code {code}"
+            log.error("the splitter ended with exit code %d; starting it again in %.0f s", code, seconds)
+            await asyncio.sleep(seconds)
+
+    async def _wait_for_work(self) -> None:
+        """Until there is something worth splitting and nobody else does it."""
+        self.state = "waiting"
+        while (lag := self._lag()).holder or not self._worth(lag):
+            await asyncio.sleep(self._poll_seconds)
+
+    def _worth(self, lag: SplitLag) -> bool:
+        if not lag.unsplit_bytes:
+            return False
+        config = self._config
+        return lag.unsplit_bytes >= config.start_bytes or lag.oldest_seconds >= config.start_age_seconds
+
+    async def _run_splitter(self) -> int:
+        """Run the process to its end, or end it when idle or cancelled. Returns its exit code; 0 when it was
+        ended on purpose."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, start_new_session=True)
+        self.state, self.process_id = "running", process.pid
+        assert process.stdout is not None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pass_lines(process.stdout))
+                idle = await self._watch(process)
+                await _end(process)
+        finally:
+            await _end(process)
+            self.process_id = None
+        assert process.returncode is not None
+        return EXIT_DONE if idle else process.returncode
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> bool:
+        """Until the process ends by itself (False) or has been idle for too long (True)."""
+        loop = asyncio.get_running_loop()
+        busy = loop.time()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_seconds):
+                    await process.wait()
+                    return False
+            if self._worth(self._lag()):
+                busy = loop.time()
+            elif loop.time() - busy >= self._config.idle_stop_seconds:
+                log.info("the splitter is idle and is ended; it starts again when there is something to split")
+                return True
+
+
+async def _pass_lines(stream: asyncio.StreamReader) -> None:
+    """The splitter's output, line by line, into this node's log."""
+    rest = b""
+    while chunk := await stream.read(LINE_BYTES_MAX):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if text := line.decode(errors="replace").strip():
+                log.info("splitter: %s", text)
+        rest = rest[-LINE_BYTES_MAX:]
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the process and whatever is left of its group, in order if it does not take long. Repeatable."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await process.wait()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

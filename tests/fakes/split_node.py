@@ -1,0 +1,85 @@
+"""A node as a splitter sees it, in a thread: HTTP endpoint, rpc server and split service over a
+`SplitJournal`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.split_log import SplitJournal
+
+from mainstem.rpc.server import Handlers, Server
+from mainstem.storage.split_lease import SplitLease
+from mainstem.storage.split_service import SplitService
+
+
+class WallClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class SplitNode:
+    """Use as a context manager. `http` is the address for splitters."""
+
+    def __init__(self, journal: SplitJournal, runs_dir: Path) -> None:
+        self.journal = journal
+        self.runs_dir = runs_dir
+        self.http = ""
+        self.rpc = ""
+        self.lease: SplitLease
+        self.service: SplitService
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+
+    def __enter__(self) -> SplitNode:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
+
+    def on_loop(self, function: Callable[[], Any]) -> Any:
+        """Run a function on the node's loop and return its result."""
+
+        async def call() -> Any:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(10)
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self.lease = SplitLease(WallClock(), 1, lambda: secrets.token_hex(8))
+        self.service = SplitService(self.journal, WallClock(), self.lease)
+        handlers = Handlers()
+        self.service.register(handlers)
+        server = Server(handlers, name="fake node")
+        host, port = await server.start("127.0.0.1", 0)
+        self.rpc = f"{host}:{port}"
+        web = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.http = f"http://127.0.0.1:{web.sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await self._stop.wait()
+        web.close()
+        await server.close()
+        await self.service.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = json.dumps({"rpc": self.rpc, "runs_dir": str(self.runs_dir)}).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
