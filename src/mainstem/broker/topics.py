@@ -1,8 +1,9 @@
 """Creating, growing and deleting topics: the changes that touch both metadata and queues.
 
-Creation writes the metadata first and the queues second, deletion the other way around, so that a crash in
-between leaves at worst a topic without some of its queues, never queues that no topic owns. `restore_queues`
-closes that gap at start; creating queues that exist changes nothing.
+Both write the metadata first and the queues second. A crash in between leaves a topic without some of its queues,
+which `restore_queues` makes at start (creating queues that exist changes nothing), or queues of a number known to
+be deleted, which the node deletes at start. The other order of deletion would bring the topic back empty, with its
+old batches still lying in the journal under the same queue ids.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ async def create_partitions(broker: Broker, name: str, total: int, *, validate_o
 async def delete_topic(broker: Broker, name: str) -> Topic:
     """Delete a topic and its data. Raises what `MetadataAdmin` raises.
 
-    After a crash in between, the topic is there, empty, and can be deleted again.
+    The metadata goes first: after a crash in between, the queues belong to a number that is known to be
+    deleted, and the node's next start deletes them.
     """
     async with broker.topic_changes:
-        topic = broker.metadata.topic(name)
-        if topic is not None:
-            await broker.queue_admin.delete(topic.number)
-        return await broker.metadata_admin.delete_topic(name)
+        topic = await broker.metadata_admin.delete_topic(name)
+        await broker.queue_admin.delete(topic.number)
+        return topic
 
 
 async def ensure_topic(broker: Broker, name: str) -> Topic:
