@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from uuid import UUID
 
 import pytest
@@ -88,6 +90,8 @@ def test_messages_are_frozen_keyword_only_and_slotted() -> None:
     assert not hasattr(HEARTBEAT, "__dict__")
     assert dataclasses.is_dataclass(HeartbeatRequest)
     assert dataclasses.replace(HEARTBEAT, member_id="n").member_id == "n"
+    assert copy.deepcopy(HEARTBEAT) == HEARTBEAT
+    assert pickle.loads(pickle.dumps(HEARTBEAT)) == HEARTBEAT
 
 
 def test_messages_compare_by_value() -> None:

@@ -15,9 +15,7 @@ Rules a declaration obeys (checked here or when a codec is compiled):
 * fields stand in wire order, which is Kafka's order in every version;
 * a field that some supported version lacks has a default: what readers of those versions see, and the
   only value writers of those versions accept, unless the field is ignorable;
-* a tagged field is omitted from the wire when it equals its default;
-* equality, hash and repr are shared functions instead of generated ones: generating them per class
-  would double the import time of the whole package.
+* a tagged field is omitted from the wire when it equals its default.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from typing import Any, Generic, TypeVar, dataclass_transform, overload
 from uuid import UUID
 
 from mainstem.model import Buffer
+from mainstem.protocol.message_class import make_message_class
 
 T = TypeVar("T")
 
@@ -244,10 +243,7 @@ def nested(declared: type[T]) -> type[T]:
 
 
 def _declare(declared: type[T], versions: Versions, flexible: Versions, api_key: int | None) -> type[T]:
-    for name, function in _SHARED_METHODS.items():
-        setattr(declared, name, function)
-    make = dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-    message_class: type[T] = make(declared)
+    message_class = make_message_class(declared)
     fields = []
     for item in dataclasses.fields(message_class):  # type: ignore[arg-type]
         wire_field: WireField = item.metadata["wire"]
@@ -256,25 +252,3 @@ def _declare(declared: type[T], versions: Versions, flexible: Versions, api_key:
     assert tags == sorted(set(tags)), f"{declared.__name__}: tagged fields stand in the order of their tags"
     _declarations[message_class] = Declaration(message_class, tuple(fields), versions, flexible, api_key)
     return message_class
-
-
-def _values(instance: Any) -> tuple[Any, ...]:
-    return tuple([getattr(instance, name) for name in instance.__slots__])
-
-
-def _equal(self: Any, other: object) -> Any:
-    if other.__class__ is not self.__class__:
-        return NotImplemented
-    return _values(self) == _values(other)
-
-
-def _hash(self: Any) -> int:
-    return hash(_values(self))
-
-
-def _repr(self: Any) -> str:
-    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-    return f"{self.__class__.__name__}({values})"
-
-
-_SHARED_METHODS: dict[str, Callable[..., Any]] = {"__eq__": _equal, "__hash__": _hash, "__repr__": _repr}
