@@ -267,9 +267,7 @@ class Nameserver:
                 count,
                 (("result", result),),
             )
-        yield Sample(
-            "mainstem_metadata_snapshots_total", "counter", "Snapshots tried", self._snapshot_count
-        )
+        yield Sample("mainstem_metadata_snapshots_total", "counter", "Snapshots tried", self._snapshot_count)
         yield Sample("mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self._log.length)
 
     # the writer

@@ -149,9 +149,7 @@ class MetadataState:
                 self._check_more_partitions(command)
             case ChangeTopicConfigs():
                 self._topic_to_change(command.number)
-                check_configs(
-                    {key: value for key, value in command.changes.items() if value is not None}
-                )
+                check_configs({key: value for key, value in command.changes.items() if value is not None})
             case DeleteTopic():
                 self._topic_to_change(command.number)
             case AllocateProducerIds():

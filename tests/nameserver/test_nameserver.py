@@ -1,0 +1,414 @@
+"""The nameserver over a disk that loses power: what was answered is there, nothing else was lost or invented."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.nameserver.memory_disk import MemoryDisk
+
+from mainstem.model import SLOTS, Node, queue_id_of
+from mainstem.nameserver.commands import (
+    DeleteTopic,
+    Event,
+    PartitionsAdded,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+    encode_command,
+)
+from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.errors import (
+    ForeignDirectory,
+    InvalidConfig,
+    MetadataCorrupt,
+    MetadataUnavailable,
+    TopicExists,
+    UnknownTopic,
+)
+from mainstem.nameserver.log_format import encode_record, read_log
+from mainstem.nameserver.nameserver import Nameserver
+
+NODE = Node(node_id=1, host="127.0.0.1", port=9092)
+LOG = "metadata/00000000000000000001.log"
+
+Body = Callable[[Nameserver], Coroutine[Any, Any, None]]
+
+
+def config(**changes: Any) -> NameserverConfig:
+    return NameserverConfig(**{"log_bytes_max": 8192, **changes})
+
+
+async def opened(disk: MemoryDisk, node: Node = NODE, seed: int = 1, **changes: Any) -> Nameserver:
+    return await Nameserver.open(disk, random.Random(seed), config(**changes), node)
+
+
+def run(disk: MemoryDisk, body: Body, node: Node = NODE, **changes: Any) -> None:
+    async def session() -> None:
+        nameserver = await opened(disk, node, **changes)
+        try:
+            await body(nameserver)
+        finally:
+            await nameserver.close()
+
+    asyncio.run(session())
+
+
+async def nothing(nameserver: Nameserver) -> None:
+    pass
+
+
+def test_the_first_start_makes_a_cluster() -> None:
+    disk = MemoryDisk()
+    seen: list[tuple[str, list[int]]] = []
+
+    async def look(nameserver: Nameserver) -> None:
+        seen.append((nameserver.cluster_id(), list(nameserver.slots())))
+        assert nameserver.write_groups() == 3
+        assert list(nameserver.nodes()) == [NODE]
+        assert list(nameserver.topics()) == []
+
+    run(disk, look, write_groups=3)
+    run(disk, look, write_groups=9)  # only a new cluster asks for a number
+    assert seen[0] == seen[1]
+    cluster_id, slots = seen[0]
+    assert len(cluster_id) == 22
+    assert len(slots) == SLOTS
+    assert set(slots) == {0, 1, 2}
+
+
+def test_topics_survive_a_restart_and_numbers_are_never_reused() -> None:
+    disk = MemoryDisk()
+
+    async def change(nameserver: Nameserver) -> None:
+        first = await nameserver.create_topic("a", 2, 1, {"retention.ms": "5"})
+        await nameserver.create_topic("b", 1, 1, {})
+        await nameserver.create_partitions("a", 4)
+        await nameserver.alter_configs("a", {"cleanup.policy": "compact"})
+        gone = await nameserver.delete_topic("b")
+        assert (first.number, gone.number) == (1, 2)
+
+    async def look(nameserver: Nameserver) -> None:
+        topic = nameserver.topic("a")
+        assert topic is not None
+        assert (topic.partitions, topic.settings.retention_ms) == (4, 5)
+        assert topic.configs == {"retention.ms": "5", "cleanup.policy": "compact"}
+        assert nameserver.topic_by_id(topic.topic_id) is topic
+        assert nameserver.topic_by_number(1) is topic
+        assert nameserver.topic("b") is None
+        assert [nameserver.was_deleted(number) for number in (1, 2, 3)] == [False, True, False]
+        assert nameserver.leader(topic.queue_id(3)) == 1
+        assert nameserver.leader(topic.queue_id(4)) == nameserver.leader(queue_id_of(2, 0)) == -1
+        assert (await nameserver.create_topic("c", 1, 1, {})).number == 3
+
+    run(disk, change)
+    run(disk, look)
+
+
+def test_validate_only_changes_nothing() -> None:
+    disk = MemoryDisk()
+
+    async def ask(nameserver: Nameserver) -> None:
+        await nameserver.create_topic("a", 2, 1, {})
+        changes = disk.changes
+        asked = await nameserver.create_topic("b", 3, 1, {"retention.ms": "1"}, validate_only=True)
+        assert (asked.partitions, asked.settings.retention_ms) == (3, 1)
+        assert (await nameserver.create_partitions("a", 9, validate_only=True)).partitions == 9
+        altered = await nameserver.alter_configs("a", {"retention.ms": "7"}, validate_only=True)
+        assert altered.settings.retention_ms == 7
+        with pytest.raises(TopicExists):
+            await nameserver.create_topic("a", 1, 1, {}, validate_only=True)
+        with pytest.raises(InvalidConfig):
+            await nameserver.alter_configs("a", {"retention.ms": "x"}, validate_only=True)
+        with pytest.raises(UnknownTopic):
+            await nameserver.create_partitions("b", 9, validate_only=True)
+        assert disk.changes == changes
+        topic = nameserver.topic("a")
+        assert topic is not None
+        assert (topic.partitions, topic.configs) == (2, {})
+
+    run(disk, ask)
+
+
+def test_refusals_reach_the_one_who_asked_and_write_nothing() -> None:
+    disk = MemoryDisk()
+
+    async def ask(nameserver: Nameserver) -> None:
+        await nameserver.create_topic("a", 2, 1, {})
+        changes = disk.changes
+        answers = await asyncio.gather(
+            nameserver.create_topic("a", 1, 1, {}),
+            nameserver.delete_topic("b"),
+            nameserver.alter_configs("a", {"retention.ms": "soon"}),
+            return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [TopicExists, UnknownTopic, InvalidConfig]
+        assert disk.changes == changes
+        samples = {sample.labels: sample.value for sample in nameserver.samples() if sample.labels}
+        assert samples[(("result", "refused"),)] == 3
+
+    run(disk, ask)
+
+
+def test_of_many_who_create_one_name_one_wins() -> None:
+    async def race(nameserver: Nameserver) -> None:
+        answers = await asyncio.gather(
+            *(nameserver.create_topic("a", count, 1, {}) for count in range(1, 9)), return_exceptions=True
+        )
+        assert sum(isinstance(answer, TopicExists) for answer in answers) == 7
+
+    run(MemoryDisk(), race)
+
+
+def test_a_caller_that_goes_away_leaves_log_and_state_the_same() -> None:
+    disk = MemoryDisk()
+    numbers: list[int] = []
+
+    async def leave(nameserver: Nameserver) -> None:
+        for name in ("a", "b"):
+            for turns in range(4):
+                task = asyncio.ensure_future(nameserver.create_topic(f"{name}{turns}", 1, 1, {}))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+        await nameserver.create_topic("last", 1, 1, {})
+        numbers.extend(topic.number for topic in nameserver.topics())
+
+    async def look(nameserver: Nameserver) -> None:
+        assert [topic.number for topic in nameserver.topics()] == numbers
+
+    run(disk, leave)
+    run(disk, look)
+
+
+def test_followers_hear_of_changes_in_order_before_the_answer() -> None:
+    heard: list[Event] = []
+
+    async def change(nameserver: Nameserver) -> None:
+        def broken(event: Event) -> None:
+            raise RuntimeError("a follower's fault")
+
+        nameserver.subscribe(broken)
+        nameserver.subscribe(heard.append)
+        topic = await nameserver.create_topic("a", 1, 1, {})
+        assert heard == [TopicCreated(topic)]
+        await nameserver.create_partitions("a", 3)
+        await nameserver.alter_configs("a", {"retention.ms": "1"})
+        await nameserver.allocate_producer_id()
+        await nameserver.delete_topic("a")
+
+    run(MemoryDisk(), change)
+    assert [type(event) for event in heard] == [
+        TopicCreated,
+        PartitionsAdded,
+        TopicConfigsChanged,
+        TopicDeleted,
+    ]
+
+
+def test_producer_ids_are_given_once_across_restarts() -> None:
+    disk = MemoryDisk()
+    given_ids: list[int] = []
+
+    async def allocate(nameserver: Nameserver) -> None:
+        given_ids.extend(await asyncio.gather(*(nameserver.allocate_producer_id() for _ in range(1500))))
+
+    run(disk, allocate)
+    run(disk, allocate)
+    assert len(set(given_ids)) == 3000
+    assert min(given_ids) == 0
+    assert max(given_ids) < 4000
+
+
+def test_a_node_that_moved_is_registered_anew() -> None:
+    disk = MemoryDisk()
+    moved = Node(node_id=1, host="127.0.0.1", port=9999)
+
+    async def look(nameserver: Nameserver) -> None:
+        assert list(nameserver.nodes()) == [moved]
+
+    run(disk, nothing)
+    run(disk, look, node=moved)
+    size = len(disk.content[LOG])
+    run(disk, look, node=moved)
+    assert len(disk.content[LOG]) == size
+
+
+@pytest.mark.parametrize(
+    ("changes", "node", "words"),
+    [
+        ({"cluster_id": "x" * 22}, NODE, "belongs to cluster"),
+        ({"node_id": 2}, Node(node_id=2, host="h", port=1), "belongs to node 1"),
+    ],
+)
+def test_another_nodes_directory_is_refused(changes: dict[str, Any], node: Node, words: str) -> None:
+    disk = MemoryDisk()
+    run(disk, nothing, cluster_id="y" * 22)
+    before = dict(disk.content)
+    with pytest.raises(ForeignDirectory, match=words):
+        run(disk, nothing, node=node, **changes)
+    assert disk.content == before
+    run(disk, nothing, cluster_id="y" * 22)  # the lock was let go
+
+
+def test_a_directory_in_use_is_refused() -> None:
+    disk = MemoryDisk()
+
+    async def second(nameserver: Nameserver) -> None:
+        with pytest.raises(ForeignDirectory, match="in use"):
+            await opened(disk)
+
+    run(disk, second)
+
+
+@pytest.mark.parametrize("kept", [[], ["lock"]])
+def test_m_messages_without_metadata_are_kept_and_refused(kept: list[str]) -> None:
+    """Invariant M: a new cluster would give old topic numbers to new topics."""
+    disk = MemoryDisk({"journal/00000000000000000001.wal": b"messages"})
+    for name in kept:
+        disk.content[f"metadata/{name}"] = bytearray()
+    for _ in range(2):
+        with pytest.raises(ForeignDirectory, match="no metadata"):
+            run(disk, nothing)
+    assert disk.content["journal/00000000000000000001.wal"] == b"messages"
+
+
+def test_a_failed_disk_stops_changes_but_not_lookups() -> None:
+    disk = MemoryDisk()
+
+    async def fail(nameserver: Nameserver) -> None:
+        await nameserver.create_topic("a", 1, 1, {})
+        disk.failure = OSError(5, "Input/output error")
+        with pytest.raises(MetadataUnavailable, match="Input/output error"):
+            await nameserver.create_topic("b", 1, 1, {})
+        disk.failure = None
+        with pytest.raises(MetadataUnavailable):
+            await nameserver.create_topic("c", 1, 1, {})
+        assert [topic.name for topic in nameserver.topics()] == ["a"]
+
+    run(disk, fail)
+
+
+def test_changes_that_wait_are_bounded() -> None:
+    async def crowd(nameserver: Nameserver) -> None:
+        answers = await asyncio.gather(
+            *(nameserver.create_topic(f"t{index}", 1, 1, {}) for index in range(50)), return_exceptions=True
+        )
+        assert sum(isinstance(answer, MetadataUnavailable) for answer in answers) == 40
+        await nameserver.create_topic("later", 1, 1, {})
+
+    run(MemoryDisk(), crowd, changes_waiting_max=10)
+
+
+def test_a_closed_nameserver_takes_no_changes() -> None:
+    async def scenario() -> None:
+        nameserver = await opened(MemoryDisk())
+        accepted = asyncio.ensure_future(nameserver.create_topic("a", 1, 1, {}))
+        await asyncio.sleep(0)
+        await nameserver.close()
+        assert (await accepted).name == "a"
+        with pytest.raises(MetadataUnavailable):
+            await nameserver.create_topic("b", 1, 1, {})
+
+    asyncio.run(scenario())
+
+
+def test_the_log_stays_short_and_old_files_go() -> None:
+    disk = MemoryDisk()
+
+    async def churn(nameserver: Nameserver) -> None:
+        for index in range(400):
+            await nameserver.create_topic(f"t{index}", 1, 1, {})
+            await nameserver.delete_topic(f"t{index}")
+
+    async def look(nameserver: Nameserver) -> None:
+        assert list(nameserver.topics()) == []
+        assert (await nameserver.create_topic("a", 1, 1, {})).number == 401
+
+    run(disk, churn)
+    names = [path for path in disk.content if path != "metadata/lock"]
+    assert sorted(path.rpartition(".")[2] for path in names) == ["log", "snapshot"]
+    assert sum(len(disk.content[path]) for path in names) < 40_000
+    run(disk, look)
+
+
+def test_a_full_disk_during_a_snapshot_costs_only_the_snapshot() -> None:
+    disk = MemoryDisk()
+    rename = disk.rename
+    failures: list[str] = []
+
+    async def failing_rename(source: str, target: str) -> None:
+        if target.endswith(".snapshot") and len(failures) < 3:
+            failures.append(target)
+            raise OSError(28, "No space left on device")
+        await rename(source, target)
+
+    disk.rename = failing_rename  # type: ignore[method-assign]
+
+    async def churn(nameserver: Nameserver) -> None:
+        for index in range(300):
+            await nameserver.create_topic(f"t{index}", 1, 1, {})
+
+    async def look(nameserver: Nameserver) -> None:
+        assert len(list(nameserver.topics())) == 300
+
+    run(disk, churn)
+    assert len(failures) == 3
+    run(disk, look)
+    assert not any(path.endswith(".tmp") for path in disk.content)
+
+
+@pytest.mark.parametrize("suffix", ["log", "snapshot"])
+def test_a_missing_file_is_refused_and_the_rest_left_alone(suffix: str) -> None:
+    disk = MemoryDisk()
+
+    async def churn(nameserver: Nameserver) -> None:
+        for index in range(200):
+            await nameserver.create_topic(f"t{index}", 1, 1, {})
+
+    run(disk, churn)
+    (victim,) = [path for path in disk.content if path.endswith(suffix)]
+    del disk.content[victim]
+    before = dict(disk.content)
+    with pytest.raises(MetadataCorrupt, match="missing"):
+        run(disk, nothing)
+    assert disk.content == before
+
+
+def test_flips_anywhere_in_the_files_are_refused_by_name() -> None:
+    disk = MemoryDisk()
+
+    async def churn(nameserver: Nameserver) -> None:
+        for index in range(150):
+            await nameserver.create_topic(f"t{index}", 1, 1, {})
+
+    run(disk, churn)
+    files = {path: bytes(data) for path, data in disk.content.items() if path != "metadata/lock"}
+    assert len(files) == 2
+    randomness = random.Random(5)
+    for path, data in files.items():
+        mark_bytes = 28 if path.endswith("log") else 0
+        for position in randomness.sample(range(len(data) - mark_bytes), 60):
+            damaged = bytearray(data)
+            damaged[position] ^= 1 << randomness.randrange(8)
+            copy = MemoryDisk({**files, path: bytes(damaged)})
+            with pytest.raises(MetadataCorrupt) as raised:
+                run(copy, nothing)
+            assert raised.value.path == path
+            assert raised.value.position <= position
+            assert copy.content[path] == damaged
+
+
+def test_a_command_that_makes_no_sense_is_refused_by_name() -> None:
+    disk = MemoryDisk()
+    run(disk, nothing)
+    content = read_log(LOG, bytes(disk.content[LOG]), 1)
+    record = encode_record(content.end, len(content.records) + 1, content.end, encode_command(DeleteTopic(9)))
+    disk.content[LOG][content.end :] = record
+    with pytest.raises(MetadataCorrupt, match="number 9") as raised:
+        run(disk, nothing)
+    assert raised.value.position == content.end

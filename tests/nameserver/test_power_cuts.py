@@ -1,0 +1,120 @@
+"""Random changes of the metadata with the power going at any write, and starts that recover from it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.nameserver.memory_disk import MemoryDisk, PowerCut
+
+from mainstem.model import Node
+from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.nameserver import Nameserver
+
+NODE = Node(node_id=1, host="127.0.0.1", port=9092)
+CONFIG = NameserverConfig(log_bytes_max=4096)  # about one snapshot per 30 changes
+CHANGES_PER_SESSION = 80
+DEFAULT_RETENTION_MS = 604_800_000
+
+View = dict[str, tuple[int, int]]
+"""Name → (partitions, retention_ms)."""
+
+
+class History:
+    """What was answered so far, and what would hold if the change in flight had been made too."""
+
+    def __init__(self, seed: int) -> None:
+        self.randomness = random.Random(seed)
+        self.disk = MemoryDisk()
+        self.answered: View = {}
+        self.in_flight: View = {}
+        self.topic_ids: dict[int, uuid.UUID] = {}
+        self.cluster_id: str | None = None
+        self.cuts = 0
+
+    async def session(self, cut_after: int) -> None:
+        """Start, change things until the power goes or enough was done, stop."""
+        self.disk.cut_after = cut_after
+        nameserver = await self._open()
+        try:
+            self._check(nameserver)
+            for _ in range(CHANGES_PER_SESSION):
+                self.in_flight = dict(self.answered)
+                await self._change(nameserver)
+                self.answered = self.in_flight
+        finally:
+            await nameserver.close()
+
+    def restart(self) -> None:
+        """Find the disk as the power cut left it, and check what is on it."""
+        self.disk = self.disk.after_power_cut(self.randomness)
+
+        async def look() -> None:
+            nameserver = await self._open()
+            self._check(nameserver)
+            await nameserver.close()
+
+        asyncio.run(look())
+
+    async def _open(self) -> Nameserver:
+        return await Nameserver.open(self.disk, random.Random(self.randomness.random()), CONFIG, NODE)
+
+    def _check(self, nameserver: Nameserver) -> None:
+        found = {t.name: (t.partitions, t.settings.retention_ms) for t in nameserver.topics()}
+        assert found in (self.answered, self.in_flight)
+        self.answered = self.in_flight = found
+        for topic in nameserver.topics():
+            assert self.topic_ids.setdefault(topic.number, topic.topic_id) == topic.topic_id
+        assert self.cluster_id in (None, nameserver.cluster_id())
+        self.cluster_id = nameserver.cluster_id()
+
+    async def _change(self, nameserver: Nameserver) -> None:
+        name = f"{self.randomness.choice('abcd')}{self.randomness.randrange(4)}"
+        if name not in self.in_flight:
+            self.in_flight[name] = (self.randomness.randint(1, 5), DEFAULT_RETENTION_MS)
+            topic = await nameserver.create_topic(name, self.in_flight[name][0], 1, {})
+            assert self.topic_ids.setdefault(topic.number, topic.topic_id) == topic.topic_id
+            return
+        partitions, retention_ms = self.in_flight[name]
+        match self.randomness.randrange(3):
+            case 0:
+                self.in_flight[name] = (partitions + 2, retention_ms)
+                await nameserver.create_partitions(name, partitions + 2)
+            case 1:
+                self.in_flight[name] = (partitions, self.randomness.randint(1, 9))
+                await nameserver.alter_configs(name, {"retention.ms": str(self.in_flight[name][1])})
+            case _:
+                del self.in_flight[name]
+                await nameserver.delete_topic(name)
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 220), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_what_was_answered_survives_and_nothing_is_invented(seed: int, cuts: list[int]) -> None:
+    history = History(seed)
+    for cut_after in cuts:
+        try:
+            asyncio.run(history.session(cut_after))
+        except (PowerCut, MetadataUnavailable):
+            history.cuts += 1
+        history.restart()
+
+
+def test_the_power_may_go_at_every_single_write() -> None:
+    """One fixed history, cut at each write in turn, snapshots and the very first start among them."""
+    cut_after = 0
+    while True:
+        cut_after += 1
+        history = History(7)
+        try:
+            asyncio.run(history.session(cut_after))
+        except (PowerCut, MetadataUnavailable):
+            history.restart()
+            continue
+        assert cut_after > CHANGES_PER_SESSION
+        assert any(path.endswith(".snapshot") for path in history.disk.content)
+        return
