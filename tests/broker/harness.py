@@ -1,0 +1,110 @@
+"""A broker over the fakes, by itself or behind a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from tests.fakes.clock import FakeClock, LoopClock
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.metadata import FakeMetadata
+from tests.server.raw_client import RawClient
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.dispatcher import BrokerDispatcher
+from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.model import Topic
+from mainstem.ports import Clock, Peer
+from mainstem.protocol.records import NewRecord, build_batch
+from mainstem.server.config import ServerConfig
+from mainstem.server.server import Server
+
+PEER = Peer("127.0.0.1", 40_000, 1)
+
+
+@dataclass
+class Fakes:
+    """A broker and what it stands on."""
+
+    broker: Broker
+    store: MemoryStore
+    metadata: FakeMetadata
+
+    async def topic(self, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
+        """Create a topic; underscores in config names stand for dots."""
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        topic = await self.metadata.create_topic(name, partitions, 1, dotted)
+        await self.store.create(topic.number, 0, partitions)
+        return topic
+
+
+def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) -> Fakes:
+    clock = clock or FakeClock()
+    config = config or BrokerConfig()
+    config.validate()
+    store = MemoryStore(clock)
+    metadata = FakeMetadata()
+    broker = Broker(
+        node_id=1,
+        config=config,
+        metadata=metadata,
+        metadata_admin=metadata,
+        store=store,
+        queue_admin=store,
+        groups=GroupCoordinator(
+            node_id=1,
+            config=GroupsConfig(),
+            metadata=metadata,
+            metadata_admin=metadata,
+            store=store,
+            queue_admin=store,
+            clock=clock,
+        ),
+        clock=clock,
+        fetch_sessions=FetchSessions(
+            sessions_max=config.fetch_sessions_max,
+            idle_ms_min=config.fetch_session_idle_ms_min,
+            partitions_max=config.fetch_session_partitions_max,
+            random=Random(1),
+        ),
+    )
+    return Fakes(broker, store, metadata)
+
+
+def call(version: int) -> Call:
+    return Call(version, "test", PEER)
+
+
+@dataclass
+class Serving(Fakes):
+    server: Server
+    dispatcher: BrokerDispatcher
+
+    async def connect(self) -> RawClient:
+        return await RawClient.connect(self.server.addresses[0])
+
+
+@asynccontextmanager
+async def serving(config: BrokerConfig | None = None) -> AsyncIterator[Serving]:
+    """A broker behind a server on a free port of 127.0.0.1."""
+    clock = LoopClock()
+    fakes = make_broker(clock, config)
+    async with BrokerDispatcher(fakes.broker) as dispatcher:
+        server = Server(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), dispatcher, clock)
+        server.bind()
+        await server.start()
+        try:
+            yield Serving(fakes.broker, fakes.store, fakes.metadata, server, dispatcher)
+        finally:
+            await server.close()
+
+
+def batch(*values: bytes, timestamp: int = 1000, key: bytes | None = None) -> bytes:
+    """A plain batch of these values, one millisecond apart."""
+    records = [NewRecord(timestamp=timestamp + n, key=key, value=value) for n, value in enumerate(values)]
+    return bytes(build_batch(records).data)
