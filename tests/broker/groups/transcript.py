@@ -17,7 +17,6 @@ from mainstem.protocol.messages.heartbeat import HeartbeatRequest
 from mainstem.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
-    JoinGroupResponse,
 )
 from mainstem.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from mainstem.protocol.messages.offset_commit import (

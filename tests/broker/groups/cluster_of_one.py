@@ -1,0 +1,99 @@
+"""A coordinator on a memory store, on simulated time: whole minutes pass in microseconds.
+
+The loop sleeps by moving its clock to the next timer, so that everything is deterministic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import selectors
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.metadata import FakeMetadata
+
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.groups.coordinator import GroupCoordinator
+
+T = TypeVar("T")
+STARTED_MS = 1_700_000_000_000
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Does not wait: what would have been waited is added to `elapsed_seconds`."""
+
+    elapsed_seconds = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen again"
+        self.elapsed_seconds += max(timeout, 0.0)
+        return super().select(0)
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time jumps; also a `ports.Clock`."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.elapsed_seconds
+
+    def monotonic(self) -> float:
+        return self._jumping.elapsed_seconds
+
+    def now_ms(self) -> int:
+        return STARTED_MS + int(self._jumping.elapsed_seconds * 1000)
+
+
+class ClusterOfOne:
+    """What survives a restart (store, metadata), and the coordinator of the day."""
+
+    def __init__(self, loop: SimulatedLoop, config: GroupsConfig) -> None:
+        self.clock = loop
+        self.config = config
+        self.store = MemoryStore(loop)
+        self.metadata = FakeMetadata()
+        self._uniques = itertools.count(1)
+        self.groups = self._coordinator()
+
+    def _coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            node_id=1,
+            config=self.config,
+            metadata=self.metadata,
+            metadata_admin=self.metadata,
+            store=self.store,
+            queue_admin=self.store,
+            clock=self.clock,
+            new_id=lambda: f"{next(self._uniques):04}",
+        )
+
+    async def restart(self) -> None:
+        await self.groups.close()
+        self.groups = self._coordinator()
+        await self.groups.start()
+
+
+def simulated(story: Callable[[ClusterOfOne], Awaitable[T]], config: GroupsConfig | None = None) -> T:
+    """Run a story on a fresh cluster; it must be over within a simulated day."""
+    loop = SimulatedLoop()
+
+    async def told() -> Any:
+        cluster = ClusterOfOne(loop, config or GroupsConfig(rebalance_delay_ms=0, offsets_topic_partitions=2))
+        await cluster.groups.start()
+        try:
+            async with asyncio.timeout(86_400):
+                return await story(cluster)
+        finally:
+            await cluster.groups.close()
+
+    try:
+        result: T = loop.run_until_complete(told())
+        assert not asyncio.all_tasks(loop)
+        return result
+    finally:
+        loop.close()
