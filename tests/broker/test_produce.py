@@ -1,0 +1,268 @@
+"""Produce, from a request's bytes to what the store got and the client is told."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from tests.broker.harness import Fakes, batch, call, make_broker
+
+from mainstem.broker.errors import ERROR_OF_OUTCOME, UnanswerableRequest
+from mainstem.broker.handlers import produce
+from mainstem.model import Outcome, Topic
+from mainstem.protocol import codec
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from mainstem.protocol.records import Compression, NewRecord, StoredBatch, build_batch, read_records
+
+
+def request_for(
+    topic: Topic | str | UUID, *records: bytes, acks: int = -1, transactional_id: str | None = None
+) -> ProduceRequest:
+    name = topic.name if isinstance(topic, Topic) else topic
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=(
+            TopicProduceData(
+                name=name if isinstance(name, str) else "",
+                topic_id=name if isinstance(name, UUID) else UUID(int=0),
+                partition_data=tuple(
+                    PartitionProduceData(index=index, records=data) for index, data in enumerate(records)
+                ),
+            ),
+        ),
+    )
+
+
+async def send(fakes: Fakes, request: ProduceRequest, version: int = 9) -> ProduceResponse | None:
+    body = memoryview(bytearray(codec.write(request, version)))
+    started = produce.start(fakes.broker, body, 0, call(version))
+    body[:] = bytes(len(body))  # the frame's buffer is reused as soon as dispatch returns
+    results = [] if started.future is None else await started.future
+    response = started.finish(results)
+    if response is not None:
+        codec.write(response, version)
+    return response
+
+
+async def answers(fakes: Fakes, request: ProduceRequest, version: int = 9) -> list[PartitionProduceResponse]:
+    response = await send(fakes, request, version)
+    assert response is not None
+    (topic,) = response.responses
+    return list(topic.partition_responses)
+
+
+async def error(fakes: Fakes, request: ProduceRequest, version: int = 9) -> ErrorCode:
+    (answer,) = await answers(fakes, request, version)
+    if answer.error_code:
+        assert answer.base_offset == -1
+    return ErrorCode._value2member_map_[answer.error_code]  # type: ignore[return-value]
+
+
+def test_batches_are_appended_as_sent_and_answered_with_their_offsets() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        for turn in range(2):
+            found = await answers(fakes, request_for(topic, batch(b"a", b"b"), batch(b"c")))
+            assert [(part.index, part.error_code, part.base_offset) for part in found] == [
+                (0, 0, 2 * turn),
+                (1, 0, turn),
+            ]
+        stored = fakes.store.queues[topic.queue_id(0)].batches
+        assert [entry.data[16:] for entry in stored] == [batch(b"a", b"b")[16:]] * 2
+        assert fakes.store.appended_acks == [-1, -1]
+
+    asyncio.run(scenario())
+
+
+def test_topics_are_found_by_id_from_version_13() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        assert await error(fakes, request_for(topic.topic_id, batch(b"a")), 13) == ErrorCode.NONE
+        assert await error(fakes, request_for(UUID(int=9), batch(b"a")), 13) == ErrorCode.UNKNOWN_TOPIC_ID
+
+    asyncio.run(scenario())
+
+
+def test_the_append_happens_during_dispatch_and_the_answer_waits_for_the_commit() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        fakes.store.hold()
+        body = memoryview(codec.write(request_for(topic, batch(b"a")), 9))
+        started = produce.start(fakes.broker, body, 0, call(9))
+        assert fakes.store.queues[topic.queue_id(0)].end == 1
+        assert started.future is not None
+        assert not started.future.done()
+        fakes.store.release()
+        response = started.finish(await started.future)
+        assert response is not None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_acks_that_do_not_exist_are_refused(acks: int) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        assert await error(fakes, request_for(topic, batch(b"a"), acks=acks)) == ErrorCode.INVALID_REQUIRED_ACKS
+        assert fakes.store.appended_acks == []
+
+    asyncio.run(scenario())
+
+
+def test_acks_0_is_not_answered_and_a_failure_closes_the_connection() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        assert await send(fakes, request_for(topic, batch(b"a"), acks=0)) is None
+        assert fakes.store.queues[topic.queue_id(0)].end == 1
+        with pytest.raises(UnanswerableRequest, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await send(fakes, request_for("other", batch(b"a"), acks=0))
+        fakes.store.refuse = Outcome.STORAGE_BUSY
+        with pytest.raises(UnanswerableRequest, match="NOT_ENOUGH_REPLICAS"):
+            await send(fakes, request_for(topic, batch(b"a"), acks=0))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_a_kafka_error(outcome: Outcome) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        fakes.store.refuse = None if outcome is Outcome.OK else outcome
+        assert await error(fakes, request_for(topic, batch(b"a"))) == ERROR_OF_OUTCOME[outcome]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_wrong_with_one_partition_leaves_the_others_alone() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=3)
+        fakes.metadata.leaders[topic.queue_id(2)] = 5
+        broken = batch(b"a")[:-1] + b"?"
+        found = await answers(fakes, request_for(topic, batch(b"a"), broken, batch(b"a"), batch(b"a")))
+        assert [part.error_code for part in found] == [
+            ErrorCode.NONE,
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert all(part.error_message for part in found[1:])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "expected"),
+    [
+        (b"", 9, ErrorCode.INVALID_RECORD),
+        (bytes(16) + b"\x01" + bytes(40), 9, ErrorCode.INVALID_RECORD),
+        (batch(b"a") * 2, 9, ErrorCode.INVALID_RECORD),
+        (batch(b"v" * 2000), 9, ErrorCode.MESSAGE_TOO_LARGE),
+        (
+            bytes(build_batch([NewRecord(1, None, b"v")], compression=Compression.ZSTD).data),
+            6,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ),
+        (bytes(build_batch([NewRecord(1, None, b"v")], compression=Compression.ZSTD).data), 7, ErrorCode.NONE),
+        (bytes(build_batch([NewRecord(1, None, b"v")], transactional=True).data), 9, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_records_that_break_a_rule_get_kafkas_error(records: bytes, version: int, expected: ErrorCode) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(max_message_bytes="1000")
+        assert await error(fakes, request_for(topic, records), version) == expected
+
+    asyncio.run(scenario())
+
+
+def test_internal_topics_and_transactions_are_refused() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        internal = await fakes.metadata.create_topic("__inside", 1, 1, {}, internal=True)
+        assert await error(fakes, request_for(internal, batch(b"a"))) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        request = request_for(topic, batch(b"a"), transactional_id="tx")
+        assert await error(fakes, request) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert fakes.store.appended_acks == []
+
+    asyncio.run(scenario())
+
+
+def test_compacted_topics_need_keys() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(cleanup_policy="compact")
+        assert await error(fakes, request_for(topic, batch(b"a", key=b"k"))) == ErrorCode.NONE
+        assert await error(fakes, request_for(topic, batch(b"a"))) == ErrorCode.INVALID_RECORD
+        packed = build_batch([NewRecord(1, None, b"v" * 500)], compression=Compression.GZIP)
+        assert await error(fakes, request_for(topic, bytes(packed.data))) == ErrorCode.INVALID_RECORD
+
+    asyncio.run(scenario())
+
+
+def test_log_append_time_is_the_stores_to_set_and_not_the_producers() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("stamped", message_timestamp_type="LogAppendTime")
+        (answer,) = await answers(fakes, request_for(topic, batch(b"a")))
+        assert answer.log_append_time_ms == fakes.broker.clock.now_ms()
+        (stored,) = fakes.store.queues[topic.queue_id(0)].batches
+        (record,) = read_records(StoredBatch.parse(stored.data))
+        assert record.timestamp == fakes.broker.clock.now_ms()
+        plain = await fakes.topic("plain")
+        assert await error(fakes, request_for(plain, stored_as_new(stored.data))) == ErrorCode.INVALID_TIMESTAMP
+
+    asyncio.run(scenario())
+
+
+def stored_as_new(data: bytes) -> bytes:
+    return bytes(8) + data[8:]
+
+
+def test_idempotent_producers_get_the_first_offset_for_a_duplicate() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+
+        def numbered(sequence: int) -> bytes:
+            record = NewRecord(1, None, b"v")
+            return bytes(
+                build_batch([record], producer_id=3, producer_epoch=0, base_sequence=sequence).data
+            )
+
+        for sequence, offset in ((0, 0), (1, 1), (0, 0)):
+            (answer,) = await answers(fakes, request_for(topic, numbered(sequence)))
+            assert (answer.error_code, answer.base_offset) == (0, offset)
+        assert await error(fakes, request_for(topic, numbered(5))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_is_answered(version: int) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        request = request_for(topic.topic_id if version >= 13 else topic, batch(b"a"))
+        assert await error(fakes, request, version) == ErrorCode.NONE
+        unknown = request_for(UUID(int=1) if version >= 13 else "unknown", batch(b"a"))
+        assert await error(fakes, unknown, version) != ErrorCode.NONE
+
+    asyncio.run(scenario())
