@@ -262,11 +262,13 @@ def test_a_failed_append_is_never_answered_with_success_and_does_not_stand(
         await loaded(cluster)
         assert await commit(cluster, 1) is ErrorCode.NONE
         cluster.store.refuse = outcome
+        started = cluster.clock.monotonic()
         committing = asyncio.ensure_future(commit(cluster, 2))
         await asyncio.sleep(0)
         reading = asyncio.ensure_future(fetch(cluster))
         assert await committing is code
         assert await reading in (code, {0: 1})
+        assert (cluster.clock.monotonic() - started > 1) == (outcome is Outcome.STORAGE_BUSY), "the rest is final"
         cluster.store.refuse = None
         await asyncio.sleep(20)
         assert await fetch(cluster) == {0: 1}
@@ -396,6 +398,18 @@ def test_snapshots_keep_the_log_short_and_lose_nothing() -> None:
         assert await heartbeat(cluster, member) is ErrorCode.NONE
 
     simulated(story, msgspec.structs.replace(CONFIG, snapshot_after_bytes=8_000, offsets_topic_partitions=1))
+
+
+def test_a_state_larger_than_the_bound_is_not_written_again_with_every_commit() -> None:
+    async def story(cluster: ClusterOfOne) -> None:
+        await cluster.groups.leader_of(GROUP)
+        await loaded(cluster)
+        for index in range(1_000):
+            assert await commit(cluster, index, partition=index % 200) is ErrorCode.NONE
+        assert queue_of(cluster).log_start > 0
+        assert queue_of(cluster).end < 4 * 1_000
+
+    simulated(story, msgspec.structs.replace(CONFIG, snapshot_after_bytes=1_000, offsets_topic_partitions=1))
 
 
 class Uncuttable(MemoryStore):

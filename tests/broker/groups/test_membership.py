@@ -304,6 +304,16 @@ def test_a_silent_member_is_dropped_after_its_session_timeout() -> None:
     assert table.machine.counts.sessions_expired == 1
 
 
+def test_a_new_member_is_held_to_its_session_timeout_once_it_was_answered() -> None:
+    table = Transcript()
+    table.join("a")
+    assert table.state == "CompletingRebalance"
+    table.wait(SESSION_MS - 1)
+    assert table.state == "CompletingRebalance"
+    table.wait(1)
+    assert table.state == "Empty"
+
+
 def test_waiting_members_do_not_time_out_but_new_ones_do_in_the_end() -> None:
     config = msgspec.structs.replace(AT_ONCE, new_member_join_timeout_ms=30_000)
     table = Transcript(config)
@@ -527,6 +537,16 @@ def test_only_silent_static_members_postpone_the_rebalance_until_one_joins() -> 
     table.wait(40_000)
     assert table.state == "PreparingRebalance"
     assert table.join("a", instance="i", **how).generation_id == generation + 1
+
+
+def test_a_static_leader_that_restarts_while_joining_still_leads() -> None:
+    table = Transcript()
+    _static_pair(table)
+    table.join("a", instance="i")
+    restarted = table.join("a", instance="i", member_id="")
+    table.join("b", instance="j")
+    assert restarted.leader == restarted.member_id
+    assert len(restarted.members) == 2
 
 
 def test_a_static_member_is_removed_by_its_instance_id() -> None:
