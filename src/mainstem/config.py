@@ -16,6 +16,7 @@ from mainstem.broker.groups.config import GroupsConfig
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.pipeline.config import PipelineConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
@@ -48,6 +49,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     storage: StorageConfig = StorageConfig()
     journal: JournalConfig = JournalConfig()
     nameserver: NameserverConfig = NameserverConfig()
+    pipeline: PipelineConfig = PipelineConfig()
     console: ConsoleConfig = ConsoleConfig()
 
     def validate(self) -> None:

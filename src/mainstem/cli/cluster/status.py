@@ -1,0 +1,48 @@
+"""`mainstem cluster status`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.http_node import HttpNode
+from mainstem.cli.output import duration, print_json, print_table, size, stdout
+from mainstem.console.views import ClusterView, DiskView
+
+
+@click.command("status")
+@options.http
+@options.as_json
+def command(http: str, as_json: bool) -> None:
+    """Show nodes, write groups and disks."""
+    view = HttpNode(http).get("/v1/cluster", ClusterView)
+    if as_json:
+        print_json(view)
+        return
+    console = stdout()
+    console.print(f"cluster {view.cluster_id}: {view.topics} topics, {view.partitions} partitions\n")
+    print_table(
+        ["NODE", "KAFKA", "RPC", "HTTP", "ROLES", "VERSION", "UP"],
+        [
+            (
+                node.node_id, f"{node.host}:{node.port}", node.rpc or "-", node.http or "-",
+                ",".join(node.roles), node.version, duration(node.uptime_seconds),
+            )
+            for node in view.nodes
+        ],
+        empty="no nodes",
+    )
+    console.print()
+    print_table(
+        [">GROUP", ">LEADER", ">TERM", ">COMMITTED"],
+        [(group.group, group.leader, group.term, group.committed) for group in view.write_groups],
+        empty="no write groups",
+    )
+    console.print()
+    console.print(f"disk 1  {_disk(view.write_disk)}")
+    console.print(f"disk 2  {_disk(view.store_disk) if view.store_disk else 'not on this node'}")
+
+
+def _disk(disk: DiskView) -> str:
+    free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+    return f"{disk.path}: {size(disk.used_bytes)} used by Mainstem, {free}"

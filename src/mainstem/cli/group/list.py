@@ -1,0 +1,24 @@
+"""`mainstem group list`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.output import print_json, print_table
+
+
+@click.command("list")
+@options.bootstrap
+@options.as_json
+def command(bootstrap: str, as_json: bool) -> None:
+    """List the consumer groups."""
+    from mainstem.cli import kafka_node
+
+    future = kafka_node.admin(bootstrap).list_consumer_groups(request_timeout=kafka_node.REQUEST_SECONDS)
+    found = kafka_node.outcome(future, "the groups were not listed")
+    groups = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
+    if as_json:
+        print_json({"groups": [{"group": group, "state": state} for group, state in groups]})
+    else:
+        print_table(["GROUP", "STATE"], groups, empty="no groups")

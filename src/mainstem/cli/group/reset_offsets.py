@@ -1,0 +1,65 @@
+"""`mainstem group reset-offsets`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli import options, position
+from mainstem.cli.output import print_json, print_table
+
+
+@click.command("reset-offsets")
+@click.argument("group")
+@click.option("--to", "target", type=position.PositionType(), required=True, help=position.HELP)
+@click.option("-t", "--topic", "topics", multiple=True, help="Default: every topic the group has offsets for.")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only these; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Show what would change.")
+@options.bootstrap
+@options.as_json
+def command(
+    group: str,
+    target: position.Position,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    dry_run: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Move a group's offsets. The group must have no members."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    from mainstem.cli import kafka_node
+    from mainstem.cli.group.offsets import committed
+
+    admin = kafka_node.admin(bootstrap)
+    before = {(queue.topic, queue.partition): queue.committed for queue in committed(admin, group)}
+    queues = (
+        [(topic, partition) for topic in topics for partition in position.partitions_of(admin, topic)]
+        if topics
+        else sorted(before)
+    )
+    chosen = [queue for queue in queues if not partitions or queue[1] in partitions]
+    if not chosen:
+        raise click.UsageError(f"group {group} has no offsets to move there; --topic names what it should read")
+    after = position.resolved(admin, position.bounds(admin, chosen), target)
+    if not dry_run:
+        request = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(topic, partition, offset) for (topic, partition), offset in after.items()]
+        )
+        futures = admin.alter_consumer_group_offsets([request], request_timeout=kafka_node.REQUEST_SECONDS)
+        result = kafka_node.outcome(futures[group], f"the offsets of {group} were not moved")
+        for queue in result.topic_partitions:
+            if queue.error is not None:
+                raise kafka_node.RequestRefused(f"{queue.topic} [{queue.partition}]: {queue.error.str()}")
+    rows = [
+        {"topic": queue[0], "partition": queue[1], "before": before.get(queue), "after": offset}
+        for queue, offset in after.items()
+    ]
+    if as_json:
+        print_json({"group": group, "moved": not dry_run, "partitions": rows})
+    else:
+        print_table(
+            ["TOPIC", ">PARTITION", ">BEFORE", ">AFTER"],
+            [("-" if value is None else value for value in row.values()) for row in rows],
+            empty="nothing to move",
+        )

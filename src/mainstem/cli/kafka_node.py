@@ -1,0 +1,81 @@
+"""A node's Kafka port as the commands use it: clients of confluent-kafka, and its errors in our words.
+
+A plain connect comes before every client: librdkafka retries for a long time what a closed port tells at once.
+"""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from mainstem.cli.errors import NodeUnreachable, RequestRefused
+
+T = TypeVar("T")
+
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 30.0
+"""Longer than a node takes to create a topic of many partitions on a slow disk."""
+
+
+def settings(bootstrap: str, **more: object) -> dict[str, Any]:
+    """Client settings for a node that answers at `bootstrap`. Raises NodeUnreachable."""
+    _check_reachable(bootstrap)
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "mainstem-cli",
+        # What goes wrong comes back as an error; librdkafka's own log lines would tell it a second time.
+        "log_level": 0,
+        **more,
+    }
+
+
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient(settings(bootstrap))
+
+
+def outcome(future: Future[T], what: str) -> T:
+    """The result of an admin request. Raises RequestRefused: `what`, then the node's reason."""
+    try:
+        return future.result(timeout=REQUEST_SECONDS + 5)
+    except KafkaException as error:
+        raise RequestRefused(f"{what}: {reason(error)}") from None
+    except TimeoutError:
+        raise RequestRefused(f"{what}: no answer within {REQUEST_SECONDS:.0f} s") from None
+
+
+def reason(error: KafkaException) -> str:
+    """Kafka's reason in its own words, with the name of its code."""
+    inner = error.args[0]
+    return f"{inner.str()} ({inner.name()})"
+
+
+def _check_reachable(bootstrap: str) -> None:
+    failures = []
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isdecimal():
+            raise NodeUnreachable(f"--bootstrap {address}: it takes HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            failures.append(f"{address}: {error.strerror if isinstance(error, OSError) else error}")
+        else:
+            return
+    raise NodeUnreachable(
+        f"no node at {'; '.join(failures)}; is `mainstem serve` running? --bootstrap names it"
+    )
+
+
+def created(future: Future[None], what: str, *, exists_is_fine: bool) -> bool:
+    """Whether a topic was created; False when it was there and that is fine. Raises RequestRefused."""
+    try:
+        future.result(timeout=REQUEST_SECONDS + 5)
+    except KafkaException as error:
+        if exists_is_fine and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise RequestRefused(f"{what}: {reason(error)}") from None
+    return True

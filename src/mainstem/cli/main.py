@@ -1,0 +1,74 @@
+"""The entry point: the tree of commands, and how every error ends.
+
+Exit codes: 0 done, 1 the command failed, 2 wrong usage or configuration. An error is one line on stderr, never
+a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from mainstem import __version__
+from mainstem.cli.lazy_group import LazyCommand, LazyGroup
+from mainstem.errors import ConfigError, MainstemError
+
+COMMANDS = {
+    "serve": LazyCommand("mainstem.cli.serve", "Run a node."),
+    "topic": LazyCommand("mainstem.cli.topic", "Create, look at and change topics."),
+    "produce": LazyCommand("mainstem.cli.produce", "Send lines or files to a topic."),
+    "consume": LazyCommand("mainstem.cli.consume", "Read the messages of a topic."),
+    "group": LazyCommand("mainstem.cli.group", "Look at consumer groups and move their offsets."),
+    "split": LazyCommand("mainstem.cli.split", "Run the Spark splitter and see how far it is."),
+    "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster."),
+    "doctor": LazyCommand("mainstem.cli.doctor", "Check what this machine has and lacks."),
+}
+
+
+root = LazyGroup(
+    name="mainstem",
+    help="A distributed message queue that Kafka clients use unchanged.",
+    commands_by_name=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+click.version_option(__version__, prog_name="mainstem", message="%(prog)s %(version)s")(root)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        outcome = root.main(args=arguments, prog_name="mainstem", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.Abort:
+        click.echo("stopped", err=True)
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except ConfigError as error:
+        return _failed(error, 2)
+    except BrokenPipeError:
+        # The reader of our output left (as `head` does). Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (MainstemError, OSError) as error:
+        return _failed(error, 1)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _failed(error: Exception, code: int) -> int:
+    click.echo(f"mainstem: {error}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

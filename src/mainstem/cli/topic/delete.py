@@ -1,0 +1,29 @@
+"""`mainstem topic delete`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.output import print_json
+
+
+@click.command("delete")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@options.bootstrap
+@options.as_json
+def command(topics: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
+    """Delete topics and free their data."""
+    from mainstem.cli import kafka_node
+
+    admin = kafka_node.admin(bootstrap)
+    if not yes:
+        click.confirm(f"delete {', '.join(topics)} and all messages in them?", abort=True, err=True)
+    futures = admin.delete_topics(list(topics), request_timeout=kafka_node.REQUEST_SECONDS)
+    for topic, future in futures.items():
+        kafka_node.outcome(future, f"topic {topic} was not deleted")
+        if not as_json:
+            click.echo(f"deleted topic {topic}")
+    if as_json:
+        print_json({"deleted": list(futures)})
