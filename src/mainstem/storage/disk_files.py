@@ -1,0 +1,250 @@
+"""`ports.Files` on a real disk.
+
+Three sets of threads, so that one kind of work never waits behind another:
+- one thread for `write(sync=True)`, the group commit of the journal: nothing else may delay it;
+- one thread for reads: cold reads in a shared executor cost publish latency tens of milliseconds;
+- a few for the rest: writes without sync, syncs alone, opening, renaming, removing.
+A job that was started is never abandoned: `close` waits for it even when its caller was cancelled, since a
+descriptor number given back too early would be somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from mainstem.model import Buffer
+from mainstem.ports import DiskUsage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HOUSEKEEPING_THREADS = 4
+"""Filling the pool, flushing, an index or a checkpoint, and one to spare for a rename."""
+
+VECTOR_BUFFERS_MAX = 1024
+"""The kernel's IOV_MAX: a vectored write of more buffers fails."""
+
+VECTOR_BYTES_MAX = 1 << 30
+"""A single write of 2 GiB or more is cut short by the kernel; this stays clear of it."""
+
+
+class DiskFiles:
+    """A directory tree on a disk. `close` when done with it; files opened from it are closed before."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self._commits = ThreadPoolExecutor(1, "disk-commit")
+        self._reads = ThreadPoolExecutor(1, "disk-read")
+        self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
+
+    async def open(self, path: str, *, create: bool = False) -> DiskFile:
+        # Should the caller be cancelled, the descriptor of a job that still runs must not be lost.
+        job = self._housekeeping.submit(self._open, self._inside(path), create)
+        try:
+            descriptor = await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            job.add_done_callback(_close_result)
+            raise
+        return DiskFile(descriptor, self._commits, self._reads, self._housekeeping)
+
+    async def names(self, directory: str) -> list[str]:
+        return await _run(self._housekeeping, _names, self._inside(directory))
+
+    async def rename(self, source: str, target: str) -> None:
+        await _run(self._housekeeping, _rename, self._inside(source), self._inside(target))
+
+    async def remove(self, path: str) -> None:
+        await _run(self._housekeeping, _remove, self._inside(path))
+
+    async def usage(self) -> DiskUsage:
+        return await _run(self._housekeeping, self._usage)
+
+    async def close(self) -> None:
+        """End the threads, once what they were given is done."""
+        for executor in (self._commits, self._reads, self._housekeeping):
+            await asyncio.to_thread(executor.shutdown)
+
+    def _inside(self, path: str) -> Path:
+        assert not os.path.isabs(path), path
+        assert ".." not in path.split("/"), path
+        return self.root / path
+
+    def _open(self, path: Path, create: bool) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            if not create:
+                raise
+        _make_directories(path.parent)
+        descriptor = os.open(path, flags | os.O_CREAT, 0o640)
+        _sync_directory(path.parent)
+        return descriptor
+
+    def _usage(self) -> DiskUsage:
+        _make_directories(self.root)
+        stat = os.statvfs(self.root)
+        return DiskUsage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+class DiskFile:
+    """`ports.File` over a descriptor."""
+
+    def __init__(
+        self, descriptor: int, commits: ThreadPoolExecutor, reads: ThreadPoolExecutor,
+        housekeeping: ThreadPoolExecutor,
+    ) -> None:
+        self._descriptor = descriptor
+        self._commits = commits
+        self._reads = reads
+        self._housekeeping = housekeeping
+        self._jobs: set[Future[object]] = set()
+        self._closed = False
+
+    async def read(self, position: int, length: int) -> bytes:
+        return await self._do(self._reads, _read, self._descriptor, position, length)
+
+    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        executor = self._commits if sync else self._housekeeping
+        await self._do(executor, _write, self._descriptor, position, buffers, sync)
+
+    async def sync(self) -> None:
+        await self._do(self._housekeeping, os.fdatasync, self._descriptor)
+
+    async def size(self, *, truncate_to: int | None = None) -> int:
+        return await self._do(self._housekeeping, _size, self._descriptor, truncate_to)
+
+    async def lock(self, *, exclusive: bool) -> bool:
+        return await self._do(self._housekeeping, _lock, self._descriptor, exclusive)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        while self._jobs:
+            await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])
+        await _run(self._housekeeping, os.close, self._descriptor)
+
+    async def _do(
+        self, executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        assert not self._closed, "the file is closed"
+        job = executor.submit(function, *args, **kwargs)
+        self._jobs.add(job)  # type: ignore[arg-type]  # Future is invariant; only waited for
+        job.add_done_callback(self._jobs.discard)
+        # Shielded: a cancelled caller must not cancel a job that has not begun, which others may rely on.
+        return await asyncio.shield(asyncio.wrap_future(job))
+
+
+async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.shield(asyncio.wrap_future(executor.submit(function, *args, **kwargs)))
+
+
+def _close_result(job: Future[int]) -> None:
+    if not job.cancelled() and job.exception() is None:
+        os.close(job.result())
+
+
+def _read(descriptor: int, position: int, length: int) -> bytes:
+    content = os.pread(descriptor, length, position)
+    if len(content) == length or not content:
+        return content
+    parts = [content]
+    missing = length - len(content)
+    while missing:
+        part = os.pread(descriptor, missing, position + length - missing)
+        if not part:
+            break
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def _write(descriptor: int, position: int, buffers: Sequence[Buffer], sync: bool) -> None:
+    views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
+    first = 0
+    while first < len(views):
+        last, size = first, 0
+        while last < len(views) and last - first < VECTOR_BUFFERS_MAX and size < VECTOR_BYTES_MAX:
+            size += len(views[last])
+            last += 1
+        written = os.pwritev(descriptor, views[first:last], position)
+        if not written:
+            raise OSError(errno.EIO, "the disk took nothing")
+        position += written
+        while first < last and written >= len(views[first]):
+            written -= len(views[first])
+            first += 1
+        if written:
+            views[first] = views[first][written:]
+    if sync:
+        os.fdatasync(descriptor)
+
+
+def _size(descriptor: int, truncate_to: int | None) -> int:
+    size = os.fstat(descriptor).st_size
+    if truncate_to is None or truncate_to == size:
+        return size
+    if truncate_to < size:
+        os.ftruncate(descriptor, truncate_to)
+    else:
+        os.posix_fallocate(descriptor, size, truncate_to - size)
+    return truncate_to
+
+
+def _lock(descriptor: int, exclusive: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
+
+
+def _rename(source: Path, target: Path) -> None:
+    _make_directories(target.parent)
+    os.rename(source, target)
+    _sync_directory(target.parent)
+    if source.parent != target.parent:
+        _sync_directory(source.parent)
+
+
+def _remove(path: Path) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    _sync_directory(path.parent)
+
+
+def _make_directories(directory: Path) -> None:
+    """Make a directory and those above it that are missing, each durable."""
+    if directory.is_dir():
+        return
+    _make_directories(directory.parent)
+    try:
+        os.mkdir(directory, 0o750)
+    except FileExistsError:
+        return
+    _sync_directory(directory.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Telling blocks from bytes: what is a block, what only looks like one, and what its batches are. No I/O.
+
+A block is real when it names the place it lies at, its CRC holds, and it continues the chain. Blocks of a
+segment's former life name another place. The search behind damage has no chain to follow, so it goes by place
+and CRC, and by what every block claims: everything below its `durable_position` was on disk when it was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy
+import numpy.typing
+
+from mainstem.model import Buffer
+from mainstem.storage.errors import FormatError
+from mainstem.storage.journal.format import (
+    BLOCK_ALIGNMENT,
+    BLOCK_HEADER_BYTES,
+    BLOCK_MAGIC,
+    DIRECTORY_ROW,
+    DIRECTORY_STRUCT,
+    BlockHeader,
+    offset_of,
+)
+from mainstem.storage.queue_store.format import EXTENT_ROW
+
+Rows = numpy.typing.NDArray[numpy.void]
+
+POSITION_FIELD = 32
+"""Where a block header keeps its own position, bytes from its start."""
+assert BlockHeader(0, 0, 0, 0, 0, 0, 0, 0, 0x0123456789ABCDEF, 0, 0, 0).pack(b"")[0][
+    POSITION_FIELD:POSITION_FIELD + 8] == (0x0123456789ABCDEF).to_bytes(8, "little")
+
+BATCH_FIELDS = struct.Struct(">qiibIhi")
+"""A Kafka record batch v2 up to the last offset delta: base offset · length behind this field · leader epoch ·
+magic · CRC32C of all that follows it · attributes · last offset delta."""
+BATCH_LENGTH_FROM = 12
+BATCH_CRC_FROM = 21
+BATCH_BYTES_MIN = 61
+
+
+def batches_fault(directory: Buffer, payload: Buffer) -> str | None:
+    """What is wrong with the batches of a data block, None when they all are what the directory says.
+
+    Checked: place and length, base offset, leader epoch, last offset delta, and the batch's CRC32C."""
+    view = memoryview(payload)
+    for row in DIRECTORY_STRUCT.iter_unpack(directory):
+        _queue, base_offset, _time, _producer, position, length, delta, _count, _seq, _pe, _at, epoch, crc = row
+        batch = view[position:position + length]
+        if length < BATCH_BYTES_MIN or len(batch) != length:
+            return f"batch at payload byte {position} does not fit with its {length} bytes"
+        base, stated_length, leader_epoch, magic, stated_crc, _a, last_delta = BATCH_FIELDS.unpack_from(batch)
+        if (base, leader_epoch, last_delta, stated_crc) != (base_offset, epoch, delta, crc) or magic != 2 \
+                or stated_length != length - BATCH_LENGTH_FROM:
+            return f"batch at payload byte {position} is not the one in the directory"
+        if google_crc32c.value(bytes(batch[BATCH_CRC_FROM:])) != crc:
+            return f"batch at payload byte {position} fails its CRC"
+    return None
+
+
+def places_in(buffer: Buffer, position: int) -> list[int]:
+    """Offsets in `buffer`, which starts at journal `position`, where something lies that has a block's magic
+    and names this very place. Both are multiples of `BLOCK_ALIGNMENT`."""
+    assert position % BLOCK_ALIGNMENT == 0
+    words = numpy.frombuffer(buffer, "<u8", len(buffer) // 8)
+    field = POSITION_FIELD // 8
+    if len(words) <= field:
+        return []
+    own = numpy.uint64(position) + numpy.arange(len(words) - field, dtype=numpy.uint64) * numpy.uint64(8)
+    found = (words[field:] == own) & (words[:len(words) - field].astype(numpy.uint32) == BLOCK_MAGIC)
+    return [int(index) * BLOCK_ALIGNMENT for index in numpy.flatnonzero(found)]
+
+
+def block_at(buffer: Buffer, offset: int, position: int) -> BlockHeader | None:
+    """The block at `offset` of `buffer` if it is whole (header and directory), names `position` as its place
+    and its CRC holds. The chain is the caller's to check."""
+    try:
+        header = BlockHeader.unpack(buffer, offset, "")
+    except FormatError:
+        return None
+    sound = (header.position == position and header.durable_position <= position
+             and header.verify(buffer, offset))
+    return header if sound else None
+
+
+def blocks_in(buffer: Buffer, position: int) -> Iterator[BlockHeader]:
+    """Every block found in `buffer`, which starts at journal `position`, whatever lies between them."""
+    for offset in places_in(buffer, position):
+        header = block_at(buffer, offset, position + offset)
+        if header is not None:
+            yield header
+
+
+def extent_rows(header: BlockHeader, directory: Buffer) -> Rows:
+    """A data block's batches as rows of a segment index (`EXTENT_ROW`), in the block's order."""
+    entries = numpy.frombuffer(directory, DIRECTORY_ROW, header.batch_count)
+    rows = numpy.zeros(len(entries), EXTENT_ROW)
+    for name in ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch"):
+        rows[name] = entries[name]
+    rows["last_offset"] = entries["base_offset"] + entries["last_offset_delta"]
+    rows["position"] = entries["position"].astype(numpy.uint64) + numpy.uint64(offset_of(header.payload_position))
+    rows["batch_count"] = 1
+    return rows
+
+
+def sorted_rows(parts: list[Rows]) -> Rows:
+    """Rows of many blocks as one array sorted by (queue, offset)."""
+    rows = numpy.concatenate(parts) if parts else numpy.zeros(0, EXTENT_ROW)
+    return rows[numpy.lexsort((rows["base_offset"], rows["queue_id"]))]
+
+
+assert BLOCK_HEADER_BYTES > POSITION_FIELD + 8

@@ -1,0 +1,102 @@
+"""From what a write group wants stored to the bytes of blocks, and the buffers of one write. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import google_crc32c
+
+from mainstem.model import Buffer
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    KIND_DATA,
+    KINDS,
+    BlockHeader,
+    aligned,
+)
+
+SMALL_BUFFER_BYTES = 4096
+"""Buffers below this are copied together: cheaper than one more entry of a vectored write (1,024 at most)."""
+
+
+class BlockToWrite(NamedTuple):
+    """A block without its place. The buffers are not copied: they stay unchanged until `write` returns."""
+
+    kind: int
+    group: int
+    term: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody calls on a block
+    directory: bytes
+    """`batch_count` rows of `DIRECTORY_ROW`."""
+    batch_count: int
+    payload: Sequence[Buffer]
+    created_ms: int
+
+
+def size_of(buffer: Buffer) -> int:
+    """Bytes in a buffer; `len` counts items, which are not always bytes."""
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
+def content_length(block: BlockToWrite) -> int:
+    """Header, directory and payload in bytes, without padding."""
+    return BLOCK_HEADER_BYTES + len(block.directory) + sum(map(size_of, block.payload))
+
+
+def frame(
+    block: BlockToWrite, position: int, durable_position: int, previous_crc: int
+) -> tuple[BlockHeader, list[Buffer]]:
+    """The block's header for this place in the chain, and its bytes as buffers to be written in order."""
+    assert block.kind in KINDS, block.kind
+    assert len(block.directory) == block.batch_count * DIRECTORY_ROW_BYTES, "directory and batch count differ"
+    assert block.kind == KIND_DATA or not block.batch_count, "only data blocks have a directory"
+    content = content_length(block)
+    length = aligned(content)
+    payload_crc = 0
+    if block.kind != KIND_DATA:
+        for part in block.payload:
+            payload_crc = google_crc32c.extend(payload_crc, bytes(part))
+    header = BlockHeader(
+        kind=block.kind, group=block.group, term=block.term, index=block.index, length=length,
+        batch_count=block.batch_count, payload_length=content - BLOCK_HEADER_BYTES - len(block.directory),
+        payload_crc=payload_crc, position=position, durable_position=durable_position,
+        previous_crc=previous_crc, created_ms=block.created_ms,
+    )
+    packed, crc = header.pack(block.directory)
+    buffers: list[Buffer] = [packed, block.directory, *block.payload, bytes(length - content)]
+    return header._replace(crc=crc), buffers
+
+
+def joined(buffers: Iterable[Buffer]) -> list[Buffer]:
+    """The same bytes with neighbouring small buffers copied together, empty ones left out."""
+    result: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        size = size_of(buffer)
+        if not size:
+            continue
+        if size < SMALL_BUFFER_BYTES:
+            small.append(buffer)
+            continue
+        if small:
+            result.append(b"".join(small))
+            small = []
+        result.append(buffer)
+    if small:
+        result.append(b"".join(small))
+    return result
+
+
+def last_bytes(buffers: Sequence[Buffer], count: int) -> bytes:
+    """The last `count` bytes of what the buffers hold together."""
+    parts: list[bytes] = []
+    for buffer in reversed(buffers):
+        if count <= 0:
+            break
+        part = bytes(memoryview(buffer).cast("B")[-count:])
+        parts.append(part)
+        count -= len(part)
+    assert count <= 0, "fewer bytes than asked for"
+    return b"".join(reversed(parts))

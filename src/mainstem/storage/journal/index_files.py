@@ -1,0 +1,124 @@
+"""The index files of sealed segments: written once, loaded into a bounded cache.
+
+`<sequence, 20 digits>.idx` is header frame · rows · footer frame, in the format of run indexes
+(`storage.queue_store.format`), one row per batch, positions being byte offsets in the segment. It is derived:
+when it is missing or damaged, it is made again from the segment's directories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+import google_crc32c
+import numpy
+
+from mainstem.ports import Files
+from mainstem.storage.errors import FormatError
+from mainstem.storage.journal.blocks import Rows
+from mainstem.storage.journal.segment_files import index_path
+from mainstem.storage.queue_store.extent_index import ExtentIndex
+from mainstem.storage.queue_store.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, Frame
+
+TEMPORARY = ".tmp"
+
+
+def pack_index(rows: Rows) -> bytes:
+    """The bytes of an index file over these rows, which are sorted by (queue, offset)."""
+    assert rows.dtype == EXTENT_ROW, "an index holds EXTENT_ROW rows"
+    content = numpy.ascontiguousarray(rows).tobytes()
+    timestamps = rows["max_timestamp"]
+    footer = Frame(
+        INDEX_MAGIC, rows_crc=google_crc32c.value(content), rows_position=FRAME_BYTES, row_count=len(rows),
+        batch_bytes=int(rows["length"].sum(dtype=numpy.uint64)),
+        min_timestamp=int(timestamps.min()) if len(rows) else -1,
+        max_timestamp=int(timestamps.max()) if len(rows) else -1,
+    )
+    return Frame(INDEX_MAGIC).pack() + content + footer.pack()
+
+
+def unpack_index(content: bytes, where: str) -> ExtentIndex:
+    """Raises `FormatError` naming `where` unless the bytes are a whole, valid index file."""
+    Frame.unpack(content[:FRAME_BYTES], INDEX_MAGIC, where)
+    footer = Frame.unpack(content[FRAME_BYTES:][-FRAME_BYTES:], INDEX_MAGIC, where)
+    if footer.rows_position != FRAME_BYTES:
+        raise FormatError(f"{where}: index rows at byte {footer.rows_position}, not {FRAME_BYTES}")
+    return ExtentIndex.load(footer, content[FRAME_BYTES:-FRAME_BYTES], where)
+
+
+class IndexFiles:
+    """Writes, loads and caches the indexes of sealed segments."""
+
+    def __init__(self, files: Files, cache_bytes: int) -> None:
+        self._files = files
+        self._cache_bytes = cache_bytes
+        self._cached: OrderedDict[int, ExtentIndex] = OrderedDict()
+        self._held_bytes = 0
+        self._loading = asyncio.Lock()
+        self.hits = 0
+        self.loads = 0
+
+    async def write(self, sequence: int, rows: Rows) -> None:
+        """Write the index of a segment, durable when this returns."""
+        content = await asyncio.to_thread(pack_index, rows)
+        path = index_path(sequence)
+        file = await self._files.open(path + TEMPORARY, create=True)
+        try:
+            await file.size(truncate_to=0)
+            await file.write(0, [content])
+            await file.sync()
+        finally:
+            await file.close()
+        await self._files.rename(path + TEMPORARY, path)
+
+    async def get(self, sequence: int, rebuild: Callable[[], Awaitable[Rows]]) -> ExtentIndex:
+        """The index of a segment; `rebuild` gives the rows when its file is missing or damaged."""
+        index = self._cached.get(sequence)
+        if index is not None:
+            self.hits += 1
+            self._cached.move_to_end(sequence)
+            return index
+        async with self._loading:
+            index = self._cached.get(sequence)
+            if index is None:
+                self.loads += 1
+                index = await self._load(sequence)
+                if index is None:
+                    rows = await rebuild()
+                    await self.write(sequence, rows)
+                    index = ExtentIndex(rows, index_path(sequence))
+                self._keep(sequence, index)
+        return index
+
+    async def remove(self, sequence: int) -> None:
+        index = self._cached.pop(sequence, None)
+        if index is not None:
+            self._held_bytes -= index.memory_bytes
+        await self._files.remove(index_path(sequence))
+
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    async def _load(self, sequence: int) -> ExtentIndex | None:
+        path = index_path(sequence)
+        try:
+            file = await self._files.open(path)
+        except FileNotFoundError:
+            return None
+        try:
+            content = await file.read(0, await file.size())
+        finally:
+            await file.close()
+        try:
+            return await asyncio.to_thread(unpack_index, content, path)
+        except FormatError:
+            return None
+
+    def _keep(self, sequence: int, index: ExtentIndex) -> None:
+        """Cache an index, dropping those used longest ago; the newest stays even if it is larger than all."""
+        self._cached[sequence] = index
+        self._held_bytes += index.memory_bytes
+        while self._held_bytes > self._cache_bytes and len(self._cached) > 1:
+            _oldest, dropped = self._cached.popitem(last=False)
+            self._held_bytes -= dropped.memory_bytes

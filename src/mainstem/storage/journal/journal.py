@@ -1,0 +1,474 @@
+"""The journal: one append-only sequence of segments on disk 1 that holds the blocks of all write groups.
+
+`write` is the way of a block: place it in the chain (taking a new segment where it does not fit), frame it, write
+all of it page-aligned, sync. Under `sync` durability write and sync are one job of the disk's thread; under
+`async` a task of the journal's own syncs once per interval. There is one writer at a time.
+
+Invariants:
+- A segment is taken before anything of a write is issued: a full disk is `StorageBusy` and changes nothing.
+- A write or a sync that fails ends the journal: what is on the disk is unknown then, and asking again could
+  be answered with a lie. Every later write is refused with `StorageFailed`.
+- `durable_end` only moves behind a sync that succeeded, and every block states it as of when it was written.
+- Only segments older than one with a durable block are recycled, so there is always one to go on from, and a
+  sequence is never used twice for blocks that were durable.
+- What is indexed is durable: an index file vouches for its segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from mainstem.model import Durability, HistogramSample, Sample
+from mainstem.ports import Clock, File, Files
+from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError, StorageFailed
+from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
+from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.journal.format import (
+    FIRST_BLOCK,
+    KIND_DATA,
+    PAGE_BYTES,
+    BlockHeader,
+    SegmentHeader,
+    aligned,
+    offset_of,
+    position_of,
+    segment_name,
+    sequence_of,
+)
+from mainstem.storage.journal.framing import BlockToWrite, content_length, frame, size_of
+from mainstem.storage.journal.index_files import IndexFiles
+from mainstem.storage.journal.inventory import Inventory, SegmentInfo, take_inventory
+from mainstem.storage.journal.measures import Measures
+from mainstem.storage.journal.open_segment import OpenSegment, Stretch
+from mainstem.storage.journal.pool import SegmentPool
+from mainstem.storage.journal.recovery import JournalRecovery, RecoveryReport, Visit
+from mainstem.storage.journal.segment_files import DIRECTORY, SegmentFiles, segment_path
+from mainstem.storage.journal.segment_walk import SegmentWalk
+from mainstem.storage.queue_store.extent_index import ExtentIndex
+
+__all__ = ["BlockToWrite", "Journal", "RecoveryReport", "SegmentInfo"]
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE = f"{DIRECTORY}/lock"
+
+
+class Journal:
+    """Make one with `open`, then `recover` once, then the rest. `Journal` is a `ports.Statistics`."""
+
+    end: int
+    """Journal position behind the last block written; 0 in an empty journal."""
+    durable_end: int
+    """Journal position behind the last block known to be on the disk."""
+
+    def __init__(
+        self, files: Files, clock: Clock, config: JournalConfig, lock: File, pool: SegmentPool, found: Inventory
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._config = config
+        self._lock = lock
+        self._pool = pool
+        self._found = found
+        self._segments = found.infos()
+        """Oldest first; the one being written to is not among them."""
+        self._open: OpenSegment | None = None
+        self._next_sequence = found.highest_sequence + 1
+        self._taken: dict[int, File] = {}
+        """Segments taken for a write that then found no room for all it needed."""
+        self._chain = 0
+        """Header CRC of the last block."""
+        self._handles = SegmentFiles(files)
+        self._indexes = IndexFiles(files, config.index_cache_bytes)
+        self._unsynced: dict[int, File] = {}
+        """Segments with bytes that are written but not synced."""
+        self._syncing = asyncio.Lock()
+        self._recycling = asyncio.Lock()
+        self._flusher: asyncio.Task[None] | None = None
+        self._recovered = False
+        self._writing = False
+        self._failure: str | None = None
+        self._measures = Measures()
+        self.end = 0
+        self.durable_end = 0
+
+    # --- opening and recovery -----------------------------------------------------------------------------
+
+    @classmethod
+    async def open(cls, files: Files, clock: Clock, config: JournalConfig) -> Journal:
+        """List the segments and read their headers; no block is read and none changed yet.
+
+        Raises `StorageError` when another process has this journal open, `OSError` when the directory cannot
+        be used."""
+        config.validate()
+        lock = await files.open(LOCK_FILE, create=True)
+        try:
+            if not await lock.lock(exclusive=True):
+                raise StorageError(f"{LOCK_FILE}: another process has this journal open; stop it, or name another "
+                                   "write directory")
+            pool = SegmentPool(files, config)
+            found = await take_inventory(files, pool)
+        except BaseException:
+            await lock.close()
+            raise
+        return cls(files, clock, config, lock, pool, found)
+
+    async def recover(self, start: int, visit: Visit, *, durable: int = 0) -> RecoveryReport:
+        """Walk the blocks from journal position `start` on (the start of a block or the journal's end; 0: the
+        oldest) and call `visit(header, directory, payload)` for each that is sound, in order; `payload` is
+        empty for data blocks. A torn tail is cut off. What lies below `start`, below `durable` (another
+        position known to be durable, a checkpoint's) or in an indexed segment cannot be torn, only corrupt.
+
+        Raises `CorruptJournal`, having changed nothing, when a durable block cannot be read."""
+        assert not self._recovered, "recover runs once"
+        vouched = max([durable, *(info.end for info in self._segments if info.index_ready)])
+        recovery = JournalRecovery(self._files, self._handles, self._found.segments, vouched)
+        report, self._chain, ends = await recovery.run(start, visit)
+        self._segments = [info._replace(sealed=True, end=position_of(info.sequence, ends[info.sequence]))
+                          if info.sequence in ends else info._replace(sealed=True)
+                          for info in self._segments if info.sequence <= sequence_of(report.end)]
+        if ends:
+            await self._continue(self._segments.pop(), offset_of(report.end))
+        else:
+            self._segments = []
+        self.end = self.durable_end = report.end
+        self._recovered = True
+        self._pool.start()
+        if self._config.durability is Durability.ASYNC:
+            self._flusher = asyncio.create_task(self._flush(), name="journal flush")
+        return report
+
+    async def _continue(self, info: SegmentInfo, offset: int) -> None:
+        """Go on writing in the last segment."""
+        file = await self._files.open(segment_path(info.sequence))
+        page = await file.read(offset // PAGE_BYTES * PAGE_BYTES, offset % PAGE_BYTES)
+        self._open = OpenSegment(info.sequence, file, info.bytes, info.created_ms, offset, page)
+        self._next_sequence = info.sequence + 1
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    async def write(self, blocks: Sequence[BlockToWrite]) -> list[BlockHeader]:
+        """Append blocks, in order, and return their headers. Durable when this returns under `sync`
+        durability. One call at a time. A block is at most `JournalConfig.block_bytes_max` long, all told.
+
+        Raises `StorageBusy` when the disk has no room for a segment that is needed (nothing was written, a
+        retry may succeed), `StorageFailed` when the disk failed, now or before."""
+        assert self._recovered, "recover comes first"
+        assert not self._writing, "one write at a time"
+        self._refuse_if_failed()
+        self._writing = True
+        try:
+            headers, stretches = await self._place(blocks)
+            await self._issue(stretches)
+        finally:
+            self._writing = False
+        if headers:
+            self._chain = headers[-1].crc
+        self._measures.writes += 1
+        self._measures.blocks_written += len(headers)
+        return headers
+
+    async def _place(self, blocks: Sequence[BlockToWrite]) -> tuple[list[BlockHeader], list[Stretch]]:
+        """Give each block its place in the chain. Takes segments, writes nothing."""
+        if self._aged():
+            await self._seal()
+        headers: list[BlockHeader] = []
+        stretches: list[Stretch] = []
+        segment, sequence, end, chain = self._open, self._next_sequence, self.end, self._chain
+        for block in blocks:
+            length = aligned(content_length(block))
+            assert length <= self._config.block_bytes_max, f"a block of {length} bytes fits into no segment"
+            if segment is None or offset_of(end) + length > segment.size:
+                segment = await self._take(sequence, end, chain)
+                sequence, end = sequence + 1, segment.end
+            if not stretches or stretches[-1].segment is not segment:
+                stretches.append(Stretch(segment, []))
+            header, buffers = frame(block, end, self.durable_end, chain)
+            stretches[-1].buffers.extend(buffers)
+            headers.append(header)
+            end, chain = header.end, header.crc
+        return headers, stretches
+
+    async def _take(self, sequence: int, end: int, chain: int) -> OpenSegment:
+        """The next segment, for blocks that continue the chain at `end`."""
+        file = self._taken.get(sequence)
+        if file is None:
+            try:
+                file = await self._pool.take(sequence)
+            except OSError as error:
+                raise self._fail(f"{segment_path(sequence)}: a new segment cannot be made", error) from error
+            self._taken[sequence] = file
+        header = SegmentHeader(sequence, self._config.segment_bytes, end, chain, self._clock.now_ms())
+        return OpenSegment.begin(header, file)
+
+    async def _issue(self, stretches: Sequence[Stretch]) -> None:
+        """Write, and sync under `sync` durability. Whatever goes wrong here is final, being cancelled included:
+        the job may still be running."""
+        sync = self._config.durability is Durability.SYNC
+        for segment, buffers in stretches:
+            if segment is not self._open:
+                if self._open is not None:
+                    await self._seal()
+                self._open = segment
+                self._next_sequence = segment.sequence + 1
+                del self._taken[segment.sequence]
+            start, pages = segment.pages(buffers)
+            began = self._clock.monotonic()
+            try:
+                await segment.file.write(start, pages, sync=sync)
+            except OSError as error:
+                raise self._fail(f"{segment_path(segment.sequence)}: a write failed", error) from error
+            except BaseException as error:
+                self._fail(f"{segment_path(segment.sequence)}: a write was abandoned", error)
+                raise
+            if sync:
+                self._measures.synced(self._clock.monotonic() - began)
+            else:
+                self._unsynced[segment.sequence] = segment.file
+            self._measures.bytes_written += sum(map(size_of, pages))
+            segment.advance(buffers)
+            self.end = segment.end
+            if sync:
+                self.durable_end = self.end
+
+    # --- sealing ------------------------------------------------------------------------------------------
+
+    async def roll_if_due(self) -> bool:
+        """Seal the segment being written to if it has grown old; the next block starts a new one. Returns
+        whether it did. (A write does so too, and also where a block does not fit.)"""
+        if self._writing or not self._aged():
+            return False
+        await self._seal()
+        return True
+
+    def _aged(self) -> bool:
+        segment = self._open
+        return (segment is not None and segment.offset > FIRST_BLOCK
+                and self._clock.now_ms() - segment.created_ms >= self._config.segment_age_seconds * 1000)
+
+    async def _seal(self) -> None:
+        segment = self._open
+        assert segment is not None
+        self._open = None
+        self._segments.append(_info(segment)._replace(sealed=True))
+        if segment.sequence not in self._unsynced:
+            await segment.file.close()
+
+    # --- durability ---------------------------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        """Make durable what was written before the call. Raises `StorageFailed`."""
+        async with self._syncing:
+            self._refuse_if_failed()
+            target = self.end
+            for sequence, file in list(self._unsynced.items()):
+                complete = self._open is None or sequence != self._open.sequence
+                began = self._clock.monotonic()
+                try:
+                    await file.sync()
+                except OSError as error:
+                    raise self._fail(f"{segment_path(sequence)}: a sync failed", error) from error
+                self._measures.synced(self._clock.monotonic() - began)
+                if complete:
+                    del self._unsynced[sequence]
+                    await file.close()
+            self._refuse_if_failed()
+            self.durable_end = max(self.durable_end, target)
+
+    async def _flush(self) -> None:
+        """Sync once per interval, until the journal fails or closes."""
+        while True:
+            await asyncio.sleep(self._config.flush_interval_seconds)
+            if self.durable_end < self.end:
+                try:
+                    await self.sync()
+                except StorageFailed:
+                    return
+
+    def _fail(self, what: str, error: BaseException) -> StorageFailed:
+        self._failure = f"{what}: {error or type(error).__name__}"
+        log.critical("the journal is closed to writes until the next start: %s", self._failure)
+        return StorageFailed(self._failure)
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise StorageFailed(self._failure)
+
+    # --- segments and their indexes -----------------------------------------------------------------------
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments, oldest first; the last is the one being written to, unless it was sealed by age."""
+        return [*self._segments, _info(self._open)] if self._open is not None else list(self._segments)
+
+    def bytes_used(self) -> int:
+        """Bytes of the segments' files, without the pool's."""
+        sealed = sum(info.bytes for info in self._segments)
+        return sealed + (self._open.size if self._open is not None else 0)
+
+    async def read(self, position: int, length: int) -> bytes:
+        """Bytes of one segment from a journal position on, fewer at the file's end.
+
+        Raises `SegmentGone` when it was recycled, even while being read; `StorageError` when it cannot be
+        read."""
+        sequence = sequence_of(position)
+        self._require(sequence)
+        async with self._handles.reading(sequence) as file:
+            try:
+                content = await file.read(offset_of(position), length)
+            except OSError as error:
+                raise StorageError(f"{segment_path(sequence)} at byte {offset_of(position)}: {error}") from error
+        self._require(sequence)
+        return content
+
+    async def seal_index(self, sequence: int, rows: Rows) -> None:
+        """Write a sealed segment's index: `EXTENT_ROW` rows, one per batch, sorted by (queue, offset),
+        positions being byte offsets in the segment. Durable when this returns; so is the segment then.
+
+        Raises `SegmentGone`, `StorageFailed`, or `OSError` when the index cannot be written (try again)."""
+        info = self._require(sequence)
+        assert info.sealed, "only sealed segments are indexed"
+        if self.durable_end < info.end:
+            await self.sync()
+        await self._indexes.write(sequence, rows)
+        await self._index_is_ready(sequence)
+
+    async def index(self, sequence: int) -> ExtentIndex:
+        """A sealed segment's index, from memory or its file; made from the segment's directories and written
+        where the file is missing or damaged.
+
+        Raises `SegmentGone`, `CorruptJournal` when it cannot be made, `OSError`."""
+        info = self._require(sequence)
+        assert info.sealed, "only sealed segments are indexed"
+        if self.durable_end < info.end:
+            await self.sync()
+        index = await self._indexes.get(sequence, lambda: self.scan_directory(sequence))
+        await self._index_is_ready(sequence)
+        return index
+
+    async def scan_directory(self, sequence: int) -> Rows:
+        """`EXTENT_ROW` rows of all data blocks of a sealed segment, sorted by (queue, offset).
+
+        Raises `SegmentGone`, `CorruptJournal`."""
+        info = self._require(sequence)
+        assert info.sealed, "only sealed segments are scanned"
+        parts: list[Rows] = []
+        async with self._handles.reading(sequence) as file:
+            walk = SegmentWalk(file, sequence, info.bytes, FIRST_BLOCK, None, offset_of(info.end))
+            while (block := await walk.next()) is not None:
+                if block.header.kind == KIND_DATA:
+                    parts.append(extent_rows(block.header, block.directory))
+        self._require(sequence)
+        if walk.offset != offset_of(info.end):
+            raise CorruptJournal(
+                f"{segment_path(sequence)} at byte {walk.offset}: {walk.fault}, but blocks follow up to byte "
+                f"{offset_of(info.end)}; restore the file, or fetch its groups from a replica"
+            )
+        return sorted_rows(parts)
+
+    async def recycle(self, before: int) -> list[int]:
+        """Give up the sealed segments with sequences below `before`; their files go back to the pool. Returns
+        their sequences. The newest segments are kept until one behind them has a durable block.
+
+        Raises `OSError` when the disk refuses; what is left can be given up later."""
+        recycled: list[int] = []
+        async with self._recycling:
+            limit = min(before, sequence_of(self.durable_end))
+            while self._segments and self._segments[0].sequence < limit:
+                info = self._segments.pop(0)
+                try:
+                    await self._indexes.remove(info.sequence)
+                    await self._handles.forget(info.sequence)
+                    await self._pool.put(info.sequence)
+                except OSError:
+                    self._segments.insert(0, info._replace(index_ready=False))
+                    raise
+                recycled.append(info.sequence)
+        return recycled
+
+    def _find(self, sequence: int) -> int | None:
+        """Where a sealed segment is in `_segments`."""
+        number = bisect_left(self._segments, sequence, key=lambda info: info.sequence)
+        found = number < len(self._segments) and self._segments[number].sequence == sequence
+        return number if found else None
+
+    def _require(self, sequence: int) -> SegmentInfo:
+        number = self._find(sequence)
+        if number is not None:
+            return self._segments[number]
+        if self._open is None or self._open.sequence != sequence:
+            raise SegmentGone(f"{segment_path(sequence)} was recycled")
+        return _info(self._open)
+
+    async def _index_is_ready(self, sequence: int) -> None:
+        number = self._find(sequence)
+        if number is None:  # recycled meanwhile
+            await self._indexes.remove(sequence)
+            raise SegmentGone(f"{segment_path(sequence)} was recycled")
+        self._segments[number] = self._segments[number]._replace(index_ready=True)
+
+    # --- the rest -----------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Make durable what was written, unless the journal has failed, and let go of everything. Whoever
+        writes has stopped."""
+        if self._flusher is not None:
+            self._flusher.cancel()
+            await asyncio.wait([self._flusher])
+        try:
+            if self._failure is None:
+                await self.sync()
+        finally:
+            await self._pool.close()
+            await self._handles.close()
+            held = {*self._taken.values(), *self._unsynced.values()}
+            if self._open is not None:
+                held.add(self._open.file)
+            for file in held:
+                await file.close()
+            await self._lock.close()
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        measures, pool = self._measures, self._pool
+        for name, text, value in (
+            ("written_bytes", "Bytes written to the journal, padding included", measures.bytes_written),
+            ("blocks", "Blocks written to the journal", measures.blocks_written),
+            ("writes", "Writes to the journal", measures.writes),
+            ("syncs", "Successful syncs of the journal", measures.syncs),
+            ("segments_taken", "Segments begun", pool.taken),
+            ("segments_fresh", "Segments begun on a new file, because no recycled or filled one was ready",
+             pool.fresh),
+            ("segments_recycled", "Segments whose file went back to the pool", pool.recycled),
+            ("segments_leased", "Segments given up while a reader had them leased", pool.leased),
+            ("segments_filled", "Files filled with zeros in advance", pool.filled),
+            ("index_loads", "Segment indexes read from disk", self._indexes.loads),
+            ("index_hits", "Segment indexes found in memory", self._indexes.hits),
+        ):
+            yield Sample(f"mainstem_journal_{name}_total", "counter", text, value)
+        for name, text, value in (
+            ("segments", "Segments of the journal", len(self._segments) + (self._open is not None)),
+            ("bytes", "Bytes of the journal's segments on disk 1", self.bytes_used()),
+            ("pool_segments", "Files ready to become segments", pool.ready()),
+            ("unsynced_bytes", "Bytes written and not yet durable", self._unsynced_bytes()),
+            ("index_cache_bytes", "Memory held by segment indexes", self._indexes.held_bytes()),
+            ("failed", "1 when the disk has failed and the journal refuses writes", self._failure is not None),
+        ):
+            yield Sample(f"mainstem_journal_{name}", "gauge", text, value)
+        yield measures.sync_seconds.sample(
+            "mainstem_journal_sync_seconds", "Time of a write with its sync, or of a flush under async durability")
+
+    def _unsynced_bytes(self) -> int:
+        """About: what lies between the ends, segments in between counted whole."""
+        end, durable = self.end, self.durable_end
+        whole = (sequence_of(end) - sequence_of(durable)) * self._config.segment_bytes
+        return max(0, whole + offset_of(end) - offset_of(durable)) if durable else 0
+
+
+def _info(segment: OpenSegment) -> SegmentInfo:
+    """A segment that is being written to."""
+    return SegmentInfo(
+        segment.sequence, segment_name(segment.sequence), position_of(segment.sequence, FIRST_BLOCK), segment.end,
+        False, segment.created_ms, False, segment.size,
+    )
