@@ -96,8 +96,8 @@ class GroupPartition:
         self._entries: deque[_Entry] = deque()
         self._writing = False
         self._work = asyncio.Event()
-        self._log_bytes = 0
-        self._snapshot_bytes = 0
+        self._grown_bytes = 0  # since the last snapshot, or since the log's start
+        self._snapshot_bytes = 0  # what the last snapshot took
         self._snapshot: _Snapshot | None = None
 
     # --- events --------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class GroupPartition:
             replayed += 1
             if replayed % REPLAYED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._log_bytes = self._log.bytes_read
+        self._grown_bytes = self._log.bytes_read
         self._snapshot_bytes = 0
         self._failure = None
         self._work.clear()
@@ -220,7 +220,7 @@ class GroupPartition:
         self._raise_failure()
         assert self.machine is not None
         records, answers = self._next_records()
-        if self._snapshot is None and self._log_bytes > self._snapshot_after_bytes:
+        if self._snapshot is None and self._grown_bytes > self._snapshot_after_bytes:
             self._snapshot = _Snapshot(self._log.end, list(self.machine.groups))
         snapshot = self._snapshot
         if snapshot is not None and not self._entries:
@@ -229,7 +229,7 @@ class GroupPartition:
             self._writing = True
             size_bytes = await self._log.append(records)
             self._writing = False
-            self._log_bytes += size_bytes
+            self._grown_bytes += size_bytes
             if snapshot is not None:
                 snapshot.bytes_written += size_bytes
             self._raise_failure()
@@ -257,7 +257,8 @@ class GroupPartition:
 
     async def _end_snapshot(self, snapshot: _Snapshot) -> None:
         self._snapshot = None
-        self._log_bytes = self._snapshot_bytes = snapshot.bytes_written
+        self._grown_bytes = 0
+        self._snapshot_bytes = snapshot.bytes_written
         if not await self._log.drop_before(snapshot.start):
             logger.warning("group coordinator, %s: the log could not be cut at %d", self.name, snapshot.start)
 
