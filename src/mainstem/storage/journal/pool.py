@@ -133,6 +133,8 @@ class SegmentPool:
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
+            if not self._filling.cancelled() and (error := self._filling.exception()) is not None:
+                log.error("journal pool: filling had ended early: %r", error)
 
     # --- filling ------------------------------------------------------------------------------------------
 

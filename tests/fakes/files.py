@@ -1,0 +1,367 @@
+"""A disk in memory that forgets what was not synced, for tests of everything that writes files.
+
+    files = SimulatedFiles(seed=7)
+    files.fail("write", path="journal/", nth=3)     the third write below journal/ from now on answers EIO
+    files.cut_power(after=5)                        the fifth change from now on is interrupted: PowerLoss
+    files.crash()                                   the machine is off and on again; old handles are dead
+    copy = files.clone(seed=8)                      the same disk once more, to try another crash on
+
+What it promises is what `ports.Files` promises: `open(create=True)`, `rename` and `remove` are durable when they
+return; what was written is durable after a `sync` (or a `write` with it) that returned, and not before.
+
+What it does to the rest: between two syncs it keeps every version a page has had. At a crash each page, on its
+own, goes back to the durable version, to any later one, or to a mixture of two successive ones, torn at a byte. So
+writes are lost, torn, and reordered among pages. `crash(keep_bytes=n)` keeps exactly the first n bytes
+of what was written since the last sync instead; `crash(keep_all=True)` is a killed process on a machine that
+goes on: nothing is lost but locks and handles.
+
+A sync that fails by `fail("sync")` drops its dirty pages as Linux does: they read as written, count as clean,
+and are not on the disk, so a second sync succeeds without saving them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import errno
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mainstem.model import Buffer
+from mainstem.ports import DiskUsage
+
+PAGE_BYTES = 4096
+OPERATIONS = frozenset({"open", "names", "rename", "remove", "read", "write", "sync", "size", "lock", "close"})
+
+
+class PowerLoss(Exception):
+    """The simulated machine is off. Not an OSError: no code under test may handle it."""
+
+
+@dataclass
+class _Inode:
+    """The bytes of a file: as the machine sees them, as the disk has them, and what each page went through."""
+
+    cached: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    versions: dict[int, list[bytes]] = field(default_factory=dict)
+    """Per page that is not clean, the contents it had since the last sync, oldest first."""
+    sizes: list[int] = field(default_factory=list)
+    """Sizes the file had since the last sync."""
+    written: list[tuple[int, bytes]] = field(default_factory=list)
+    """What was written since the last sync, in order."""
+    shared: set[int] = field(default_factory=set)
+    """Ids of the handles that hold a shared lock."""
+    exclusive: int | None = None
+
+    def write(self, position: int, content: bytes) -> None:
+        if not content:
+            return
+        if position + len(content) > len(self.cached):
+            self.resize(position + len(content))
+        self.cached[position:position + len(content)] = content
+        self.written.append((position, content))
+        self._dirty(position, position + len(content))
+
+    def resize(self, size: int) -> None:
+        before = len(self.cached)
+        if size < before:
+            del self.cached[size:]
+        else:
+            self.cached.extend(bytes(size - before))
+        self.sizes.append(size)
+        if size < before:
+            self._dirty(size, before)
+
+    def _dirty(self, start: int, end: int) -> None:
+        for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
+            content = bytes(self.cached[page * PAGE_BYTES:(page + 1) * PAGE_BYTES])
+            self.versions.setdefault(page, []).append(content.ljust(PAGE_BYTES, b"\0"))
+
+    def sync(self) -> None:
+        """What is dirty reaches the disk; what a failed sync dropped does not."""
+        self._to_disk({page: versions[-1] for page, versions in self.versions.items()}, len(self.cached))
+        self.clean()
+
+    def clean(self) -> None:
+        self.versions.clear()
+        self.sizes.clear()
+        self.written.clear()
+
+    def crash(self, rng: random.Random) -> None:
+        """Each dirty page becomes one of its versions, or a mixture of two."""
+        pages = {page: _one_of(rng, [self._durable_page(page), *versions])
+                 for page, versions in sorted(self.versions.items())}
+        self._to_disk(pages, rng.choice([len(self.durable), *self.sizes]))
+        self.restart()
+
+    def crash_keeping(self, count: int) -> None:
+        """Exactly the first `count` bytes written since the last sync are kept, and the size."""
+        size = max([len(self.durable), *self.sizes])
+        self.durable.extend(bytes(size - len(self.durable)))
+        for position, content in self.written:
+            kept = content[:max(count, 0)]
+            self.durable[position:position + len(kept)] = kept
+            count -= len(content)
+        self.restart()
+
+    def restart(self) -> None:
+        """The machine comes up with what is on the disk."""
+        self.cached = bytearray(self.durable)
+        self.clean()
+        self.unlock_all()
+
+    def unlock_all(self) -> None:
+        self.shared.clear()
+        self.exclusive = None
+
+    def _to_disk(self, pages: dict[int, bytes], size: int) -> None:
+        end = max([size, *((page + 1) * PAGE_BYTES for page in pages)])
+        self.durable.extend(bytes(max(0, end - len(self.durable))))
+        for page, content in pages.items():
+            self.durable[page * PAGE_BYTES:(page + 1) * PAGE_BYTES] = content
+        del self.durable[size:]
+
+    def _durable_page(self, page: int) -> bytes:
+        return bytes(self.durable[page * PAGE_BYTES:(page + 1) * PAGE_BYTES]).ljust(PAGE_BYTES, b"\0")
+
+
+def _one_of(rng: random.Random, versions: list[bytes]) -> bytes:
+    """A version of a page, or a mixture of two successive ones, torn at some byte."""
+    chosen = rng.randrange(len(versions))
+    if chosen + 1 < len(versions) and rng.random() < 0.5:
+        tear = rng.randrange(PAGE_BYTES + 1)
+        old, new = versions[chosen], versions[chosen + 1]
+        return new[:tear] + old[tear:] if rng.random() < 0.5 else old[:tear] + new[tear:]
+    return versions[chosen]
+
+
+@dataclass
+class _Fault:
+    operation: str
+    path: str
+    countdown: int
+    error: int
+
+
+class SimulatedFiles:
+    """`ports.Files` over memory. Every operation lets the event loop run once before it takes effect."""
+
+    def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.capacity_bytes = capacity_bytes
+        """Sum of file sizes beyond which writing and extending answer ENOSPC; may be changed at any time."""
+        self.changes = 0
+        """Operations so far that changed something; what `cut_power` counts."""
+        self._inodes: dict[str, _Inode] = {}
+        self._unlinked: list[_Inode] = []
+        self._faults: list[_Fault] = []
+        self._power_cut_at: int | None = None
+        self._off = False
+        self._boot = 0
+        self._handles = 0
+
+    # --- what tests do to the disk ------------------------------------------------------------------------
+
+    def fail(self, operation: str, *, path: str = "", nth: int = 1, error: int = errno.EIO) -> None:
+        """Let the nth `operation` from now on, on a path that contains `path`, raise an OSError. Once."""
+        assert operation in OPERATIONS, operation
+        self._faults.append(_Fault(operation, path, nth, error))
+
+    def cut_power(self, *, after: int) -> None:
+        """Let the power go during the `after`-th change from now on: it may have happened in part, as far as
+        `crash` then decides. Its caller, and all that follow, get `PowerLoss`."""
+        assert after > 0
+        self._power_cut_at = self.changes + after
+
+    def crash(self, *, keep_bytes: int | None = None, keep_all: bool = False) -> None:
+        """Turn the machine off and on again: see the module's docstring. Handles from before are dead."""
+        for inode in self._inodes.values():
+            if keep_all:
+                inode.unlock_all()
+            elif keep_bytes is not None:
+                inode.crash_keeping(keep_bytes)
+            else:
+                inode.crash(self.rng)
+        self._unlinked.clear()
+        self._faults.clear()
+        self._off = False
+        self._power_cut_at = None
+        self._boot += 1
+
+    def clone(self, seed: int) -> SimulatedFiles:
+        """A disk with the same content and history; handles stay with the original."""
+        other = SimulatedFiles(seed, capacity_bytes=self.capacity_bytes)
+        other._inodes = copy.deepcopy(self._inodes)
+        for inode in other._inodes.values():
+            inode.unlock_all()
+        return other
+
+    def flip(self, path: str, bit: int) -> None:
+        """Flip one bit of a file, where the machine sees it and on the disk."""
+        inode = self._inodes[path]
+        for content in (inode.cached, inode.durable):
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << bit % 8
+
+    def content(self, path: str) -> bytes:
+        """A file's bytes as the machine sees them."""
+        return bytes(self._inodes[path].cached)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Place a file, durable."""
+        self._inodes[path] = _Inode(bytearray(content), bytearray(content))
+
+    def paths(self) -> list[str]:
+        return sorted(self._inodes)
+
+    def unsynced_bytes(self) -> int:
+        """Bytes written since the last sync of their file, over all files."""
+        return sum(len(content) for inode in self._inodes.values() for _position, content in inode.written)
+
+    # --- ports.Files --------------------------------------------------------------------------------------
+
+    async def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        creates = create and path not in self._inodes
+        interrupted = await self._begin("open", path, changes=creates)
+        inode = self._inodes.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            inode = _Inode()
+            if not interrupted or self.rng.random() < 0.5:
+                self._inodes[path] = inode
+        self._end(interrupted)
+        self._handles += 1
+        return SimulatedFile(self, path, inode, self._handles, self._boot)
+
+    async def names(self, directory: str) -> list[str]:
+        await self._begin("names", directory)
+        prefix = directory.rstrip("/") + "/" if directory not in ("", ".") else ""
+        return sorted({path[len(prefix):].split("/")[0] for path in self._inodes if path.startswith(prefix)})
+
+    async def rename(self, source: str, target: str) -> None:
+        interrupted = await self._begin("rename", source, changes=True)
+        if source not in self._inodes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if not interrupted or self.rng.random() < 0.5:
+            replaced = self._inodes.pop(target, None)
+            if replaced is not None:
+                self._unlinked.append(replaced)
+            self._inodes[target] = self._inodes.pop(source)
+        self._end(interrupted)
+
+    async def remove(self, path: str) -> None:
+        interrupted = await self._begin("remove", path, changes=path in self._inodes)
+        if not interrupted or self.rng.random() < 0.5:
+            inode = self._inodes.pop(path, None)
+            if inode is not None:
+                self._unlinked.append(inode)
+        self._end(interrupted)
+
+    async def usage(self) -> DiskUsage:
+        await asyncio.sleep(0)
+        total = 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
+        return DiskUsage(total, max(0, total - self._used()))
+
+    # --- shared with the handles --------------------------------------------------------------------------
+
+    async def _begin(self, operation: str, path: str, *, changes: bool = False) -> bool:
+        """Every operation starts here. True when the power goes during this one."""
+        await asyncio.sleep(0)
+        if self._off:
+            raise PowerLoss(f"{operation} {path}: the machine is off")
+        for fault in self._faults:
+            if fault.operation == operation and fault.path in path:
+                fault.countdown -= 1
+                if not fault.countdown:
+                    self._faults.remove(fault)
+                    raise OSError(fault.error, os.strerror(fault.error), path)
+        self.changes += changes
+        return changes and self.changes == self._power_cut_at
+
+    def _end(self, interrupted: bool) -> None:
+        if interrupted:
+            self._off = True
+            raise PowerLoss("the power went")
+
+    def _used(self) -> int:
+        return sum(len(inode.cached) for inode in self._inodes.values())
+
+    def _require_room(self, inode: _Inode, size: int, path: str) -> None:
+        growth = size - len(inode.cached)
+        if self.capacity_bytes is not None and growth > 0 and self._used() + growth > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+
+class SimulatedFile:
+    """`ports.File`: a handle, good until `close` or the next crash."""
+
+    def __init__(self, files: SimulatedFiles, path: str, inode: _Inode, number: int, boot: int) -> None:
+        self._files = files
+        self._path = path
+        self._inode = inode
+        self._number = number
+        self._boot = boot
+        self._closed = False
+
+    async def read(self, position: int, length: int) -> bytes:
+        await self._begin("read")
+        return bytes(self._inode.cached[position:position + length])
+
+    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        interrupted = await self._begin("write", changes=True)
+        content = b"".join(buffers)
+        self._files._require_room(self._inode, position + len(content), self._path)
+        self._inode.write(position, content)
+        self._files._end(interrupted)
+        if sync:
+            await self.sync()
+
+    async def sync(self) -> None:
+        try:
+            interrupted = await self._begin("sync", changes=True)
+        except OSError:
+            self._inode.clean()
+            raise
+        self._files._end(interrupted)
+        self._inode.sync()
+
+    async def size(self, *, truncate_to: int | None = None) -> int:
+        interrupted = await self._begin("size", changes=truncate_to is not None)
+        if truncate_to is not None and truncate_to != len(self._inode.cached):
+            self._files._require_room(self._inode, truncate_to, self._path)
+            self._inode.resize(truncate_to)
+        self._files._end(interrupted)
+        return len(self._inode.cached)
+
+    async def lock(self, *, exclusive: bool) -> bool:
+        await self._begin("lock")
+        inode = self._inode
+        others = inode.shared - {self._number}
+        if inode.exclusive not in (None, self._number) or (exclusive and others):
+            return False
+        self._unlock()
+        if exclusive:
+            inode.exclusive = self._number
+        else:
+            inode.shared.add(self._number)
+        return True
+
+    async def close(self) -> None:
+        if not self._closed and self._boot == self._files._boot:
+            self._unlock()
+        self._closed = True
+
+    def _unlock(self) -> None:
+        self._inode.shared.discard(self._number)
+        if self._inode.exclusive == self._number:
+            self._inode.exclusive = None
+
+    async def _begin(self, operation: str, *, changes: bool = False) -> bool:
+        assert not self._closed, f"{self._path} is closed"
+        if self._boot != self._files._boot:
+            raise PowerLoss(f"{operation} {self._path}: the handle is of before the crash")
+        return await self._files._begin(operation, self._path, changes=changes)
