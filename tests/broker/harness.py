@@ -95,9 +95,9 @@ async def serving(config: BrokerConfig | None = None) -> AsyncIterator[Serving]:
     clock = LoopClock()
     fakes = make_broker(clock, config)
     async with BrokerDispatcher(fakes.broker) as dispatcher:
-        server = Server(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), dispatcher, clock)
+        server = Server(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
         server.bind()
-        await server.start()
+        await server.start(dispatcher)
         try:
             yield Serving(fakes.broker, fakes.store, fakes.metadata, server, dispatcher)
         finally:

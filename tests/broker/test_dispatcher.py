@@ -1,0 +1,317 @@
+"""The dispatcher behind a real server: what is served, what is refused, and what a fault leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.broker.harness import PEER, Serving, batch, make_broker, serving
+from tests.server.raw_client import RawClient
+
+from mainstem.broker.broker import Broker, Call
+from mainstem.broker.dispatcher import BrokerDispatcher
+from mainstem.broker.failures import failure_response
+from mainstem.broker.routes import ROUTES
+from mainstem.model import HistogramSample, Sample
+from mainstem.protocol import codec
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.headers import RequestHeader, request_frame, write_request_header
+from mainstem.protocol.messages import API_MESSAGES
+from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
+from mainstem.protocol.messages.metadata import MetadataRequest
+from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 30))
+
+
+def produce(*records: bytes, acks: int = -1, name: str = "t") -> ProduceRequest:
+    partitions = tuple(PartitionProduceData(index=n, records=data) for n, data in enumerate(records))
+    topic = TopicProduceData(name=name, partition_data=partitions)
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=(topic,))
+
+
+def fetch(offset: int, max_wait_ms: int = 0, min_bytes: int = 1) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**20)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=(FetchTopic(topic="t", partitions=(partition,)),)
+    )
+
+
+def test_every_route_answers_within_what_is_declared_and_is_advertised_once() -> None:
+    keys = [route.api.api_key for route in ROUTES]
+    assert len(set(keys)) == len(keys)
+    for route in ROUTES:
+        assert (route.handle is None) != (route.start is None)
+        assert API_MESSAGES[route.api.api_key] is route.api
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_the_routes(version: int) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            client = await node.connect()
+            request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+            response = await client.call(request, version)
+            served = {(api.api_key, api.min_version, api.max_version) for api in response.api_keys}
+            assert served == {(r.api.api_key, r.api.version_min, r.api.version_max) for r in ROUTES}
+            assert response.error_code == ErrorCode.NONE
+            await client.close()
+
+    run(scenario())
+
+
+def test_api_versions_from_the_future_are_answered_in_version_0() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            client = await node.connect()
+            await client.send(request_frame(RequestHeader(18, 99, 5, "new"), b"\x00\x01\x02 whatever"))
+            frame = await client.receive()
+            assert frame[:4] == struct.pack(">i", 5)
+            response = codec.read(ApiVersionsResponse, 0, frame, 4)
+            assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert len(response.api_keys) == len(ROUTES)
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
+            await client.close()
+
+    run(scenario())
+
+
+def test_api_versions_of_nameless_software_is_invalid() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            client = await node.connect()
+            request = ApiVersionsRequest(client_software_name="-", client_software_version="")
+            response = await client.call(request, 3)
+            assert response.error_code == ErrorCode.INVALID_REQUEST
+            await client.close()
+
+    run(scenario())
+
+
+def test_what_is_produced_is_fetched_over_the_wire() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            client = await node.connect()
+            for count in range(3):
+                response = await client.call(produce(batch(b"v" * 100_000)), 9)
+                assert response.responses[0].partition_responses[0].base_offset == count
+            (topic,) = (await client.call(fetch(1), 12)).responses
+            size = len(batch(b"v" * 100_000))
+            assert len(topic.partitions[0].records) == 2 * size
+            assert bytes(topic.partitions[0].records)[16:size] == batch(b"v" * 100_000)[16:]
+            await client.close()
+
+    run(scenario())
+
+
+def test_produce_requests_overlap_and_later_requests_wait_their_turn_to_answer() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            topic = await node.topic("t")
+            client = await node.connect()
+            node.store.hold()
+            for value in (b"a", b"b", b"c"):
+                await client.request(produce(batch(value)), 9)
+            await client.request(ApiVersionsRequest(), 0)
+            queue = node.store.queues[topic.queue_id(0)]
+            while queue.end < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert [entry.data[16:] for entry in queue.batches] == [batch(v)[16:] for v in (b"a", b"b", b"c")]
+            node.store.release()
+            for offset in range(3):
+                response = await client.response(0, 9)
+                assert response.responses[0].partition_responses[0].base_offset == offset
+            assert (await client.response(18, 0)).error_code == ErrorCode.NONE
+            await client.close()
+
+    run(scenario())
+
+
+def test_acks_0_is_silent() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            topic = await node.topic("t")
+            client = await node.connect()
+            await client.request(produce(batch(b"a"), acks=0), 9)
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
+            assert node.store.queues[topic.queue_id(0)].end == 1
+            await client.close()
+
+    run(scenario())
+
+
+def header_of(api_key: int, version: int) -> bytes:
+    return write_request_header(RequestHeader(api_key, version, 1, "hostile"))
+
+
+@pytest.mark.parametrize(
+    ("frame", "logged"),
+    [
+        (b"\x00", "bytes that are no request"),
+        (b"\x00\x03\x00\x01\x00\x00\x00\x01\x7f\xff", "bytes that are no request"),
+        (header_of(999, 0), "API 999 version 0, which is not served"),
+        (header_of(3, 99), "API 3 version 99; of Metadata versions 0 to 13 are served"),
+        (header_of(3, -1), "API 3 version -1"),
+        (header_of(0, 2), "of Produce versions 3 to 13 are served"),
+        (header_of(3, 1) + struct.pack(">i", 2**31 - 1), "Metadata v1 of client 'hostile' is malformed"),
+        (header_of(3, 9) + b"\xff\xff\xff\xff\x0f", "Metadata v9 of client 'hostile' is malformed"),
+        (header_of(3, 1) + struct.pack(">i", -1) + b"more", "Metadata v1 of client 'hostile' is malformed"),
+        (header_of(0, 9) + b"\x00\xff\xff", "Produce v9 of client 'hostile' is malformed"),
+        (header_of(0, 9) + b"\x00\xff\xff\0\0\0\0\xff\xff\xff\xff\x0f", "Produce v9"),
+        (header_of(1, 12) + b"\xff" * 40, "Fetch v12"),
+        (codec.write(produce(batch(b"a"), acks=0, name="unknown"), 9), "acks=0 was refused"),
+    ],
+)
+def test_hostile_frames_close_their_connection_with_one_line_and_nobody_else_notices(
+    frame: bytes, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if "acks=0" in logged:
+        frame = header_of(0, 9) + frame
+
+    async def scenario() -> None:
+        async with serving() as node:
+            bystander, client = await node.connect(), await node.connect()
+            await client.send_frame(frame)
+            assert await client.closed_by_server()
+            assert (await bystander.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
+            assert node.server.budget.bytes_taken == 0
+            await bystander.close()
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    (record,) = [record for record in caplog.records if record.name.startswith("mainstem")]
+    assert logged in record.getMessage()
+
+
+def test_a_corrupt_batch_is_an_answer_and_the_connection_goes_on() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            client = await node.connect()
+            response = await client.call(produce(batch(b"a")[:-1] + b"?"), 9)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
+            response = await client.call(produce(batch(b"a")), 9)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            await client.close()
+
+    run(scenario())
+
+
+async def fail(broker: Broker, request: object, call: Call) -> object:
+    raise ZeroDivisionError("a fault of ours")
+
+
+async def answer_broken(node: Serving, key: int, request: object, version: int) -> RawClient:
+    """Ask a dispatcher whose handler for the API fails."""
+    route = node.dispatcher._routes[key]
+    node.dispatcher._routes[key] = replace(route, handle=fail)
+    client = await node.connect()
+    await client.request(request, version)
+    return client
+
+
+def test_a_failing_handler_is_logged_once_and_answered_where_that_can_be_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            client = await answer_broken(node, 22, request, 4)
+            response = await client.response(22, 4)
+            assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    (record,) = [record for record in caplog.records if record.name.startswith("mainstem")]
+    assert record.exc_info is not None
+    assert "InitProducerId v4 of client 'raw' failed unexpectedly" in record.getMessage()
+
+
+def test_a_failing_handler_whose_response_has_no_room_closes_the_connection() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            client = await answer_broken(node, 2, ListOffsetsRequest(replica_id=-1, topics=()), 5)
+            assert await client.closed_by_server()
+            other = await node.connect()
+            assert (await other.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
+            await other.close()
+            await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.api.name)
+def test_failure_responses_can_be_written(route: Any) -> None:
+    for version in range(route.api.version_min, route.api.version_max + 1):
+        response = failure_response(route.api.response, version)
+        if response is not None:
+            assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            codec.write(response, version)
+    assert failure_response(InitProducerIdResponse, 0) is not None
+
+
+def test_a_long_poll_ends_with_its_connection() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            client = await node.connect()
+            await client.request(fetch(0, max_wait_ms=60_000), 12)
+            while not node.store.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            await client.reset()
+            while node.store.waiting or node.server.budget.bytes_taken:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    run(scenario())
+
+
+def test_leaving_the_dispatcher_ends_handlers_even_before_they_began() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        await fakes.topic("t")
+        header = RequestHeader(1, 12, 1, "c")
+        frame = memoryview(request_frame(header, codec.write(fetch(0, max_wait_ms=60_000), 12))[4:])
+        async with BrokerDispatcher(fakes.broker) as dispatcher:
+            begun = dispatcher.dispatch(frame, PEER)
+            while not fakes.store.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            unbegun = dispatcher.dispatch(frame, PEER._replace(connection_id=2))
+        for exchange in (begun, unbegun):
+            assert isinstance(exchange.reply, asyncio.Future)
+            assert exchange.reply.cancelled()
+            assert not exchange.pipelined
+
+    run(scenario())
+
+
+def test_latencies_and_errors_are_counted_by_api() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            client = await node.connect()
+            await client.call(produce(batch(b"a"), batch(b"b")), 9)
+            await client.call(MetadataRequest(topics=()), 9)
+            samples = list(node.dispatcher.samples())
+            histograms = {s.labels[0][1]: s.counts[-1] for s in samples if isinstance(s, HistogramSample)}
+            assert histograms == {"Produce": 1, "Metadata": 1}
+            errors = [s for s in samples if isinstance(s, Sample) and s.name.endswith("errors_total")]
+            assert [(s.labels, s.value) for s in errors] == [
+                ((("api", "Produce"), ("error", "UNKNOWN_TOPIC_OR_PARTITION")), 1)
+            ]
+            await client.close()
+
+    run(scenario())

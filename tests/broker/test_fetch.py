@@ -1,0 +1,372 @@
+"""Fetch: what is read, when it waits, and what a session leaves out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import pytest
+from tests.broker.harness import Fakes, batch, call, make_broker
+from tests.fakes.clock import LoopClock
+
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.handlers import fetch
+from mainstem.model import BatchAppend, Topic
+from mainstem.protocol import codec
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from mainstem.protocol.records import read_batch_header
+
+VERSION = 12
+MIB = 1024 * 1024
+
+
+class Ask(NamedTuple):
+    partition: int
+    offset: int = 0
+    max_bytes: int = MIB
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+def request_for(
+    topic: Topic | str | UUID | None,
+    *asks: Ask,
+    session: tuple[int, int] = (0, -1),
+    forget: Sequence[int] = (),
+    min_bytes: int = 0,
+    max_wait_ms: int = 0,
+    max_bytes: int = 50 * MIB,
+    isolation_level: int = 0,
+) -> FetchRequest:
+    key = topic.name if isinstance(topic, Topic) else topic
+    name = key if isinstance(key, str) else ""
+    topic_id = key if isinstance(key, UUID) else UUID(int=0)
+    partitions = tuple(
+        FetchPartition(
+            partition=ask.partition,
+            fetch_offset=ask.offset,
+            partition_max_bytes=ask.max_bytes,
+            current_leader_epoch=ask.leader_epoch,
+            last_fetched_epoch=ask.last_fetched_epoch,
+        )
+        for ask in asks
+    )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=(FetchTopic(topic=name, topic_id=topic_id, partitions=partitions),) if partitions else (),
+        forgotten_topics_data=(
+            (ForgottenTopic(topic=name, topic_id=topic_id, partitions=tuple(forget)),) if forget else ()
+        ),
+    )
+
+
+async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> FetchResponse:
+    response = await fetch.handle(fakes.broker, request, call(version))
+    codec.write(response, version)
+    return response
+
+
+def parts(response: FetchResponse) -> dict[int, PartitionData]:
+    return {part.partition_index: part for topic in response.responses for part in topic.partitions}
+
+
+def records(part: PartitionData) -> bytes:
+    assert part.records is not None
+    return b"".join(part.records) if isinstance(part.records, tuple) else bytes(part.records)
+
+
+async def append(fakes: Fakes, topic: Topic, partition: int, data: bytes) -> None:
+    header = read_batch_header(data)
+    view = memoryview(data)
+    await fakes.store.append(
+        [
+            BatchAppend(
+                topic.queue_id(partition), view, header.record_count, header.last_offset_delta,
+                header.max_timestamp, -1, -1, -1, header.attributes, header.checksum,
+            )
+        ],
+        -1,
+    )  # fmt: skip
+
+
+def test_batches_come_back_as_sent_and_uncopied() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        for value in (b"a", b"b", b"c"):
+            await append(fakes, topic, 0, batch(value, value))
+        part = parts(await ask(fakes, request_for(topic, Ask(0, 2))))[0]
+        size = len(batch(b"b", b"b"))
+        assert records(part)[16:size] == batch(b"b", b"b")[16:]
+        assert records(part)[size + 16 :] == batch(b"c", b"c")[16:]
+        assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (6, 6, 0)
+        assert isinstance(part.records, tuple)
+        stored = fakes.store.queues[topic.queue_id(0)].batches
+        assert [view.obj for view in part.records if isinstance(view, memoryview)] == [
+            entry.data for entry in stored[1:]
+        ]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_is_answered(version: int) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        await append(fakes, topic, 0, batch(b"a"))
+        key: UUID | Topic = topic.topic_id if version >= 13 else topic
+        response = await ask(fakes, request_for(key, Ask(0)), version)
+        assert records(parts(response)[0])[16:] == batch(b"a")[16:]
+        assert response.responses[0].topic_id == (topic.topic_id if version >= 13 else UUID(int=0))
+
+    asyncio.run(scenario())
+
+
+def test_aborted_transactions_are_a_list_only_for_committed_readers() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        for level, expected in ((0, None), (1, ())):
+            response = await ask(fakes, request_for(topic, Ask(0), isolation_level=level))
+            assert parts(response)[0].aborted_transactions == expected
+
+    asyncio.run(scenario())
+
+
+def test_errors_belong_to_their_partition() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=6)
+        fakes.store.leader_epoch = 3
+        fakes.metadata.leaders[topic.queue_id(1)] = 9
+        del fakes.store.queues[topic.queue_id(2)]
+        asks = [Ask(0), Ask(1), Ask(2), Ask(3, 1), Ask(4, leader_epoch=2), Ask(5, leader_epoch=4), Ask(6)]
+        found = parts(await ask(fakes, request_for(topic, *asks, min_bytes=1, max_wait_ms=60_000)))
+        assert [found[n].error_code for n in range(7)] == [
+            ErrorCode.NONE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        response = await ask(fakes, request_for(UUID(int=99), Ask(0)), 13)
+        assert parts(response)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        response = await ask(fakes, request_for("unknown", Ask(0)))
+        assert parts(response)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_whose_history_left_the_queues_is_told_where() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        await append(fakes, topic, 0, batch(b"a"))
+        fakes.store.leader_epoch = 2
+        await append(fakes, topic, 0, batch(b"b"))
+        part = parts(await ask(fakes, request_for(topic, Ask(0, 2, last_fetched_epoch=1), max_wait_ms=60_000)))[0]
+        assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, 1)
+        assert part.error_code == ErrorCode.NONE
+        part = parts(await ask(fakes, request_for(topic, Ask(0, 2, last_fetched_epoch=2))))[0]
+        assert part.diverging_epoch.epoch == -1
+
+    asyncio.run(scenario())
+
+
+def test_size_limits_of_request_partition_and_node_hold() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(config=BrokerConfig(fetch_bytes_max=2500))
+        topic = await fakes.topic(partitions=3)
+        one = batch(b"v" * 900)
+        for partition in range(3):
+            for _ in range(3):
+                await append(fakes, topic, partition, one)
+        asks = [Ask(0), Ask(1), Ask(2)]
+
+        async def sizes(*asks: Ask, max_bytes: int = 50 * MIB) -> list[int]:
+            found = parts(await ask(fakes, request_for(topic, *asks, max_bytes=max_bytes)))
+            return [len(records(found[n])) // len(one) for n in range(3)]
+
+        assert await sizes(*asks) == [2, 0, 0]  # the node's limit
+        assert await sizes(*asks, max_bytes=1100) == [1, 0, 0]
+        assert await sizes(*(Ask(n, max_bytes=1000) for n in range(3))) == [1, 1, 0]
+        assert await sizes(*asks, max_bytes=1) == [1, 0, 0]  # the first batch always comes whole
+        assert await sizes(*asks, max_bytes=-5) == [1, 0, 0]
+
+    asyncio.run(scenario())
+
+
+def test_it_waits_for_enough_bytes_and_not_for_less() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic(partitions=2)
+        size = len(batch(b"a"))
+        request = request_for(topic, Ask(0), Ask(1), min_bytes=2 * size, max_wait_ms=30_000)
+        waiting = asyncio.ensure_future(ask(fakes, request))
+        while not fakes.store.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await append(fakes, topic, 0, batch(b"a"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await append(fakes, topic, 1, batch(b"b"))
+        found = parts(await waiting)
+        assert [len(records(found[n])) for n in range(2)] == [size, size]
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_it_answers_with_what_there_is_when_its_time_is_over() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic()
+        await append(fakes, topic, 0, batch(b"a"))
+        response = await ask(fakes, request_for(topic, Ask(0), min_bytes=MIB, max_wait_ms=20))
+        assert len(records(parts(response)[0])) == len(batch(b"a"))
+        assert fakes.store.waiting == 0
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_it_does_not_wait_for_more_than_its_limits_let_it_have() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic()
+        await append(fakes, topic, 0, batch(b"v" * 200))
+        request = request_for(topic, Ask(0, max_bytes=100), min_bytes=MIB, max_wait_ms=60_000)
+        assert len(records(parts(await ask(fakes, request))[0])) > 200
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_session_answers_only_news() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=4)
+        await append(fakes, topic, 1, batch(b"a"))
+        full = await ask(fakes, request_for(topic, *(Ask(n) for n in range(3)), session=(0, 0)))
+        assert sorted(parts(full)) == [0, 1, 2]
+        id = full.session_id
+        assert id > 0
+        news = await ask(fakes, request_for(topic, Ask(1, 1), session=(id, 1)))
+        assert (news.session_id, news.responses) == (id, ())
+        await append(fakes, topic, 2, batch(b"b"))
+        await append(fakes, topic, 3, batch(b"c"))
+        news = await ask(fakes, request_for(None, session=(id, 2)))
+        assert sorted(parts(news)) == [2]
+        news = await ask(fakes, request_for(topic, Ask(2, 1), Ask(3), forget=[0], session=(id, 3)))
+        assert sorted(parts(news)) == [3]  # one that joins is always told about
+        await append(fakes, topic, 0, batch(b"d"))
+        await fakes.store.truncate({topic.queue_id(1): 1})
+        news = await ask(fakes, request_for(topic, Ask(3, 1), session=(id, 4)))
+        assert sorted(parts(news)) == [1]  # its log start moved; 0 is forgotten
+        assert parts(news)[1].log_start_offset == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_sessions_errors_are_repeated_and_their_end_is_told() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        fakes.metadata.leaders[topic.queue_id(0)] = 9
+        id = (await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))).session_id
+        for epoch in (1, 2):
+            found = parts(await ask(fakes, request_for(None, session=(id, epoch))))
+            assert found[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        fakes.metadata.leaders.clear()
+        assert parts(await ask(fakes, request_for(None, session=(id, 3))))[0].error_code == ErrorCode.NONE
+        assert parts(await ask(fakes, request_for(None, session=(id, 4)))) == {}
+
+    asyncio.run(scenario())
+
+
+def test_sessions_are_refused_by_id_epoch_and_kind() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        unknown = await ask(fakes, request_for(None, session=(77, 1)))
+        assert (unknown.error_code, unknown.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+        id = (await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))).session_id
+        wrong = await ask(fakes, request_for(None, session=(id, 5)))
+        assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        mixed = await ask(fakes, request_for(None, session=(id, 1)), 13)
+        assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        assert (await ask(fakes, request_for(None, session=(id, 1)))).error_code == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_sessions_end_by_final_epoch_by_a_new_start_and_when_nothing_is_left() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        sessions = fakes.broker.fetch_sessions
+        first = (await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))).session_id
+        second = (await ask(fakes, request_for(topic, Ask(0), session=(first, 0)))).session_id
+        assert first != second
+        assert len(sessions) == 1
+        final = await ask(fakes, request_for(topic, Ask(0), session=(second, -1)))
+        assert (final.session_id, sorted(parts(final))) == (0, [0])
+        assert len(sessions) == 0
+        third = (await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))).session_id
+        emptied = await ask(fakes, request_for(topic, forget=[0], session=(third, 1)))
+        assert (emptied.session_id, len(sessions)) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_without_room_for_a_session_a_fetch_is_answered_in_full() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(config=BrokerConfig(fetch_sessions_max=0))
+        topic = await fakes.topic()
+        response = await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))
+        assert (response.session_id, sorted(parts(response))) == (0, [0])
+
+    asyncio.run(scenario())
+
+
+def test_partitions_of_a_session_take_turns_when_a_response_is_full() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=3)
+        one = batch(b"v" * 900)
+        for partition in range(3):
+            for _ in range(4):
+                await append(fakes, topic, partition, one)
+        small = len(one)
+        first = await ask(fakes, request_for(topic, *(Ask(n) for n in range(3)), session=(0, 0), max_bytes=small))
+        offsets = {0: 0, 1: 0, 2: 0}
+        served = []
+        moved: list[Ask] = []
+        response = first
+        for epoch in range(1, 10):
+            for partition, part in parts(response).items():
+                if records(part):
+                    served.append(partition)
+                    offsets[partition] += 1
+                    moved = [Ask(partition, offsets[partition])]
+            request = request_for(topic, *moved, session=(first.session_id, epoch), max_bytes=small)
+            response = await ask(fakes, request)
+        assert sorted(served) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert all(sorted(served[n : n + 3]) == [0, 1, 2] for n in (0, 3, 6))
+
+    asyncio.run(scenario())

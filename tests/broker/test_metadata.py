@@ -1,0 +1,213 @@
+"""Metadata and the creation of topics behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from tests.broker.harness import Fakes, call, make_broker
+
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.handlers import metadata
+from mainstem.broker.topics import create_partitions, create_topic, delete_topic, restore_queues
+from mainstem.errors import ConfigError
+from mainstem.model import queue_id_of
+from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
+from mainstem.protocol import codec
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.metadata import (
+    AUTHORIZED_OPERATIONS_UNKNOWN,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from mainstem.protocol.schema import ZERO_UUID
+
+
+async def ask(
+    fakes: Fakes, *names: str, version: int = 9, everything: bool = False, create: bool = True
+) -> MetadataResponse:
+    topics = None if everything else tuple(MetadataRequestTopic(name=name) for name in names)
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+    response = await metadata.handle(fakes.broker, request, call(version))
+    codec.write(response, version)
+    return response
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_describes_nodes_and_topics(version: int) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("t", partitions=2)
+        response = await ask(fakes, "t", version=version)
+        (node,) = response.brokers
+        assert (node.node_id, node.host, node.port) == (1, "127.0.0.1", 9092)
+        assert response.cluster_id == "fake-cluster"
+        (found,) = response.topics
+        assert (found.name, found.topic_id, found.error_code) == ("t", topic.topic_id, ErrorCode.NONE)
+        assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in found.partitions] == [
+            (0, 1, (1,)),
+            (1, 1, (1,)),
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_all_topics_are_asked_for_by_null_or_in_version_0_by_nothing() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        await fakes.topic("a")
+        await fakes.topic("b")
+        assert [topic.name for topic in (await ask(fakes, everything=True)).topics] == ["a", "b"]
+        assert [topic.name for topic in (await ask(fakes, version=0)).topics] == ["a", "b"]
+        assert (await ask(fakes, version=1)).topics == ()
+
+    asyncio.run(scenario())
+
+
+def test_unknown_topics_are_created_with_the_nodes_defaults() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(config=BrokerConfig(num_partitions=3))
+        (found,) = (await ask(fakes, "new", "new")).topics
+        assert (found.error_code, len(found.partitions)) == (ErrorCode.NONE, 3)
+        assert len(fakes.store.queues) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("by_node", "by_client"), [(True, False), (False, True)])
+def test_creation_can_be_switched_off_by_node_and_client(by_node: bool, by_client: bool) -> None:
+    async def scenario() -> None:
+        fakes = make_broker(config=BrokerConfig(auto_create_topics=by_node))
+        (found,) = (await ask(fakes, "new", create=by_client)).topics
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert list(fakes.metadata.topics()) == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 250, "ü"])
+def test_illegal_names_are_told_apart(name: str, create: bool) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        (found,) = (await ask(fakes, name, create=create)).topics
+        assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    asyncio.run(scenario())
+
+
+def test_internal_topics_are_not_made_by_asking() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        (found,) = (await ask(fakes, "__consumer_offsets")).topics
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(scenario())
+
+
+def test_one_request_creates_a_bounded_number_of_topics() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        names = [f"t{n}" for n in range(metadata.TOPICS_CREATED_MAX + 5)]
+        for left in (5, 0):
+            response = await ask(fakes, *names)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert sum(topic.error_code == unknown for topic in response.topics) == left
+
+    asyncio.run(scenario())
+
+
+def test_metadata_that_cannot_change_now_is_a_retriable_error() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.metadata.refuse = MetadataUnavailable("the disk is away")
+        (found,) = (await ask(fakes, "new")).topics
+        assert ErrorCode.COORDINATOR_NOT_AVAILABLE.retriable
+        assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    asyncio.run(scenario())
+
+
+def test_topics_are_found_by_id_from_version_12() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("t")
+        asked = tuple(MetadataRequestTopic(topic_id=id, name=None) for id in (topic.topic_id, UUID(int=1)))
+        response = await metadata.handle(fakes.broker, MetadataRequest(topics=asked), call(12))
+        codec.write(response, 12)
+        assert [(t.name, t.error_code) for t in response.topics] == [
+            ("t", ErrorCode.NONE),
+            (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        response = await metadata.handle(fakes.broker, MetadataRequest(topics=asked[:1]), call(10))
+        codec.write(response, 10)
+        assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
+        assert response.topics[0].topic_id == ZERO_UUID
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_without_a_leader_says_so() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("t", partitions=2)
+        fakes.metadata.leaders[topic.queue_id(1)] = -1
+        (found,) = (await ask(fakes, "t")).topics
+        assert [p.error_code for p in found.partitions] == [ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE]
+
+    asyncio.run(scenario())
+
+
+def test_authorized_operations_are_listed_when_asked_for() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        await fakes.topic("t")
+        request = MetadataRequest(
+            topics=None,
+            include_cluster_authorized_operations=True,
+            include_topic_authorized_operations=True,
+        )
+        response = await metadata.handle(fakes.broker, request, call(9))
+        assert response.cluster_authorized_operations & 1 << 5
+        assert response.topics[0].topic_authorized_operations & 1 << 3
+        plain = await ask(fakes, "t")
+        assert plain.cluster_authorized_operations == AUTHORIZED_OPERATIONS_UNKNOWN
+
+    asyncio.run(scenario())
+
+
+def test_topics_and_their_queues_come_grow_and_go_together() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        await create_topic(fakes.broker, "checked", 2, 1, {}, validate_only=True)
+        assert (list(fakes.metadata.topics()), fakes.store.queues) == ([], {})
+        topic = await create_topic(fakes.broker, "t", 2, 1, {})
+        assert set(fakes.store.queues) == {topic.queue_id(0), topic.queue_id(1)}
+        await create_partitions(fakes.broker, "t", 5, validate_only=True)
+        assert len(fakes.store.queues) == 2
+        await create_partitions(fakes.broker, "t", 4)
+        assert set(fakes.store.queues) == {queue_id_of(topic.number, n) for n in range(4)}
+        await delete_topic(fakes.broker, "t")
+        assert (list(fakes.metadata.topics()), fakes.store.queues) == ([], {})
+        with pytest.raises(UnknownTopic):
+            await delete_topic(fakes.broker, "t")
+
+    asyncio.run(scenario())
+
+
+def test_queues_missing_after_a_crash_are_restored() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.metadata.create_topic("t", 3, 1, {})
+        await restore_queues(fakes.broker)
+        assert set(fakes.store.queues) == {topic.queue_id(n) for n in range(3)}
+
+    asyncio.run(scenario())
+
+
+def test_the_configuration_is_checked() -> None:
+    BrokerConfig().validate()
+    with pytest.raises(ConfigError, match="num_partitions = 0"):
+        BrokerConfig(num_partitions=0).validate()
