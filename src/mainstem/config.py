@@ -20,6 +20,7 @@ from mainstem.pipeline.config import PipelineConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.queue_store.config import QueueStoreConfig
 
 ROLES = ("broker", "storage", "nameserver")
 
@@ -48,6 +49,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     groups: GroupsConfig = GroupsConfig()
     storage: StorageConfig = StorageConfig()
     journal: JournalConfig = JournalConfig()
+    queue_store: QueueStoreConfig = QueueStoreConfig()
     nameserver: NameserverConfig = NameserverConfig()
     pipeline: PipelineConfig = PipelineConfig()
     console: ConsoleConfig = ConsoleConfig()

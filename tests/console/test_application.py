@@ -47,7 +47,7 @@ def test_views_arrive_as_they_are() -> None:
     assert msgspec.json.decode(topic.content, type=TopicView) == FLIGHTS
     assert msgspec.json.decode(split.content, type=SplitView) == asyncio.run(views.split())
     assert [summary["name"] for summary in topics.json()["topics"]] == ["flights"]
-    assert endpoint.json() == {"host": "127.0.0.1", "port": 9093}
+    assert endpoint.json() == {"host": "127.0.0.1", "port": 9093, "store_dir": "/store"}
 
 
 def test_split_status_has_the_block_indexes_of_every_group() -> None:

@@ -49,7 +49,9 @@ class FakeViews:
     def __init__(self) -> None:
         self.reason: str | None = None
         self.error: Exception | None = None
-        self.endpoint: SplitEndpoint | None = SplitEndpoint(host="127.0.0.1", port=9093)
+        self.endpoint: SplitEndpoint | None = SplitEndpoint(
+            host="127.0.0.1", port=9093, store_dir="/store"
+        )
 
     def not_ready(self) -> str | None:
         return self.reason

@@ -82,9 +82,9 @@ async def serving(
     dispatcher = ScriptedDispatcher()
     config = ServerConfig(listen=("127.0.0.1:0",), **limits)  # type: ignore[arg-type]
     config.validate()
-    server = Server(config, dispatcher, clock or LoopClock())
+    server = Server(config, clock or LoopClock())
     server.bind()
-    await server.start()
+    await server.start(dispatcher)
     try:
         yield server, dispatcher
     finally:

@@ -130,10 +130,12 @@ class SplitView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a splitter reaches the node's split service (node RPC)."""
+    """Where a splitter reaches the node's split service (node RPC), and where it writes runs."""
 
     host: str
     port: int
+    store_dir: str
+    """The queue store's directory, absolute, as the node sees it."""
 
 
 class NodeViews(Protocol):

@@ -41,6 +41,8 @@ TRANSPORT_BYTES_HIGH = 256 * 1024
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server) -> None:
         self._server = server
+        assert server.dispatcher is not None, "connections are accepted after start"
+        self.dispatcher = server.dispatcher
         self._buffer = ReceiveBuffer()
         self._responses = ResponseQueue()
         self._transport: asyncio.Transport | None = None
@@ -211,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._server.counters.requests += 1
         with frame:  # released on the way out: nobody may keep it
-            exchange = self._server.dispatcher.dispatch(frame, self.peer)
+            exchange = self.dispatcher.dispatch(frame, self.peer)
         self._budgeted = 0
         place = self._responses.expect(length)
         reply = exchange.reply

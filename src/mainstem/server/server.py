@@ -47,9 +47,9 @@ class Counters:
 
 
 class Server:
-    def __init__(self, config: ServerConfig, dispatcher: Dispatcher, clock: Clock) -> None:
+    def __init__(self, config: ServerConfig, clock: Clock) -> None:
         self.config = config
-        self.dispatcher = dispatcher
+        self.dispatcher: Dispatcher | None = None
         self.clock = clock
         self.counters = Counters()
         self.budget = RequestBudget(config.request_bytes_in_flight_max)
@@ -98,8 +98,9 @@ class Server:
             return configured if configured.port else Address(configured.host, self._bound[0][1].port)
         return advertised_address(*self._bound[0])
 
-    async def start(self) -> None:
-        """Accept connections on the bound listeners."""
+    async def start(self, dispatcher: Dispatcher) -> None:
+        """Accept connections on the bound listeners; `dispatcher` answers their requests."""
+        self.dispatcher = dispatcher
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
             self._acceptors.append(
@@ -195,7 +196,7 @@ class Server:
             del self._per_host[host]
         if not self._connections:
             self._empty.set()
-        self.dispatcher.disconnected(connection.peer)
+        connection.dispatcher.disconnected(connection.peer)
 
     def flush_soon(self, connection: Connection) -> None:
         """Have the connection write what it has, once, at the end of this turn of the loop."""

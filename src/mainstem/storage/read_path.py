@@ -152,7 +152,7 @@ class ReadPath:
         stored = await self._store.read(queue_id, self._group_of(queue_id), offset, max(budget, 1))
         if stored is not None and (not places or stored.base_offset < places[0].base_offset):
             tier = Tier.READ_CACHE if stored.from_cache else Tier.QUEUE_STORE
-            batches = list(stored.batches)
+            batches: list[Buffer] = list(stored.batches)
             next_offset = stored.next_offset
             if not whole_first and sum(map(len, batches)) > budget:
                 batches, next_offset = [], offset

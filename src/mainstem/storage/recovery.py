@@ -83,7 +83,7 @@ class Recovery:
         if checkpoint is not None:
             self._load(checkpoint)
             pruned = checkpoint.pruned
-        await self._journal.recover(self._start(), self._visit)
+        await self._journal.recover(self._start(), self._visit, durable=self._position)
         return Recovered(self._position, self._blocks_applied, self._blocks_indexed, pruned)
 
     def _load(self, checkpoint: checkpoints.Checkpoint) -> None:

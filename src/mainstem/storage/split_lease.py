@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mainstem.ports import Clock
 from mainstem.rpc.split import HeldLease, Lease, LeaseHeld, LeaseLost
 
 LEASE_SECONDS = 15.0
 """Long enough to ride out a stalled process, short enough to wait for after a crash."""
+
+
+class LeaseState(NamedTuple):
+    holder: str
+    epoch: int
+    expires_in_seconds: float
 
 
 @dataclass(slots=True)
@@ -45,6 +52,14 @@ class SplitLease:
         if self._holding is not None and self._clock.monotonic() >= self._holding.ends:
             self._holding = None
         return self._holding.holder if self._holding else ""
+
+    @property
+    def held(self) -> LeaseState | None:
+        """The lease in force, for people; None when there is none."""
+        if not self.holder or self._holding is None:
+            return None
+        left = self._holding.ends - self._clock.monotonic()
+        return LeaseState(self._holding.holder, self._holding.lease.epoch, left)
 
     def acquire(self, holder: str, *, yields: bool) -> Lease:
         """Grant the lease. Raises `LeaseHeld`, naming the holder, while somebody else has it."""

@@ -52,7 +52,7 @@ from mainstem.rpc.split import (
     SplitProgress,
 )
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.split_lease import SplitLease
+from mainstem.storage.split_lease import LeaseState, SplitLease
 
 READ_CHUNK_BYTES = 1 << 20
 """One element of a streamed extent: large beside a call's cost, small beside what a stream's window holds."""
@@ -137,6 +137,10 @@ class SplitService:
         oldest = min(times, default=-1)
         seconds = max(0.0, (self._clock.now_ms() - oldest) / 1000) if oldest >= 0 else 0.0
         return SplitLag(sum(group.unsplit_bytes for group in groups), seconds, self._lease.holder)
+
+    def lease_held(self) -> LeaseState | None:
+        """The lease in force; None when nobody holds it."""
+        return self._lease.held
 
     def record_error(self, error: str) -> None:
         """Keep an error for `status`, from a splitter or from its supervisor."""

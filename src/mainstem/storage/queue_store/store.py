@@ -63,6 +63,16 @@ class _Reader(NamedTuple):
     chunks_ahead: int
 
 
+class QueueFile(NamedTuple):
+    """A run, and what of it belongs to one queue."""
+
+    name: str
+    file_bytes: int
+    queue_bytes: int
+    first_offset: int
+    last_offset: int
+
+
 class QueueStore:
     """Make it with `open`."""
 
@@ -214,6 +224,27 @@ class QueueStore:
             except RunGone:
                 continue
 
+    async def files_of(self, queue_id: int, group: int) -> list[QueueFile]:
+        """The runs that hold batches of a queue, in offset order."""
+        found: list[QueueFile] = []
+        for name in dict.fromkeys(entry.name for entry in self._manifest.ranges(group)):
+            try:
+                index = await self._run_files.index(self._search.run(name))
+            except RunGone:
+                continue
+            first, end = index.queue_rows(queue_id)
+            rows = index.rows[first:end]
+            if len(rows):
+                found.append(QueueFile(
+                    name, self._manifest.files[name].bytes, int(rows["length"].sum(dtype=numpy.int64)),
+                    int(rows["base_offset"][0]), int(rows["last_offset"][-1]),
+                ))
+        return found
+
+    def file_bytes(self) -> int:
+        """Bytes of all runs on disk 2."""
+        return sum(file.bytes for file in self._manifest.files.values())
+
     async def _read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
         runs = self._manifest.ranges(group)
         reader = self._readers.pop((queue_id, offset), None)
@@ -247,7 +278,7 @@ class QueueStore:
         if reader is not None:
             chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
             chunks = min(chunks, self._config.read_ahead_chunks_max)
-            self._cache.read_ahead(self._upcoming(queue_id, runs, place), chunks)
+            self._cache.read_ahead(self._upcoming(queue_id, runs, place), chunks + 1)  # the one it is in, too
         self._readers[queue_id, stored.next_offset] = _Reader(runs[place.at].sequence, chunks)
         if len(self._readers) > READERS_MAX:
             self._readers.popitem(last=False)

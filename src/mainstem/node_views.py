@@ -1,0 +1,208 @@
+"""What the console shows of this node: `console.views.NodeViews`, read from the roles.
+
+Nothing here changes anything. Views are put together when asked for; the costly ones (bytes per queue) read the
+indexes of runs and segments, off the event loop where they are large.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import mainstem
+from mainstem.config import NodeConfig
+from mainstem.console.views import (
+    ClusterView,
+    DiskView,
+    FileView,
+    LeaseView,
+    NodeView,
+    PartitionView,
+    SplitEndpoint,
+    SplitGroupView,
+    SplitView,
+    TopicSummary,
+    TopicView,
+    WriteGroupView,
+)
+from mainstem.model import Node, QueueUsage, Topic
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.pipeline.supervisor import SplitSupervisor
+from mainstem.storage.role import Storage
+from mainstem.storage.split_service import SplitService
+
+NO_USAGE = QueueUsage(0, 0)
+
+
+class LocalNodeViews:
+    """Views of one node. `ready` is set by the node once it accepts clients."""
+
+    def __init__(
+        self,
+        *,
+        config: NodeConfig,
+        nameserver: Nameserver,
+        storage: Storage,
+        split: SplitService,
+        supervisor: SplitSupervisor,
+        write_dir: Path,
+        store_dir: Path,
+        rpc: tuple[str, int],
+        node: Node,
+    ) -> None:
+        self._config = config
+        self._nameserver = nameserver
+        self._storage = storage
+        self._split = split
+        self._supervisor = supervisor
+        self._write_dir = write_dir
+        self._store_dir = store_dir
+        self._rpc = rpc
+        self._node = node
+        self._started_at = time.monotonic()
+        self.http = config.http
+        self.ready = False
+
+    def not_ready(self) -> str | None:
+        if self._storage.failure is not None:
+            return f"disk 1 failed: {self._storage.failure}"
+        return None if self.ready else "starting"
+
+    async def cluster(self) -> ClusterView:
+        topics = list(self._nameserver.topics())
+        return ClusterView(
+            cluster_id=self._nameserver.cluster_id(),
+            nodes=[
+                NodeView(
+                    node_id=self._node.node_id,
+                    host=self._node.host,
+                    port=self._node.port,
+                    rpc=f"{self._rpc[0]}:{self._rpc[1]}",
+                    http=self.http,
+                    roles=self._config.roles,
+                    version=mainstem.__version__,
+                    uptime_seconds=time.monotonic() - self._started_at,
+                )
+            ],
+            write_groups=[
+                WriteGroupView(
+                    group=group.group,
+                    leader=self._node.node_id,
+                    term=group.term,
+                    committed=group.applied_index,
+                )
+                for group in self._storage.groups
+            ],
+            write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
+            store_disk=disk(self._store_dir, self._storage.queue_store.file_bytes()),
+            topics=len(topics),
+            partitions=sum(topic.partitions for topic in topics),
+        )
+
+    async def topics(self) -> Sequence[TopicSummary]:
+        topics = sorted(self._nameserver.topics(), key=lambda topic: topic.name)
+        queue_ids = [topic.queue_id(partition) for topic in topics for partition in range(topic.partitions)]
+        usages = iter(await self._storage.queues.usage(queue_ids))
+        summaries = []
+        for topic in topics:
+            of_topic = [next(usages) or NO_USAGE for _ in range(topic.partitions)]
+            summaries.append(
+                TopicSummary(
+                    name=topic.name,
+                    topic_id=str(topic.topic_id),
+                    partitions=topic.partitions,
+                    internal=topic.internal,
+                    unsplit_bytes=sum(usage.unsplit_bytes for usage in of_topic),
+                    stored_bytes=sum(usage.stored_bytes for usage in of_topic),
+                )
+            )
+        return summaries
+
+    async def topic(self, name: str) -> TopicView | None:
+        topic = self._nameserver.topic(name)
+        if topic is None:
+            return None
+        queue_ids = [topic.queue_id(partition) for partition in range(topic.partitions)]
+        usages = await self._storage.queues.usage(queue_ids)
+        return TopicView(
+            name=topic.name,
+            topic_id=str(topic.topic_id),
+            internal=topic.internal,
+            configs=dict(topic.configs),
+            partitions=[
+                await self._partition(topic, partition, usage or NO_USAGE)
+                for partition, usage in enumerate(usages)
+            ],
+        )
+
+    async def _partition(self, topic: Topic, partition: int, usage: QueueUsage) -> PartitionView:
+        queue_id = topic.queue_id(partition)
+        group = self._storage.group_of(queue_id)
+        offsets = self._storage.messages.offsets([queue_id])[0]
+        files = await self._storage.queue_store.files_of(queue_id, group)
+        start = offsets.log_start if offsets else 0
+        return PartitionView(
+            partition=partition,
+            leader=self._nameserver.leader(queue_id),
+            leader_epoch=offsets.leader_epoch if offsets else -1,
+            write_group=group,
+            log_start=start,
+            split_end=max((file.last_offset + 1 for file in files), default=start),
+            high_watermark=offsets.high_watermark if offsets else 0,
+            end=offsets.end if offsets else 0,
+            unsplit_bytes=usage.unsplit_bytes,
+            stored_bytes=usage.stored_bytes,
+            files=[
+                FileView(
+                    name=file.name,
+                    kind="run",
+                    file_bytes=file.file_bytes,
+                    queue_bytes=file.queue_bytes,
+                    first_offset=file.first_offset,
+                    last_offset=file.last_offset,
+                )
+                for file in files
+            ],
+        )
+
+    async def split(self) -> SplitView:
+        status = self._split.status()
+        lease = self._split.lease_held()
+        error = status["last_error"]
+        return SplitView(
+            groups={
+                number: SplitGroupView(
+                    committed=group["committed"],
+                    split=group["split"],
+                    pruned=group["pruned"],
+                    lag_bytes=group["lag_bytes"],
+                    lag_seconds=group["lag_seconds"],
+                    files=group["files"],
+                )
+                for number, group in status["groups"].items()
+            },
+            splitter=self._supervisor.state,
+            lease=None
+            if lease is None
+            else LeaseView(
+                holder=lease.holder, fence=lease.epoch, expires_in_seconds=lease.expires_in_seconds
+            ),
+            last_error=error["message"] if error else None,
+            last_progress=status["progress"],
+        )
+
+    def split_endpoint(self) -> SplitEndpoint | None:
+        return SplitEndpoint(host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir))
+
+
+def disk(path: Path, used_bytes: int) -> DiskView:
+    """The disk a directory lies on."""
+    stat = os.statvfs(path)
+    return DiskView(
+        path=str(path),
+        used_bytes=used_bytes,
+        free_bytes=stat.f_bavail * stat.f_frsize,
+        total_bytes=stat.f_blocks * stat.f_frsize,
+    )
