@@ -30,11 +30,11 @@ class WallClock:
 class SplitNode:
     """Use as a context manager. `http` is the address for splitters."""
 
-    def __init__(self, journal: SplitJournal, runs_dir: Path) -> None:
+    def __init__(self, journal: SplitJournal, store_dir: Path) -> None:
         self.journal = journal
-        self.runs_dir = runs_dir
+        self.store_dir = store_dir
         self.http = ""
-        self.rpc = ""
+        self.port = 0
         self.lease: SplitLease
         self.service: SplitService
         self._loop = asyncio.new_event_loop()
@@ -66,8 +66,7 @@ class SplitNode:
         handlers = Handlers()
         self.service.register(handlers)
         server = Server(handlers, name="fake node")
-        host, port = await server.start("127.0.0.1", 0)
-        self.rpc = f"{host}:{port}"
+        _, self.port = await server.start("127.0.0.1", 0)
         web = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         self.http = f"http://127.0.0.1:{web.sockets[0].getsockname()[1]}"
         self._ready.set()
@@ -78,7 +77,7 @@ class SplitNode:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        body = json.dumps({"rpc": self.rpc, "runs_dir": str(self.runs_dir)}).encode()
+        body = json.dumps({"host": "127.0.0.1", "port": self.port, "store_dir": str(self.store_dir)}).encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode() + body)
         await writer.drain()

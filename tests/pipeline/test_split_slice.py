@@ -44,7 +44,7 @@ def split_all(journal: SplitJournal, runs: Path, *, trigger_bytes: int, slice_by
     return done
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), blocks=st.integers(1, 60), trigger=st.integers(1, 200_000),
        slice_bytes=st.integers(1, 100_000))
 def test_runs_hold_every_batch_once_and_in_order(

@@ -26,6 +26,7 @@ from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.split import LeaseHeld
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 
 log = logging.getLogger("mainstem.split")
 
@@ -123,7 +124,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
 def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSettings:
     tasks = max(1, options.tasks)
     return SplitSettings(
-        rpc=endpoint.rpc, runs_dir=endpoint.runs_dir,
+        rpc=endpoint.rpc, runs_dir=str(Path(endpoint.store_dir) / RUNS_DIRECTORY),
         bytes_per_trigger=options.bytes_per_trigger,
         slice_bytes=max(1, min(SLICE_BYTES_MAX, options.bytes_per_trigger // tasks)),
         bytes_per_second=options.bytes_per_second // tasks,

@@ -7,6 +7,7 @@ error.
 from __future__ import annotations
 
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 
@@ -45,6 +46,8 @@ ENDPOINT_PATH = "/v1/split/endpoint"
 ENDPOINT_SECONDS = 10.0
 ENDPOINT_BYTES_MAX = 64 * 1024
 
+EVERY_INTERFACE = ("0.0.0.0", "::")
+
 CALL_SECONDS = 30.0
 """A node under load answers in milliseconds; this long means that it is stuck or gone."""
 
@@ -58,12 +61,14 @@ READ_SECONDS = 300.0
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """What a node answers under `ENDPOINT_PATH`."""
 
-    rpc: str
-    """HOST:PORT of the split service."""
-    runs_dir: str
-    """Where runs go, as the node sees it: absolute."""
-    checkpoint_dir: str = ""
-    """Where the embedded splitter keeps Spark's checkpoint."""
+    host: str
+    port: int
+    store_dir: str
+    """The queue store's directory, absolute, as the node sees it."""
+
+    @property
+    def rpc(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def find_endpoint(node: str) -> Endpoint:
@@ -73,9 +78,12 @@ def find_endpoint(node: str) -> Endpoint:
         url = f"http://{url}"
     try:
         with urllib.request.urlopen(url, timeout=ENDPOINT_SECONDS) as response:
-            return msgspec.json.decode(response.read(ENDPOINT_BYTES_MAX), type=Endpoint)
+            found = msgspec.json.decode(response.read(ENDPOINT_BYTES_MAX), type=Endpoint)
     except (OSError, urllib.error.URLError, msgspec.DecodeError) as error:
         raise NodeUnreachable(f"{url} does not tell where the split service is: {error}") from error
+    if found.host in EVERY_INTERFACE:  # listens everywhere: it answers where it just did
+        return msgspec.structs.replace(found, host=urllib.parse.urlsplit(url).hostname or found.host)
+    return found
 
 
 class NodeLink:

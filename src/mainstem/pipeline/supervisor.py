@@ -19,10 +19,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from mainstem.pipeline.config import PipelineConfig
 from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.java import find_java, spark_missing
+from mainstem.ports import Clock
 from mainstem.rpc.split import SplitLag
 
 log = logging.getLogger("mainstem.split")
@@ -67,41 +69,69 @@ def parallel_tasks(master: str) -> int:
     return (os.cpu_count() or 1) if inside == "*" else int(inside) if inside.isdigit() else 2
 
 
-class Supervisor:
-    """`run` it as a task of the node; cancelling it ends the splitter."""
+class SplitWork(Protocol):
+    """What there is to split; the node's split service."""
+
+    def lag(self) -> SplitLag: ...
+
+    def record_error(self, error: str) -> None: ...
+
+
+class SplitSupervisor:
+    """`start` once the node's HTTP address answers, `close` before it stops to. Owns the task that
+    supervises."""
 
     def __init__(
-        self, config: PipelineConfig, command: Sequence[str], lag: Callable[[], SplitLag], *,
-        record_error: Callable[[str], None] = lambda error: None,
-        missing: Callable[[], str] = missing_for_spark,
+        self, config: PipelineConfig, work: SplitWork, *, store_dir: str, clock: Clock,
+        command: Callable[[str], Sequence[str]] | None = None, missing: Callable[[], str] = missing_for_spark,
         poll_seconds: float = POLL_SECONDS, backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
     ) -> None:
+        """`command`: from the node's HTTP address to how the splitter is started."""
         self.state = "off" if config.mode == "off" else "waiting"
-        """For people: off, waiting, running, or what prevents it."""
+        """For people: off, waiting, starting, running, restarting (why), or unavailable (what to install)."""
         self.process_id: int | None = None
         self._config = config
-        self._command = command
-        self._lag = lag
-        self._record_error = record_error
+        self._work = work
+        self._clock = clock
+        checkpoint_dir = f"{store_dir}/pipeline/checkpoint"
+        self._command = command or (lambda node: splitter_command(config, node, checkpoint_dir))
         self._missing = missing
         self._poll_seconds = poll_seconds
         self._backoff_seconds = backoff_seconds
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Until cancelled. Returns early when there is nothing to supervise."""
+    async def start(self, node: str) -> None:
+        """Begin to supervise; `node` is its HTTP address. Returns at once: Spark starts when there is
+        work."""
+        assert self._task is None
+        self._task = asyncio.create_task(self._supervise(self._command(node)), name="split supervisor")
+        self._task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """End the splitter, its JVM included, and stop supervising."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.state = f"failed: {error}"
+            log.error("the supervisor of the splitter failed", exc_info=error)
+
+    async def _supervise(self, command: Sequence[str]) -> None:
         if self._config.mode == "off":
             return
         if missing := await asyncio.to_thread(self._missing):
             self.state = f"unavailable: {missing}"
             log.warning("messages stay in the journal, because Spark cannot split them: %s", missing)
-            self._record_error(f"the embedded splitter cannot run: {missing}")
+            self._work.record_error(f"the embedded splitter cannot run: {missing}")
             return
         failures = 0
         while True:
             await self._wait_for_work()
-            started = asyncio.get_running_loop().time()
-            code = await self._run_splitter()
-            if asyncio.get_running_loop().time() - started >= HEALTHY_SECONDS:
+            started = self._clock.monotonic()
+            code = await self._run_splitter(command)
+            if self._clock.monotonic() - started >= HEALTHY_SECONDS:
                 failures = 0
             if code in (EXIT_DONE, EXIT_YIELDED, EXIT_LEASE_HELD):
                 continue
@@ -114,7 +144,10 @@ class Supervisor:
     async def _wait_for_work(self) -> None:
         """Until there is something worth splitting and nobody else does it."""
         self.state = "waiting"
-        while (lag := self._lag()).holder or not self._worth(lag):
+        while True:
+            lag = self._work.lag()
+            if not lag.holder and self._worth(lag):
+                return
             await asyncio.sleep(self._poll_seconds)
 
     def _worth(self, lag: SplitLag) -> bool:
@@ -123,11 +156,12 @@ class Supervisor:
         config = self._config
         return lag.unsplit_bytes >= config.start_bytes or lag.oldest_seconds >= config.start_age_seconds
 
-    async def _run_splitter(self) -> int:
+    async def _run_splitter(self, command: Sequence[str]) -> int:
         """Run the process to its end, or end it when idle or cancelled. Returns its exit code; 0 when it was
         ended on purpose."""
+        self.state = "starting"
         process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT, start_new_session=True)
         self.state, self.process_id = "running", process.pid
         assert process.stdout is not None
@@ -144,16 +178,15 @@ class Supervisor:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> bool:
         """Until the process ends by itself (False) or has been idle for too long (True)."""
-        loop = asyncio.get_running_loop()
-        busy = loop.time()
+        busy = self._clock.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_seconds):
                     await process.wait()
                     return False
-            if self._worth(self._lag()):
-                busy = loop.time()
-            elif loop.time() - busy >= self._config.idle_stop_seconds:
+            if self._worth(self._work.lag()):
+                busy = self._clock.monotonic()
+            elif self._clock.monotonic() - busy >= self._config.idle_stop_seconds:
                 log.info("the splitter is idle and is ended; it starts again when there is something to split")
                 return True
 

@@ -1,0 +1,237 @@
+"""The supervisor, with small Python programs in the splitter's place."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import stat
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.fakes.clock import FakeClock
+
+from mainstem.errors import ConfigError
+from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.exit_codes import EXIT_FAILED, EXIT_YIELDED
+from mainstem.pipeline.java import find_java
+from mainstem.pipeline.supervisor import SplitSupervisor, parallel_tasks, splitter_command
+from mainstem.rpc.split import SplitLag
+
+IDLE = SplitLag(0, 0.0, "")
+WORK = SplitLag(1 << 30, 0.0, "")
+
+COUNT_STARTS = "import sys; open(sys.argv[1], 'a').write('started\\n'); "
+
+
+class Work:
+    """`SplitWork` under the test's control."""
+
+    def __init__(self, lag: SplitLag) -> None:
+        self.now, self.errors = lag, []
+
+    def lag(self) -> SplitLag:
+        return self.now
+
+    def record_error(self, error: str) -> None:
+        self.errors.append(error)
+
+
+class Bench:
+    """A supervisor of a program that notes its starts in a file."""
+
+    def __init__(self, directory: Path, program: str, lag: SplitLag, *, missing: str = "") -> None:
+        self.notes = directory / "starts"
+        self.work = Work(lag)
+        self.clock = FakeClock()
+        self.supervisor = SplitSupervisor(
+            PipelineConfig(), self.work, store_dir=str(directory), clock=self.clock,
+            command=lambda node: [sys.executable, "-c", COUNT_STARTS + program, str(self.notes)],
+            missing=lambda: missing, poll_seconds=0.01, backoff_seconds=(0.01,))
+
+    @property
+    def starts(self) -> int:
+        return len(self.notes.read_text().splitlines()) if self.notes.exists() else 0
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
+                await asyncio.sleep(0.01)
+
+    def run(self, test: Callable[[], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await self.supervisor.start("http://node")
+            try:
+                await test()
+            finally:
+                await self.supervisor.close()
+
+        asyncio.run(main())
+
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def test_nothing_is_started_without_work_or_while_another_holds_the_lease(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, IDLE)
+
+    async def test() -> None:
+        for lag in (IDLE, SplitLag(5, 10.0, ""), WORK._replace(holder="somebody")):
+            bench.work.now = lag
+            await asyncio.sleep(0.1)
+            assert (bench.starts, bench.supervisor.state) == (0, "waiting")
+        bench.work.now = WORK
+        await bench.until(lambda: bench.starts == 1)
+        assert bench.supervisor.state == "running"
+
+    bench.run(test)
+
+
+def test_age_alone_is_reason_enough(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, SplitLag(5, 61.0, ""))
+    bench.run(lambda: bench.until(lambda: bench.starts == 1))
+
+
+def test_splitter_that_dies_is_started_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, f"sys.exit({EXIT_FAILED})", WORK)
+    bench.run(lambda: bench.until(lambda: bench.starts >= 3))
+
+
+def test_splitter_that_yielded_waits_for_the_lease(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, f"sys.exit({EXIT_YIELDED})", WORK)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.starts >= 1)
+        bench.work.now = WORK._replace(holder="mainstem split run --once")
+        await bench.until(lambda: bench.supervisor.state == "waiting")
+        seen = bench.starts
+        await asyncio.sleep(0.1)
+        assert bench.starts == seen
+        bench.work.now = WORK
+        await bench.until(lambda: bench.starts > seen)
+
+    bench.run(test)
+
+
+def test_idle_splitter_is_ended_and_started_again_when_there_is_work(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, WORK)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.starts == 1)
+        bench.work.now = IDLE
+        bench.clock.advance(PipelineConfig().idle_stop_seconds + 1)
+        await bench.until(lambda: bench.supervisor.state == "waiting")
+        assert bench.supervisor.process_id is None
+        bench.work.now = WORK
+        await bench.until(lambda: bench.starts == 2)
+
+    bench.run(test)
+
+
+def test_close_ends_the_splitter_and_its_children(tmp_path: Path) -> None:
+    child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+    bench = Bench(tmp_path, child + SLEEP, WORK)
+    family: list[psutil.Process] = []
+
+    async def test() -> None:
+        await bench.until(lambda: bench.supervisor.process_id is not None)
+        parent = psutil.Process(bench.supervisor.process_id)
+        await bench.until(lambda: len(parent.children()) == 1)
+        family.extend([parent, *parent.children()])
+
+    bench.run(test)
+    assert len(family) == 2
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_standard_input_closes_when_the_supervising_process_is_killed(tmp_path: Path) -> None:
+    """A node killed outright leaves no splitter behind: the pipe is the splitter's life line."""
+    program = "sys.stdin.read(); open(sys.argv[1], 'a').write('orphaned\\n')"
+    node = (
+        "import asyncio, os, sys\n"
+        "from pathlib import Path\n"
+        "from tests.pipeline.test_supervisor import Bench, WORK\n"
+        f"bench = Bench(Path(sys.argv[1]), {program!r}, WORK)\n"
+        "async def die():\n"
+        "    await bench.until(lambda: bench.starts == 1)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "bench.run(die)\n"
+    )
+
+    async def test() -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", node, str(tmp_path), env=environment)
+        assert await process.wait() == -9
+        notes = tmp_path / "starts"
+        async with asyncio.timeout(20):
+            while "orphaned" not in notes.read_text():  # noqa: ASYNC110 - written by another process
+                await asyncio.sleep(0.02)
+
+    asyncio.run(test())
+
+
+def test_without_java_the_reason_is_kept_and_nothing_starts(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, WORK, missing="Install Java 17")
+
+    async def test() -> None:
+        await bench.until(lambda: bool(bench.work.errors))
+        assert bench.supervisor.state == "unavailable: Install Java 17"
+        assert bench.work.errors == ["the embedded splitter cannot run: Install Java 17"]
+
+    bench.run(test)
+    assert bench.starts == 0
+
+
+class TestFindJava:
+    def fake_java(self, directory: Path, output: str) -> dict[str, str]:
+        (directory / "bin").mkdir()
+        java = directory / "bin" / "java"
+        java.write_text(f"#!/bin/sh\necho '{output}' >&2\n")
+        java.chmod(java.stat().st_mode | stat.S_IXUSR)
+        return {"JAVA_HOME": str(directory)}
+
+    @pytest.mark.parametrize(("output", "version"), [
+        ('openjdk version "17.0.15" 2025-04-15', 17), ('openjdk version "21" 2023-09-19', 21)])
+    def test_version_is_read(self, tmp_path: Path, output: str, version: int) -> None:
+        java = find_java(self.fake_java(tmp_path, output))
+        assert (java.version, java.missing) == (version, "")
+
+    def test_old_java_says_what_to_install(self, tmp_path: Path) -> None:
+        java = find_java(self.fake_java(tmp_path, 'java version "1.8.0_392"'))
+        assert java.version == 8
+        assert "is Java 8. Install Java 17 or newer" in java.missing
+
+    def test_no_java_says_what_to_install(self, tmp_path: Path) -> None:
+        assert "no java on the path. Install Java 17" in find_java({"PATH": str(tmp_path)}).missing
+        assert "holds no bin/java" in find_java({"JAVA_HOME": str(tmp_path)}).missing
+
+
+def test_command_carries_the_configuration() -> None:
+    command = splitter_command(PipelineConfig(master="local[3,8]"), "http://127.0.0.1:9080", "/store/checkpoint")
+    pairs = dict(itertools.pairwise(command))
+    assert pairs["--tasks"] == "3"
+    assert pairs["--checkpoint"] == "/store/checkpoint"
+    assert pairs["--node"] == "http://127.0.0.1:9080"
+
+
+@pytest.mark.parametrize(("master", "tasks"), [
+    ("local[2,8]", 2), ("local[4]", 4), ("local[*]", os.cpu_count()), ("spark://host:7077", 2)])
+def test_parallel_tasks(master: str, tasks: int) -> None:
+    assert parallel_tasks(master) == tasks
+
+
+@pytest.mark.parametrize("changes", [
+    {"bytes_per_trigger": 0}, {"start_age_seconds": -1.0}, {"master": ""}, {"driver_memory": "lots"},
+    {"idle_stop_seconds": 0.0}])
+def test_unusable_values_are_named(changes: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(changes))):
+        PipelineConfig(**changes).validate()  # type: ignore[arg-type]
+
+
+def test_defaults_are_valid() -> None:
+    PipelineConfig().validate()

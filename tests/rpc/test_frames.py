@@ -1,0 +1,162 @@
+"""Frames and the two ends of a connection, without sockets: round trips, bounds, hostile bytes."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, CallerConnection, Request
+from mainstem.rpc.errors import ProtocolViolation, VersionMismatch
+from mainstem.rpc.frames import HEADER, HELLO_BYTES_MAX, ErrorCode, FrameDecoder, Kind, encode
+from mainstem.rpc.method import Hello, Method, Nothing, Reply
+
+
+class Number(msgspec.Struct, frozen=True):
+    value: int
+
+
+DOUBLE = Method(1, "test.double", Number, Number)
+COUNT = Method(2, "test.count", Number, Number, streams=True)
+
+
+def joined(buffers: list[bytes | bytearray | memoryview]) -> bytes:
+    return b"".join(bytes(buffer) for buffer in buffers)
+
+
+def met() -> tuple[CallerConnection, CalleeConnection]:
+    """Two ends that exchanged their hellos."""
+    caller, callee = CallerConnection(), CalleeConnection()
+    assert list(callee.receive(joined(caller.hello()))) == []
+    assert caller.receive(joined(callee.hello())) == []
+    return caller, callee
+
+
+FRAMES = st.lists(st.tuples(
+    st.sampled_from(list(Kind)), st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1),
+    st.integers(0, 2**32 - 1), st.binary(max_size=300), st.lists(st.binary(max_size=300), max_size=3)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(frames=FRAMES, cuts=st.lists(st.integers(1, 50), min_size=1))
+def test_frames_survive_any_cutting_of_the_stream(frames: list, cuts: list[int]) -> None:
+    stream = b"".join(
+        joined(encode(kind, request_id, code=code, time_left_ms=left, body=body, attachment=parts))
+        for kind, request_id, code, left, body, parts in frames)
+    decoder, found, position, turn = FrameDecoder(1 << 20), [], 0, 0
+    while position < len(stream):
+        decoder.feed(stream[position:position + cuts[turn % len(cuts)]])
+        position += cuts[turn % len(cuts)]
+        turn += 1
+        while (frame := decoder.next_frame()) is not None:
+            found.append(frame)
+    assert [tuple(frame) for frame in found] == [
+        (kind, code, request_id, left, body, b"".join(parts))
+        for kind, request_id, code, left, body, parts in frames]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_garbage_is_refused_or_waited_for(data: bytes) -> None:
+    for end in (CallerConnection(), CalleeConnection(), *met()):
+        try:
+            list(end.receive(data))
+        except (ProtocolViolation, VersionMismatch):
+            pass
+
+
+@pytest.mark.parametrize("length", [0, 15, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_lying_length_is_refused_before_its_bytes_come(length: int) -> None:
+    decoder = FrameDecoder(1 << 20)
+    decoder.feed(struct.pack("<I", length))
+    with pytest.raises(ProtocolViolation, match="a frame of"):
+        decoder.next_frame()
+
+
+def test_body_longer_than_its_frame_is_refused() -> None:
+    decoder = FrameDecoder(1 << 20)
+    decoder.feed(HEADER.pack(HEADER.size - 4, Kind.REQUEST, 0, 1, 1, 0, 1))
+    with pytest.raises(ProtocolViolation, match="a body of"):
+        decoder.next_frame()
+
+
+def test_stranger_may_not_send_a_large_first_frame() -> None:
+    with pytest.raises(ProtocolViolation):
+        list(CalleeConnection().receive(HEADER.pack(HELLO_BYTES_MAX, Kind.HELLO, 0, 0, 0, 0, 0)))
+
+
+def test_nothing_is_accepted_before_the_hello() -> None:
+    with pytest.raises(ProtocolViolation, match="before the hello"):
+        list(CalleeConnection().receive(joined(encode(Kind.REQUEST, 1, code=1))))
+
+
+def test_versions_without_an_overlap_are_named() -> None:
+    hello = Hello(oldest=7, newest=9, frame_bytes_max=1 << 20, name="tomorrow's node")
+    with pytest.raises(VersionMismatch, match="tomorrow's node speaks protocol versions 7 to 9"):
+        list(CalleeConnection().receive(joined(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
+
+
+def test_highest_common_version_is_spoken() -> None:
+    callee = CalleeConnection()
+    hello = Hello(oldest=1, newest=9, frame_bytes_max=1 << 20)
+    list(callee.receive(joined(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
+    assert callee.version == 1
+
+
+def test_frame_larger_than_the_peer_accepts_is_not_sent() -> None:
+    caller = CallerConnection()
+    hello = Hello(frame_bytes_max=HELLO_BYTES_MAX)
+    caller.receive(joined(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(hello))))
+    with pytest.raises(ValueError, match="larger than the 4096"):
+        caller.call(DOUBLE, Number(1), [bytes(HELLO_BYTES_MAX)])
+    assert caller.in_flight == 0
+
+
+def test_attachments_are_passed_through_uncopied() -> None:
+    caller, _ = met()
+    attachment = bytearray(b"payload")
+    _, buffers = caller.call(DOUBLE, Number(1), [attachment])
+    assert buffers[1] is attachment
+
+
+def test_answer_to_a_call_never_made_is_refused() -> None:
+    caller, callee = met()
+    with pytest.raises(ProtocolViolation, match="request 5, which was never made"):
+        caller.receive(joined(callee.reply(5, Reply(Number(1)), streams=False)))
+
+
+def test_stream_beyond_its_window_is_refused() -> None:
+    caller, callee = met()
+    request_id, buffers = caller.call(COUNT, Number(1))
+    assert isinstance(next(iter(callee.receive(joined(buffers)))), Request)
+    item = joined(callee.reply(request_id, Reply(Number(1)), streams=True))
+    for _ in range(STREAM_WINDOW_ITEMS):
+        caller.receive(item)
+    with pytest.raises(ProtocolViolation, match="beyond the window"):
+        caller.receive(item)
+
+
+def test_cancelled_call_swallows_its_late_answer() -> None:
+    caller, callee = met()
+    request_id, _ = caller.call(DOUBLE, Number(1))
+    assert caller.cancel(request_id)
+    assert caller.receive(joined(callee.reply(request_id, Reply(Number(2)), streams=False))) == []
+    assert caller.in_flight == 0
+
+
+def test_unreadable_reply_is_a_violation() -> None:
+    caller, callee = met()
+    request_id, _ = caller.call(DOUBLE, Number(1))
+    with pytest.raises(ProtocolViolation, match="unreadable reply"):
+        caller.receive(joined(callee.reply(request_id, Reply(Nothing()), streams=False)))
+
+
+def test_undeclared_refusal_becomes_a_failed_call() -> None:
+    caller, callee = met()
+    request_id, _ = caller.call(DOUBLE, Number(1))
+    frame = callee.fail(request_id, ErrorCode.REFUSED, "no", "never heard of")
+    (answer,) = caller.receive(joined(frame))
+    assert str(answer.error) == "test.double: no"
