@@ -31,7 +31,7 @@ class Position(NamedTuple):
     """END: this many before it; OFFSET: the offset; TIME: ms since the epoch."""
 
 
-class PositionType(click.ParamType):
+class PositionType(click.ParamType[Position]):
     """The option type; a wrong value names what is allowed."""
 
     name = "WHERE"

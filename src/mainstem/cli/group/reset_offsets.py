@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mainstem.cli import options, position
+from mainstem.cli.errors import RequestRefused
 from mainstem.cli.output import print_json, print_table
 
 
@@ -50,7 +51,7 @@ def command(
         result = kafka_node.outcome(futures[group], f"the offsets of {group} were not moved")
         for queue in result.topic_partitions:
             if queue.error is not None:
-                raise kafka_node.RequestRefused(f"{queue.topic} [{queue.partition}]: {queue.error.str()}")
+                raise RequestRefused(f"{queue.topic} [{queue.partition}]: {queue.error.str()}")
     rows = [
         {"topic": queue[0], "partition": queue[1], "before": before.get(queue), "after": offset}
         for queue, offset in after.items()
