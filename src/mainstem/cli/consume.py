@@ -1,0 +1,173 @@
+"""`mainstem consume`: read a topic's messages, alone or as a member of a group.
+
+Alone, every partition (or those named) is read from one position, nothing is committed. In a group the
+coordinator shares the partitions out, reading goes on where the group stands, and offsets are committed after
+the messages they cover were written out: at least once. Without `--follow` it ends at the end of each partition.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import click
+
+from mainstem.cli import message_format, options, position
+from mainstem.cli.errors import RequestRefused
+
+_POLL_SECONDS = 0.2
+"""How long a quiet topic keeps us from seeing Ctrl-C."""
+
+_DEFAULT_FORMAT = "%s\\n"
+
+
+@click.command("consume")
+@click.argument("topic")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Repeatable.")
+@click.option(
+    "--from", "start", type=position.PositionType(), default="beginning", show_default=True, help=position.HELP
+)
+@click.option("-g", "--group", help="Read as a member of this group; --from is for groups that have no offset.")
+@click.option("-n", "--max-messages", type=click.IntRange(min=1), help="End after so many.")
+@click.option("--batch-size", type=click.IntRange(1, 10_000), default=500, show_default=True,
+              help="Messages taken and committed at once.")
+@click.option("-F", "--format", "form", default=_DEFAULT_FORMAT, show_default=True, help=message_format.HELP)
+@click.option("-f", "--follow", is_flag=True, help="Go on at the end, until Ctrl-C.")
+@options.bootstrap
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def command(
+    topic: str,
+    partitions: tuple[int, ...],
+    start: position.Position,
+    group: str | None,
+    max_messages: int | None,
+    batch_size: int,
+    form: str,
+    follow: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Read the messages of a topic."""
+    from confluent_kafka import Consumer
+
+    from mainstem.cli import kafka_node
+
+    if group is not None and partitions:
+        raise click.UsageError("--partition and --group exclude each other: the group shares the partitions out")
+    if group is not None and start.anchor not in (position.Anchor.BEGINNING, position.Anchor.END):
+        raise click.UsageError("with --group, --from takes beginning or end; see `mainstem group reset-offsets`")
+    written = message_format.as_json_line if as_json else message_format.compiled(form)
+    admin = kafka_node.admin(bootstrap)
+    known = position.partitions_of(admin, topic)
+    if unknown := set(partitions) - set(known):
+        raise RequestRefused(f"topic {topic} has no partition {min(unknown)}; it has {len(known)}")
+    settings = kafka_node.settings(
+        bootstrap,
+        **{
+            # A consumer must name a group even when it assigns itself; this one never joins nor commits.
+            "group.id": group or "mainstem-cli-unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": not follow,
+            "auto.offset.reset": "latest" if start.anchor is position.Anchor.END else "earliest",
+        },
+    )
+    consumer = Consumer(settings)
+    reading = Reading(consumer, written, commits=group is not None, batch_size=batch_size)
+    try:
+        if group is None:
+            queues = [(topic, partition) for partition in partitions or known]
+            offsets = position.resolved(admin, position.bounds(admin, queues), start)
+            reading.assign(offsets)
+        else:
+            reading.join(topic)
+        reading.run(max_messages)
+    finally:
+        consumer.close()
+
+
+class Reading:
+    """One run of a consumer: takes batches, writes them out, commits, and knows when it is at the end."""
+
+    def __init__(
+        self, consumer: Any, written: Callable[[Any], bytes], *, commits: bool, batch_size: int
+    ) -> None:
+        self._consumer = consumer
+        self._written = written
+        self._commits = commits
+        self._batch_size = batch_size
+        self._open: set[int] | None = None
+        """Partitions assigned that have not reached their end; None before the first assignment."""
+        self._stopped = False
+
+    def assign(self, offsets: dict[tuple[str, int], int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        queues = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        self._consumer.assign(queues)
+        self._open = {queue.partition for queue in queues}
+
+    def join(self, topic: str) -> None:
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+
+    def run(self, messages_max: int | None) -> None:
+        """Read to the end of every partition, to `messages_max`, or until SIGINT or SIGTERM."""
+        previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            left = sys.maxsize if messages_max is None else messages_max
+            while left > 0 and not self._stopped and (self._open is None or self._open):
+                left -= self._read_batch(min(left, self._batch_size))
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _read_batch(self, size: int) -> int:
+        messages = [
+            message for message in self._consumer.consume(size, _POLL_SECONDS) if not self._is_end(message)
+        ]
+        for message in messages:
+            sys.stdout.buffer.write(self._written(message))
+        sys.stdout.buffer.flush()
+        if messages and self._commits:
+            self._commit(messages)
+        return len(messages)
+
+    def _commit(self, messages: list[Any]) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        from mainstem.cli import kafka_node
+
+        topic = messages[0].topic()
+        next_offsets = {message.partition(): message.offset() + 1 for message in messages}
+        offsets = [TopicPartition(topic, partition, offset) for partition, offset in next_offsets.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise RequestRefused(f"offsets were not committed: {kafka_node.reason(error)}") from None
+
+    def _is_end(self, message: Any) -> bool:
+        """Whether this is news about a partition instead of a message. Raises RequestRefused for an error."""
+        from confluent_kafka import KafkaError
+
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() == KafkaError._PARTITION_EOF:
+            if self._open is not None:
+                self._open.discard(message.partition())
+            return True
+        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            # The client reconnects by itself; a node that restarts is not the end of the reading.
+            return True
+        raise RequestRefused(f"reading failed: {error.str()} ({error.name()})")
+
+    def _assigned(self, consumer: Any, queues: list[Any]) -> None:
+        self._open = {queue.partition for queue in queues}
+
+    def _revoked(self, consumer: Any, queues: list[Any]) -> None:
+        self._open = None
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopped = True

@@ -1,0 +1,169 @@
+"""`mainstem doctor`: what this machine has, what it lacks, and what to install.
+
+Each check is a function that answers one line; the command fails when one that the queue needs fails. What only
+the split needs (Java, pyspark) is a warning: the queue serves without.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import platform
+import resource
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.output import print_json, print_table, size
+
+if TYPE_CHECKING:
+    from mainstem.config import NodeConfig
+
+PYTHON_MIN = (3, 11)
+OPEN_FILES_WANTED = 65_536
+"""One per connection, and some hundreds for segments and runs; the default of many systems is 1,024."""
+FREE_BYTES_WANTED = 10 * 1024**3
+"""A filled journal pool takes 1 GiB; less than ten times that and produce is soon slowed down."""
+
+
+class State(enum.Enum):
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+
+
+class Check(NamedTuple):
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+@click.command("doctor")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="Default: mainstem.toml, if there is one.")
+@options.as_json
+def command(file: Path | None, as_json: bool) -> int:
+    """Check what this machine has and lacks."""
+    from mainstem.config_sources import load
+
+    config = load(file=file, environment=os.environ, flags={})
+    checks = list(_checks(config))
+    failed = any(check.state is State.MISSING for check in checks)
+    if as_json:
+        print_json({"ok": not failed, "checks": [check._asdict() for check in checks]})
+    else:
+        print_table(
+            ["CHECK", "STATE", "FOUND", "WHAT TO DO"],
+            [(check.name, check.state.value, check.found, check.advice or "-") for check in checks],
+            empty="nothing to check",
+        )
+    return 1 if failed else 0
+
+
+def _checks(config: NodeConfig) -> Iterator[Check]:
+    yield python()
+    yield operating_system()
+    yield java()
+    yield pyspark()
+    yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield disk("disk 1", Path(config.write_dir))
+    if "://" in config.store_dir:
+        yield Check("disk 2", State.OK, config.store_dir)
+    else:
+        yield disk("disk 2", Path(config.store_dir))
+        yield apart(Path(config.write_dir), Path(config.store_dir))
+    for name, address in (*(("kafka port", address) for address in config.listen), ("http port", config.http),
+                          ("rpc port", config.rpc)):
+        yield port(name, address)
+
+
+def python() -> Check:
+    found = platform.python_version()
+    if sys.version_info[:2] >= PYTHON_MIN:
+        return Check("python", State.OK, found)
+    return Check("python", State.MISSING, found, "install Python 3.11 or newer")
+
+
+def operating_system() -> Check:
+    found = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if platform.system() == "Linux":
+        return Check("system", State.OK, found)
+    return Check("system", State.WARNING, found, "Mainstem is made for Linux; other systems are untested")
+
+
+def java() -> Check:
+    from mainstem.pipeline.java import find_java
+
+    found = find_java()
+    if found.missing:
+        return Check("java", State.WARNING, found.path or "none", f"nothing is split without it: {found.missing}")
+    return Check("java", State.OK, f"{found.version} at {found.path}")
+
+
+def pyspark() -> Check:
+    from mainstem.pipeline.java import spark_missing
+
+    missing = spark_missing()
+    if missing:
+        return Check("pyspark", State.WARNING, "incomplete", f"nothing is split without it: {missing}")
+    from importlib.metadata import version
+
+    return Check("pyspark", State.OK, version("pyspark"))
+
+
+def open_files(limits: tuple[int, int]) -> Check:
+    """`limits` are the soft and the hard limit, -1 being none."""
+    soft, hard = limits
+    found = f"{soft} (hard {hard})"
+    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_WANTED:
+        return Check("open files", State.OK, found)
+    advice = f"with many connections: `ulimit -n {OPEN_FILES_WANTED}`, or LimitNOFILE= in the service"
+    return Check("open files", State.WARNING, found, advice)
+
+
+def disk(name: str, directory: Path) -> Check:
+    """The file system that holds, or would hold, a directory."""
+    there = _nearest(directory)
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "choose another directory, or change its owner"
+        return Check(name, State.MISSING, f"{there} is not writable", advice)
+    stat = os.statvfs(there)
+    free = stat.f_bavail * stat.f_frsize
+    found = f"{directory.absolute()}: {size(free)} free"
+    if free < FREE_BYTES_WANTED:
+        return Check(name, State.WARNING, found, f"less than {size(FREE_BYTES_WANTED)} are left")
+    return Check(name, State.OK, found)
+
+
+def apart(write_dir: Path, store_dir: Path) -> Check:
+    if _nearest(write_dir).stat().st_dev != _nearest(store_dir).stat().st_dev:
+        return Check("two disks", State.OK, "write_dir and store_dir are apart")
+    advice = "for throughput put them on two disks; one is fine to try things"
+    return Check("two disks", State.WARNING, "write_dir and store_dir share a file system", advice)
+
+
+def port(name: str, address: str) -> Check:
+    host, _, number = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(number), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+    except OSError as error:
+        advice = "stop what listens there (a node that runs already?) or set another address"
+        return Check(name, State.WARNING, f"{address}: {error.strerror}", advice)
+    return Check(name, State.OK, f"{address} is free")
+
+
+def _nearest(directory: Path) -> Path:
+    """The directory itself or the nearest parent that exists."""
+    path = directory.absolute()
+    while not path.exists():
+        path = path.parent
+    return path

@@ -1,0 +1,203 @@
+"""`mainstem produce`: lines of stdin or of files, or whole files, as messages of a topic."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.errors import CommandFailed
+from mainstem.cli.output import duration, print_json, size, stderr
+
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_FLUSH_SECONDS = 0.5
+_LOCAL_WAIT_SECONDS = 1.0
+"""How long a full send queue is waited for before trying again."""
+_REQUEST_BYTES_MAX = 100 * 1024 * 1024
+"""The largest message the client lets through: the node's own limit is to decide."""
+
+
+class Piece(NamedTuple):
+    key: bytes | None
+    value: bytes
+
+
+@click.command("produce")
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--whole", is_flag=True, help="Each file is one message instead of one per line.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="A line is KEY, this text, VALUE.")
+@click.option("-k", "--key", help="Key of every message.")
+@click.option("-H", "--header", "headers", metavar="KEY=VALUE", multiple=True, help="Header; repeatable.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Default: by the key's hash.")
+@click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option("--idempotent", is_flag=True, help="No duplicates and no reordering when requests are repeated.")
+@click.option("--progress/--no-progress", default=None, help="Default: on a terminal, for files.")
+@options.bootstrap
+@options.as_json
+def command(
+    topic: str,
+    files: tuple[Path, ...],
+    whole: bool,
+    key_separator: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    acks: str,
+    idempotent: bool,
+    progress: bool | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Send lines of stdin or of FILES to a topic; - is stdin. Ends when all is acknowledged."""
+    if idempotent and acks != "all":
+        raise click.UsageError("--idempotent needs --acks all")
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator exclude each other")
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty")
+    sources = [path for path in files if str(path) != "-"]
+    shown = progress if progress is not None else sys.stderr.isatty() and bool(sources)
+    sender = Sender(
+        bootstrap,
+        topic,
+        partition=partition,
+        headers=list(options.pairs(headers, "--header").items()),
+        settings={
+            "acks": acks,
+            "compression.type": compression,
+            "enable.idempotence": idempotent,
+            "message.max.bytes": _REQUEST_BYTES_MAX,
+            "linger.ms": 5,
+        },
+    )
+    pieces = _pieces(files, whole, key_separator, None if key is None else key.encode())
+    started = time.monotonic()
+    try:
+        if shown:
+            _send_with_progress(sender, pieces, sum(path.stat().st_size for path in sources))
+        else:
+            for piece in pieces:
+                sender.send(piece)
+    finally:
+        sender.finish()
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json(
+            {
+                "topic": topic, "acknowledged": sender.acknowledged, "failed": sender.failed,
+                "bytes": sender.bytes_sent, "seconds": round(seconds, 3), "error": sender.first_error,
+            }
+        )
+    else:
+        sent = f"{sender.acknowledged} messages, {size(sender.bytes_sent)}"
+        stderr().print(f"produced {sent} to {topic} in {duration(seconds)}")
+    if sender.failed:
+        raise CommandFailed(f"{sender.failed} messages were not acknowledged; the first: {sender.first_error}")
+
+
+class Sender:
+    """A confluent-kafka producer that counts what came of each message."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        partition: int | None,
+        headers: list[tuple[str, str]],
+        settings: dict[str, object],
+    ) -> None:
+        from confluent_kafka import Producer
+
+        from mainstem.cli import kafka_node
+
+        self._producer = Producer(kafka_node.settings(bootstrap, **settings))
+        self._topic = topic
+        self._where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if headers:
+            self._where["headers"] = headers
+        self.acknowledged = 0
+        self.failed = 0
+        self.bytes_sent = 0
+        self.first_error: str | None = None
+
+    def send(self, piece: Piece) -> None:
+        """Queue one message; waits while the client's queue is full. A refused message is counted."""
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, piece.value, piece.key, on_delivery=self._delivered, **self._where
+                )
+            except BufferError:
+                self._producer.poll(_LOCAL_WAIT_SECONDS)
+                continue
+            except KafkaException as error:
+                self._count_failure(str(error.args[0].str()))
+            self._producer.poll(0)
+            return
+
+    def finish(self) -> None:
+        """Wait until every message is acknowledged or given up (the client's delivery timeout)."""
+        while self._producer.flush(_FLUSH_SECONDS):
+            pass
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+            self.bytes_sent += len(message)
+        else:
+            self._count_failure(error.str())
+
+    def _count_failure(self, error: str) -> None:
+        self.failed += 1
+        self.first_error = self.first_error or error
+
+
+def _send_with_progress(sender: Sender, pieces: Iterator[Piece], total: int) -> None:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        for piece in pieces:
+            sender.send(piece)
+            progress.advance(task, len(piece.value) + len(piece.key or b"") + 1)
+
+
+def _pieces(
+    files: tuple[Path, ...], whole: bool, key_separator: str | None, key: bytes | None
+) -> Iterator[Piece]:
+    separator = None if key_separator is None else key_separator.encode()
+    for path in files or (Path("-"),):
+        if str(path) == "-":
+            yield from _pieces_of(sys.stdin.buffer, whole, separator, key)
+        else:
+            with path.open("rb") as stream:
+                yield from _pieces_of(stream, whole, separator, key)
+
+
+def _pieces_of(stream: IO[bytes], whole: bool, separator: bytes | None, key: bytes | None) -> Iterator[Piece]:
+    if whole:
+        yield _piece(stream.read(), separator, key)
+        return
+    for line in stream:
+        yield _piece(line.removesuffix(b"\n"), separator, key)
+
+
+def _piece(content: bytes, separator: bytes | None, key: bytes | None) -> Piece:
+    """A line without the separator is a message without a key."""
+    if separator is not None:
+        before, found, after = content.partition(separator)
+        return Piece(before, after) if found else Piece(None, content)
+    return Piece(key, content)

@@ -1,0 +1,116 @@
+"""`mainstem serve`: run a node until a signal or a fault ends it.
+
+The first line on stdout is for programs and comes when clients are accepted:
+`ready kafka=HOST:PORT http=HOST:PORT rpc=HOST:PORT node=ID`. Everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mainstem.config import NodeConfig
+    from mainstem.node import Addresses
+
+logger = logging.getLogger("mainstem")
+
+
+@click.command("serve")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="Default: mainstem.toml, if there is one.")
+@click.option("--listen", metavar="HOST:PORT[,…]", help="Kafka listeners; port 0 picks a free one.")
+@click.option("--http", metavar="HOST:PORT", help="Health, metrics, status.")
+@click.option("--rpc", metavar="HOST:PORT", help="Other nodes and splitters.")
+@click.option("--write-dir", metavar="DIR", help="Disk 1: the journal.")
+@click.option("--store-dir", metavar="DIR|URI", help="Disk 2: the queue store.")
+@click.option("--roles", metavar="ROLE[,…]", help="broker, storage, nameserver; default all three.")
+@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Any key; repeatable.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+def command(
+    file: Path | None,
+    listen: str | None,
+    http: str | None,
+    rpc: str | None,
+    write_dir: str | None,
+    store_dir: str | None,
+    roles: str | None,
+    assignments: tuple[str, ...],
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run a node.
+
+    Settings come from mainstem.toml, MAINSTEM_* variables, flags and --set, the later ones first.
+    """
+    from mainstem.cli.log_output import log_to_stderr
+    from mainstem.config_sources import load
+
+    flags = {
+        "listen": listen,
+        "http": http,
+        "rpc": rpc,
+        "write_dir": write_dir,
+        "store_dir": store_dir,
+        "roles": roles,
+    }
+    config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
+    log_to_stderr(log_format, log_level)
+    asyncio.run(_run(config))
+
+
+async def _run(config: NodeConfig) -> None:
+    from mainstem.node import RunningNode
+
+    stopping = asyncio.Event()
+    _stop_on_signals(stopping)
+    node = RunningNode(config)
+    stopped = asyncio.ensure_future(stopping.wait())
+    start = asyncio.ensure_future(node.start())
+    await asyncio.wait([start, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():
+        # Asked to stop while recovering: `start` closes what it had opened.
+        start.cancel()
+        await asyncio.wait([start])
+        return
+    try:
+        _announce(start.result(), config)
+        await stopped
+    finally:
+        stopped.cancel()
+    logger.info("stopping")
+    await node.close()
+    logger.info("stopped")
+
+
+def _stop_on_signals(stopping: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT asks for a clean stop, the second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+def _announce(addresses: Addresses, config: NodeConfig) -> None:
+    click.echo(
+        f"ready kafka={addresses.kafka} http={addresses.http} rpc={addresses.rpc} node={addresses.node_id}"
+    )
+    lines = {
+        "Kafka clients": addresses.kafka,
+        "status": f"http://{addresses.http}/v1/cluster",
+        "disk 1": str(Path(config.write_dir).absolute()),
+        "disk 2": config.store_dir if "://" in config.store_dir else str(Path(config.store_dir).absolute()),
+    }
+    for name, value in lines.items():
+        logger.info("%-14s %s", name, value)

@@ -1,0 +1,34 @@
+"""`mainstem split run`: the split application in this terminal, or on a Spark cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.http_node import HttpNode
+from mainstem.console.views import SplitEndpoint
+
+
+@click.command(
+    "run",
+    context_settings={"ignore_unknown_options": True},
+    epilog="Further options go to the split application; `mainstem split run -- --help` lists them.",
+)
+@click.option("--master", help="Spark master: local[N], spark://…, yarn, k8s://…")
+@click.option("--once", is_flag=True, help="Split everything committed now, then end.")
+@options.http
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
+def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) -> None:
+    """Run a splitter against a node, here or on a Spark cluster.
+
+    It takes the node's split lease; the embedded splitter gives way.
+    """
+    arguments = [*(["--master", master] if master else []), *(["--once"] if once else []), *more]
+    if "--help" not in more:
+        # A wrong address is told here in a second, not by Spark in ten.
+        HttpNode(http).get("/v1/split/endpoint", SplitEndpoint)
+    program = [sys.executable, "-m", "mainstem.pipeline.main", "--node", f"http://{http}", *arguments]
+    os.execv(sys.executable, program)
