@@ -49,8 +49,9 @@ class MemoryDisk:
 
     async def remove(self, path: str) -> None:
         self.changed()
-        for place in (self.content, self.durable, self.pending):
-            place.pop(path, None)  # type: ignore[attr-defined]
+        self.content.pop(path, None)
+        self.durable.pop(path, None)
+        self.pending.pop(path, None)
 
     async def usage(self) -> DiskUsage:
         return DiskUsage(1 << 30, (1 << 30) - sum(map(len, self.content.values())))

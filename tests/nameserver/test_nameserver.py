@@ -12,6 +12,7 @@ from tests.nameserver.memory_disk import MemoryDisk
 
 from mainstem.model import SLOTS, Node, queue_id_of
 from mainstem.nameserver.commands import (
+    AdvanceCounters,
     DeleteTopic,
     Event,
     PartitionsAdded,
@@ -30,7 +31,9 @@ from mainstem.nameserver.errors import (
     UnknownTopic,
 )
 from mainstem.nameserver.log_format import encode_record, read_log
+from mainstem.nameserver.metadata_log import MetadataLog
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state import InconsistentCommand, MetadataState
 
 NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 LOG = "metadata/00000000000000000001.log"
@@ -412,3 +415,63 @@ def test_a_command_that_makes_no_sense_is_refused_by_name() -> None:
     with pytest.raises(MetadataCorrupt, match="number 9") as raised:
         run(disk, nothing)
     assert raised.value.position == content.end
+
+
+def test_damage_of_the_newest_command_is_refused_even_after_an_unclean_stop() -> None:
+    """Once a command was answered nothing may pass it off as a torn write, close or no close."""
+    disk = MemoryDisk()
+    after_answer: list[bytes] = []
+
+    async def change(nameserver: Nameserver) -> None:
+        await nameserver.create_topic("a", 1, 1, {})
+        after_answer.append(bytes(disk.content[LOG]))
+
+    run(disk, change)
+    newest = read_log(LOG, after_answer[0], 1).records[-1]
+    for position in range(newest.position, newest.end):
+        damaged = bytearray(after_answer[0])
+        damaged[position] ^= 1 << position % 8
+        with pytest.raises(MetadataCorrupt) as raised:
+            run(MemoryDisk({LOG: bytes(damaged)}), nothing)
+        assert raised.value.position == newest.position
+
+
+def test_a_torn_end_is_cut_off_before_anything_follows() -> None:
+    disk = MemoryDisk()
+    run(disk, nothing)
+    whole = bytes(disk.content[LOG])
+    disk.content[LOG] += random.Random(3).randbytes(5000)
+    run(disk, nothing)
+    assert bytes(disk.content[LOG]) == whole
+
+
+def test_no_other_log_follows_one_whose_end_is_unknown() -> None:
+    async def scenario() -> None:
+        disk = MemoryDisk()
+        metadata_log = await MetadataLog.open(disk, lambda command: None, bytes_max=1)
+        await metadata_log.append(DeleteTopic(1))
+        assert metadata_log.wants_snapshot
+        disk.failure = OSError(5, "Input/output error")
+        with pytest.raises(MetadataUnavailable):
+            await metadata_log.append(DeleteTopic(2))
+        assert not metadata_log.wants_snapshot
+        await metadata_log.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_fault_of_our_own_is_told_and_ends_all_changes() -> None:
+    """Nobody is left waiting when a command that passed its check cannot be applied."""
+
+    async def break_it(nameserver: Nameserver) -> None:
+        def forge(state: MetadataState) -> AdvanceCounters:
+            return AdvanceCounters(topic_number=0, producer_id=0)
+
+        answers = await asyncio.gather(
+            nameserver._commit(forge), nameserver.create_topic("a", 1, 1, {}), return_exceptions=True
+        )
+        assert [type(answer) for answer in answers] == [InconsistentCommand, MetadataUnavailable]
+        with pytest.raises(MetadataUnavailable):
+            await nameserver.create_topic("b", 1, 1, {})
+
+    run(MemoryDisk(), break_it)

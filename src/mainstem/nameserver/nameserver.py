@@ -286,7 +286,7 @@ class Nameserver:
         try:
             while (change := await self._changes.get()) is not None:
                 if not change.done.done():
-                    await self._write_one(change)
+                    await self._answer(change)
                 if self._log.wants_snapshot:
                     self._snapshot_count += 1
                     await self._log.snapshot(self._state.commands())
@@ -299,24 +299,30 @@ class Nameserver:
                 if left is not None and not left.done.done():
                     left.done.set_exception(MetadataUnavailable("the metadata takes no more changes"))
 
-    async def _write_one(self, change: _Change) -> None:
+    async def _answer(self, change: _Change) -> None:
+        """Make the change and resolve its future, whatever happens. What is no refusal ends the writer: after
+        it, memory and log may differ."""
         try:
-            command = change.make(self._state)
-            self._state.check(command)
-            await self._log.append(command)
+            applied = await self._apply_logged(change)
         except Exception as error:
             self._refused_count += 1
             if not change.done.done():
                 change.done.set_exception(error)
             if not isinstance(error, NameserverError):
                 raise
-            return
+        else:
+            if not change.done.done():
+                change.done.set_result(applied)
+
+    async def _apply_logged(self, change: _Change) -> Applied:
+        command = change.make(self._state)
+        self._state.check(command)
+        await self._log.append(command)
         event = self._state.apply(command)
         self._applied_count += 1
         if event is not None:
             self._tell(event)
-        if not change.done.done():
-            change.done.set_result(Applied(command, event))
+        return Applied(command, event)
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
