@@ -18,7 +18,7 @@ from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.model import Topic
+from mainstem.model import Node, Topic
 from mainstem.ports import Clock, Peer
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.server.config import ServerConfig
@@ -97,11 +97,15 @@ async def serving(config: BrokerConfig | None = None) -> AsyncIterator[Serving]:
     async with BrokerDispatcher(fakes.broker) as dispatcher:
         server = Server(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
         server.bind()
+        host, port = server.advertised
+        fakes.metadata.nodes_known[:] = [Node(node_id=1, host=host, port=port)]
+        await fakes.broker.groups.start()
         await server.start(dispatcher)
         try:
             yield Serving(fakes.broker, fakes.store, fakes.metadata, server, dispatcher)
         finally:
             await server.close()
+            await fakes.broker.groups.close()
 
 
 def batch(*values: bytes, timestamp: int = 1000, key: bytes | None = None) -> bytes:

@@ -68,7 +68,8 @@ class BrokerDispatcher:
     ) -> None:
         for task in self._running:
             task.cancel()
-        await self._tasks.__aexit__(kind, error, traceback)
+        # the body's error is not the group's: it goes on as it is, not in an ExceptionGroup
+        await self._tasks.__aexit__(None, None, None)
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
