@@ -15,7 +15,8 @@ def command(bootstrap: str, as_json: bool) -> None:
     """List the consumer groups."""
     from mainstem.cli import kafka_node
 
-    future = kafka_node.admin(bootstrap).list_consumer_groups(request_timeout=kafka_node.REQUEST_SECONDS)
+    admin = kafka_node.admin(bootstrap)  # held until the answer is there: a request ends with its client
+    future = admin.list_consumer_groups(request_timeout=kafka_node.REQUEST_SECONDS)
     found = kafka_node.outcome(future, "the groups were not listed")
     groups = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
     if as_json:
