@@ -252,8 +252,10 @@ def _count(frame: memoryview, position: int, flexible: bool, bytes_min: int) -> 
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
+    if frame[position] == 0:  # no tags, as nearly always
+        return position + 1
     count, position = _unsigned_varint(frame, position)
-    for _ in range(count):
+    for _ in range(count):  # each turn consumes two bytes or more, so the input bounds the loop
         _, position = _unsigned_varint(frame, position)
         size, position = _unsigned_varint(frame, position)
         if size > len(frame) - position:
