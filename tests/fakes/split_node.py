@@ -15,16 +15,21 @@ from typing import Any
 from tests.fakes.split_log import SplitJournal
 
 from mainstem.rpc.server import Handlers, Server
-from mainstem.storage.split_lease import SplitLease
+from mainstem.storage.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split_service import SplitService
 
 
-class WallClock:
+class SkippingClock:
+    """The real clock, which a test can make jump ahead."""
+
+    def __init__(self) -> None:
+        self.skipped_seconds = 0.0
+
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time.time_ns() // 1_000_000 + round(self.skipped_seconds * 1000)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + self.skipped_seconds
 
 
 class SplitNode:
@@ -38,6 +43,7 @@ class SplitNode:
         self.lease: SplitLease
         self.service: SplitService
         self._loop = asyncio.new_event_loop()
+        self._clock = SkippingClock()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
 
@@ -59,10 +65,14 @@ class SplitNode:
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(10)
 
+    def end_leases(self) -> None:
+        """Let enough time pass for any lease to run out."""
+        self._clock.skipped_seconds += LEASE_SECONDS + 1
+
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        self.lease = SplitLease(WallClock(), 1, lambda: secrets.token_hex(8))
-        self.service = SplitService(self.journal, WallClock(), self.lease)
+        self.lease = SplitLease(self._clock, 1, lambda: secrets.token_hex(8))
+        self.service = SplitService(self.journal, self._clock, self.lease)
         handlers = Handlers()
         self.service.register(handlers)
         server = Server(handlers, name="fake node")

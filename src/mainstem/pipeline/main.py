@@ -110,13 +110,17 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
                 stopping=stopping.is_set, yields=options.embedded,
             ).run(trigger_seconds=None if options.once else options.trigger_seconds)
         except Exception as error:
-            message = _essence(error)
-            log.error("the split failed: %s", message)
             if not keeper.lost:
+                message = _essence(error)
+                log.error("the split failed: %s", message)
                 _report_failure(node, keeper, message)
-            return EXIT_FAILED
+                return EXIT_FAILED
+            ended = Ended.LEASE_LOST
         finally:
             spark.stop()
+        if ended is Ended.LEASE_LOST:
+            log.error("the split lease is lost: %s. This splitter stops; nothing of its is committed any more.",
+                      keeper.lost)
     log.info("split ended: %s", ended.value)
     return {Ended.LEASE_LOST: EXIT_LEASE_HELD, Ended.YIELDED: EXIT_YIELDED}.get(ended, EXIT_DONE)
 

@@ -23,7 +23,7 @@ from mainstem.pipeline.source import SETTINGS_OPTION, SOURCE_NAME, MainstemJourn
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.pipeline.split_slice import SplitSlice
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.split import SplitProgress
+from mainstem.rpc.split import LeaseLost, SplitProgress
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,6 @@ class Splitter:
         while not query.awaitTermination(WATCH_SECONDS):
             self._report(query)
             if self._keeper.lost:
-                log.error("the split lease is lost: %s. This splitter stops.", self._keeper.lost)
                 return Ended.LEASE_LOST
             if self._keeper.wanted_by and self._yields:
                 log.info("giving the split lease to %s", self._keeper.wanted_by)
@@ -97,7 +96,11 @@ class Splitter:
         found = sorted(rows.collect(), key=lambda row: row["number"])
         done = [msgspec.json.decode(row["slice"], type=SplitSlice) for row in found]
         for entry in done:
-            outcomes = self._node.commit(self._keeper.held, entry)
+            try:
+                outcomes = self._node.commit(self._keeper.held, entry)
+            except LeaseLost as error:
+                self._keeper.lost = str(error)
+                raise
             log.info("trigger %d: %d bytes, %d batches in %d files: %s", batch_id, entry.bytes, entry.batches,
                      len(entry.files), ", ".join(sorted(set(outcomes))))
         self._trigger = done

@@ -1,0 +1,186 @@
+"""The split application on real Spark against a node that is only a split service: exactly once (F), whoever
+dies.
+
+Every splitter is a process of its own (`python -m mainstem.pipeline.main`), because killing it is the point.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.fakes.run_reader import read_runs
+from tests.fakes.split_log import SplitJournal
+from tests.fakes.split_node import SplitNode
+
+from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
+
+CLASSES = {0: "default", 1: "internal", 2: "default"}
+TRIGGER_BYTES = 400_000
+SECONDS_MAX = 90.0
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+class Bench:
+    """A node with a journal, and the splitters of a test."""
+
+    def __init__(self, node: SplitNode, directory: Path) -> None:
+        self.node, self.journal = node, node.journal
+        self.directory = directory
+        self.random = random.Random(20)
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def append(self, blocks: int) -> None:
+        self.node.on_loop(
+            lambda: self.journal.append_random(self.random, blocks, queues=12, topics=3, groups=3))
+
+    def start(self, *options: str, name: str = "splitter") -> subprocess.Popen[str]:
+        log = (self.directory / f"{name}.log").open("a")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mainstem.pipeline.main", "--node", self.node.http,
+             "--bytes-per-trigger", str(TRIGGER_BYTES), *options],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            text=True, start_new_session=True)
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def log(self, name: str = "splitter") -> str:
+        return (self.directory / f"{name}.log").read_text()
+
+    def on_next_commit(self, action: Callable[[], None]) -> None:
+        """Run the action once, when a commit has been applied but not answered."""
+
+        def act() -> None:
+            self.journal.after_commit = lambda: None
+            action()
+
+        self.journal.after_commit = act
+
+    def check_exactly_once(self) -> None:
+        """The runs of the manifest hold the journal's history, and their ranges tile it."""
+        runs = self.directory / "store" / "runs"
+        names = [file.name for _, files in self.journal.committed for file in files]
+        assert len(names) == len(set(names))
+        assert read_runs(runs / name for name in names) == self.journal.history
+        reached: dict[int, int] = {}
+        for ranges, _ in self.journal.committed:
+            for entry in ranges:
+                assert entry.after == reached.get(entry.group, 0)
+                reached[entry.group] = entry.upto
+        assert reached == {group.group: group.committed for group in self.journal.positions()}
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    journal_dir = tmp_path / "journal"
+    journal_dir.mkdir()
+    journal = SplitJournal(journal_dir, segment_bytes=1 << 20, classes=CLASSES)
+    with SplitNode(journal, tmp_path / "store") as node:
+        bench = Bench(node, tmp_path)
+        try:
+            yield bench
+        finally:
+            bench.close()
+
+
+def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) -> None:
+    bench.append(200)
+    failures = iter(range(3))
+
+    def fail_at_first() -> None:
+        if next(failures, None) is not None:
+            raise RuntimeError("this task is unlucky")
+
+    bench.journal.before_classes = fail_at_first
+    process = bench.start("--once")
+    assert process.wait(SECONDS_MAX) == EXIT_DONE, bench.log()
+    bench.check_exactly_once()
+    status = bench.node.on_loop(bench.node.service.status)
+    assert next(failures, None) is None, "tasks did fail"
+    assert status["progress"]["batch_id"] >= 1
+    assert status["progress"]["spark"].startswith("local[2,8]")
+    assert status["splitter"] is None, "the lease was given back"
+    assert bench.journal.remote_reads == 0, "on the node's own host segments are read from disk"
+    assert len(bench.journal.committed) > status["progress"]["batch_id"] + 1, "triggers had several slices"
+
+
+def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> None:
+    checkpoint = str(bench.directory / "checkpoint")
+    bench.append(150)
+
+    def kill_jvm() -> None:
+        children = psutil.Process(process.pid).children(recursive=True)
+        jvms = [child for child in children if "java" in child.name()]
+        assert jvms
+        for jvm in jvms:
+            jvm.kill()
+
+    process = bench.start("--once", "--checkpoint", checkpoint)
+    bench.on_next_commit(kill_jvm)
+    assert process.wait(SECONDS_MAX) == EXIT_FAILED, bench.log()
+    committed = len(bench.journal.committed)
+    assert committed >= 1
+
+    bench.node.end_leases()
+    process = bench.start("--once", "--checkpoint", checkpoint)
+    bench.on_next_commit(lambda: os.kill(process.pid, signal.SIGKILL))
+    assert process.wait(SECONDS_MAX) == -signal.SIGKILL, bench.log()
+    assert len(bench.journal.committed) > committed
+
+    bench.node.end_leases()
+    process = bench.start("--once", "--checkpoint", checkpoint)
+    assert process.wait(SECONDS_MAX) == EXIT_DONE, bench.log()
+    bench.check_exactly_once()
+
+
+def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(bench: Bench) -> None:
+    """The second one starts with no checkpoint, and reads blocks over rpc, as executors elsewhere do."""
+    bench.append(60)
+    split = threading.Event()
+    bench.on_next_commit(split.set)
+    checkpoint = str(bench.directory / "checkpoint")
+    embedded = bench.start(
+        "--embedded", "--trigger-seconds", "0.3", "--checkpoint", checkpoint, name="embedded")
+    assert split.wait(SECONDS_MAX), bench.log("embedded")
+    bench.journal.path_prefix = "/nonexistent"
+    once = bench.start("--once", name="once")
+    assert embedded.wait(SECONDS_MAX) == EXIT_YIELDED, bench.log("embedded")
+    bench.append(60)
+    assert once.wait(SECONDS_MAX) == EXIT_DONE, bench.log("once")
+    bench.check_exactly_once()
+    assert bench.journal.remote_reads > 0
+
+
+def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> None:
+    bench.append(30)
+    zombie = bench.start("--trigger-seconds", "0.3")
+    heir_holds: list[bool] = []
+
+    def take_over() -> None:
+        bench.node.end_leases()
+        bench.node.lease.acquire("the heir", yields=False)
+        heir_holds.append(True)
+        bench.journal.append_random(bench.random, 30, queues=12, topics=3, groups=3)
+
+    bench.on_next_commit(take_over)
+    assert zombie.wait(SECONDS_MAX) == EXIT_LEASE_HELD, bench.log()
+    assert heir_holds
+    assert "the split lease is lost" in bench.log()
+    assert "the heir holds epoch" in bench.log()
+    assert len(bench.journal.committed) == 1, "only what was committed before the lease was taken"
+    assert bench.node.lease.holder == "the heir", "a zombie does not release what it no longer holds"
