@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -78,9 +78,11 @@ class ReadCache:
     """Extents by way of memory. Sizes in bytes; `bytes_max` 0 reads and checks every extent from disk."""
 
     def __init__(
-        self, clock: Clock, *, bytes_max: int, chunk_bytes: int, bytes_per_second: int = 0
+        self, clock: Clock, *, bytes_max: int, chunk_bytes: int, bytes_per_second: int = 0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._clock = clock
+        self._sleep = sleep
         self._bytes_max = bytes_max
         self.chunk_bytes = chunk_bytes
         self._bytes_per_second = bytes_per_second
@@ -273,7 +275,7 @@ class ReadCache:
             start = max(self._paid_until, now)
             self._paid_until = start + length / self._bytes_per_second
             if start > now:
-                await asyncio.sleep(start - now)
+                await self._sleep(start - now)
         data = await source.read(position, length)
         self._disk_bytes += len(data)
         return data

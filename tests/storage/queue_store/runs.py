@@ -1,18 +1,18 @@
-"""Runs and disks for the tests of the queue store: small batches, a disk in memory, files on it."""
+"""Runs and disks for the tests of the queue store: small batches, a disk that is watched, runs on it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import google_crc32c
 import numpy
+from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage
 from mainstem.rpc.split import RunFile
 from mainstem.storage.queue_store.format import EXTENT_ROW
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunSummary, RunWriter
@@ -74,103 +74,63 @@ def extent_rows(*rows: tuple[int, int, int, int, int]) -> numpy.ndarray:
     return result
 
 
-class MemoryFiles:
-    """`ports.Files` over a dict. Removed files stay readable to whoever has them open, as on POSIX."""
+class WatchedFiles(SimulatedFiles):
+    """The simulated disk, which also tells what was read, and can hold reads of runs back."""
 
-    def __init__(self) -> None:
-        self.content: dict[str, bytearray] = {}
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
         self.reads: list[tuple[str, int, int]] = []
+        """(path, position, length) of every read."""
         self.open_count = 0
         self.gate: asyncio.Event | None = None
-        """While set and not open, reads of runs wait for it."""
+        """While there is one that is not set, reads of runs wait for it."""
 
-    async def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        if create:
-            self.content.setdefault(path, bytearray())
-        if path not in self.content:
-            raise FileNotFoundError(path)
+    async def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        file = await super().open(path, create=create)
         self.open_count += 1
-        return MemoryFile(self, path)
-
-    async def names(self, directory: str) -> list[str]:
-        return sorted(path.split("/", 1)[1] for path in self.content if path.startswith(directory + "/"))
-
-    async def rename(self, source: str, target: str) -> None:
-        self.content[target] = self.content.pop(source)
-
-    async def remove(self, path: str) -> None:
-        self.content.pop(path, None)
-
-    async def usage(self) -> DiskUsage:
-        return DiskUsage(1 << 40, 1 << 40)
+        return WatchedFile(file, self)
 
 
-class MemoryFile:
-    def __init__(self, files: MemoryFiles, path: str) -> None:
-        self._files = files
-        self._path = path
-        self._content = files.content[path]
-        self._closed = False
+class WatchedFile(SimulatedFile):
+    def __init__(self, file: SimulatedFile, watched: WatchedFiles) -> None:
+        self.__dict__.update(file.__dict__)
+        self._watched = watched
 
     async def read(self, position: int, length: int) -> bytes:
-        assert not self._closed, f"{self._path} is closed"
-        self._files.reads.append((self._path, position, length))
-        if self._files.gate is not None and self._path.startswith("runs/"):
-            await self._files.gate.wait()
-        await asyncio.sleep(0)
+        self._watched.reads.append((self._path, position, length))
+        if self._watched.gate is not None and self._path.startswith("runs/"):
+            await self._watched.gate.wait()
+        content = await super().read(position, length)
         assert not self._closed, f"{self._path} was closed under a reader"
-        return bytes(self._content[position:position + length])
-
-    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
-        data = b"".join(buffers)
-        if len(self._content) < position:
-            self._content.extend(bytes(position - len(self._content)))
-        self._content[position:position + len(data)] = data
-
-    async def sync(self) -> None:
-        return None
-
-    async def size(self, *, truncate_to: int | None = None) -> int:
-        if truncate_to is not None:
-            del self._content[truncate_to:]
-            self._content.extend(bytes(truncate_to - len(self._content)))
-        return len(self._content)
-
-    async def lock(self, *, exclusive: bool) -> bool:
-        return True
+        return content
 
     async def close(self) -> None:
         if not self._closed:
-            self._closed = True
-            self._files.open_count -= 1
+            self._watched.open_count -= 1
+        await super().close()
 
 
-class MemoryTarget:
-    """`RunTarget` onto a disk in memory."""
+class SimulatedTarget:
+    """`RunTarget` onto a simulated disk."""
 
-    def __init__(self, files: MemoryFiles, name: str) -> None:
+    def __init__(self, files: SimulatedFiles, name: str) -> None:
         self._files = files
         self._name = name
-        self._temporary = f"runs/{name}.tmp-1"
-        files.content[self._temporary] = bytearray()
+        self._content = bytearray()
 
     def write(self, buffer: Buffer) -> None:
-        self._files.content[self._temporary] += buffer
+        self._content += buffer
 
     def finish(self) -> None:
-        self._files.content[f"runs/{self._name}"] = self._files.content.pop(self._temporary)
+        self._files.put(f"runs/{self._name}", bytes(self._content))
 
     def abandon(self) -> None:
-        self._files.content.pop(self._temporary, None)
+        self._content.clear()
 
 
 def write_run(
-    files: MemoryFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever"
+    files: WatchedFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever"
 ) -> RunFile:
     """A finished run in memory, described as a commit does."""
-    summary = write(RunWriter(name, MemoryTarget(files, name)), batches)
+    summary = write(RunWriter(name, SimulatedTarget(files, name)), batches)
     return RunFile(retention_class=retention_class, **summary._asdict())
-
-
-def batches_of(views: Iterable[memoryview]) -> Iterator[bytes]:
-    return map(bytes, views)

@@ -7,11 +7,11 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.storage.queue_store.runs import extent_rows
 
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.queue_store.format import RUN_MAGIC, Frame
-from tests.storage.queue_store.runs import extent_rows
 
 
 @st.composite

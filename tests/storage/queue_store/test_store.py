@@ -12,22 +12,22 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.clock import FakeClock
+from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 
 from mainstem.rpc.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import CommitOutcome, LogStartsOf, QueueStore
-from tests.fakes.clock import FakeClock
-from tests.storage.queue_store.runs import Batch, MemoryFiles, make_batch, write_run
 
 GONE = numpy.iinfo(numpy.int64).max
 
 
 class Bench:
-    """A store on a disk in memory, its manifest in a directory, a clock that stands still."""
+    """A store on a simulated disk, its manifest in a directory, a clock that stands still."""
 
     def __init__(self, directory: Path | str, config: QueueStoreConfig | None = None) -> None:
-        self.files = MemoryFiles()
+        self.files = WatchedFiles()
         self.clock = FakeClock()
         self.database = str(Path(directory) / "manifest.sqlite")
         self.config = config or QueueStoreConfig()
@@ -51,11 +51,17 @@ class Bench:
         asyncio.run(whole())
 
     def runs(self) -> set[str]:
-        return {path.removeprefix("runs/") for path in self.files.content if path.startswith("runs/")}
+        return {path.removeprefix("runs/") for path in self.files.paths() if path.startswith("runs/")}
 
 
 def log_starts(starts: dict[int, int]) -> LogStartsOf:
     return lambda queue_ids: numpy.array([starts.get(int(queue_id), GONE) for queue_id in queue_ids], numpy.int64)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for inside the store
+            await asyncio.sleep(0.001)
 
 
 async def read_all(store: QueueStore, queue_id: int, group: int, offset: int, bytes_max: int) -> list[bytes]:
@@ -73,7 +79,9 @@ async def read_all(store: QueueStore, queue_id: int, group: int, offset: int, by
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0, 20_000, 1 << 20]), st.sampled_from([1, 700, 70_000, 1 << 20]))
-def test_f_what_was_split_is_read_once_in_order_from_any_offset(seed: int, cache_bytes: int, bytes_max: int) -> None:
+def test_f_what_was_split_is_read_once_in_order_from_any_offset(
+    seed: int, cache_bytes: int, bytes_max: int
+) -> None:
     """Random batches of random queues, in random slices and classes over two groups."""
     choice = random.Random(seed)
     logs: dict[tuple[int, int], list[Batch]] = {}
@@ -107,8 +115,8 @@ def test_f_what_was_split_is_read_once_in_order_from_any_offset(seed: int, cache
                 for offset in {0, log[-1].last_offset, log[-1].last_offset + 1, *choice.choices(range(60), k=4)}:
                     expected = [batch.data for batch in log if batch.last_offset >= offset]
                     assert await read_all(bench.store, queue_id, group, offset, bytes_max) == expected
-                    assert [last async for _first, last, _time in bench.store.extents(queue_id, group, offset)][-1:] == (
-                        [log[-1].last_offset] if expected else [])
+                    lasts = [last async for _first, last, _time in bench.store.extents(queue_id, group, offset)]
+                    assert lasts[-1:] == ([log[-1].last_offset] if expected else [])
 
         bench.run(scenario)
 
@@ -183,9 +191,10 @@ def test_a_commit_continues_the_position_or_changes_nothing(tmp_path: Path) -> N
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
         other = write_run(bench.files, "b.run", [make_batch(1, 1)])
         assert await store.commit(0, 0, 5, [run], applied_index=7) is CommitOutcome.COMMITTED
-        for after, upto, outcome in ((0, 5, CommitOutcome.REPLAY), (2, 3, CommitOutcome.REPLAY),
-                                     (6, 9, CommitOutcome.GAP), (3, 9, CommitOutcome.GAP), (0, 9, CommitOutcome.GAP)):
-            assert await store.commit(0, after, upto, [other], applied_index=8) is outcome
+        for after, upto in ((0, 5), (2, 3)):
+            assert await store.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.REPLAY
+        for after, upto in ((6, 9), (3, 9), (0, 9)):
+            assert await store.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.GAP
         for _ in range(2):
             assert (store.split_position(0), store.applied_index(0), store.file_count(0)) == (5, 7, 1)
             assert (store.split_position(1), store.file_count(1)) == (0, 0)
@@ -219,8 +228,8 @@ def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
         await bench.store.verify([run])
-        torn = bytes(bench.files.content["runs/a.run"])[:-1]
-        bench.files.content["runs/torn.run"] = bytearray(torn)
+        torn = bench.files.content("runs/a.run")[:-1]
+        bench.files.put("runs/torn.run", torn)
         bad: Sequence[RunFile] = [
             altered(run, name="missing.run"), altered(run, name="torn.run"), altered(run, name="../a.run"),
             altered(run, name="a.run.tmp-1"), altered(run, record_count=2),
@@ -306,11 +315,9 @@ def test_a_reader_finishes_on_a_run_that_is_dropped_meanwhile(tmp_path: Path) ->
         assert await bench.store.read(2, 0, 0, 10) is not None  # the index is known, the batches are not cached
         bench.files.gate = asyncio.Event()
         reading = asyncio.ensure_future(bench.store.read(1, 0, 0, 250))
-        while bench.files.reads[-1] != ("runs/a.run", 64, 240):
-            await asyncio.sleep(0)
+        await until(lambda: bench.files.reads[-1] == ("runs/a.run", 64, 240))
         dropping = asyncio.ensure_future(bench.store.retain(log_starts({1: 3})))
-        while "a.run" in bench.runs():
-            await asyncio.sleep(0)
+        await until(lambda: "a.run" not in bench.runs())
         bench.files.gate.set()
         stored = await reading
         assert stored is not None
@@ -382,8 +389,8 @@ def test_files_no_commit_names_go_after_their_grace(tmp_path: Path) -> None:
         nothing = log_starts({1: 0, 2: 0})
         late = write_run(bench.files, "late.run", [make_batch(3, 0)])
         write_run(bench.files, "orphan.run", [make_batch(3, 0)])
-        bench.files.content["runs/c.run.tmp-0123"] = bytearray(b"half")
-        bench.files.content["runs/notes.txt"] = bytearray(b"somebody's")
+        bench.files.put("runs/c.run.tmp-0123", b"half")
+        bench.files.put("runs/notes.txt", b"somebody's")
         await bench.store.retain(nothing)
         bench.clock.advance(3599)
         await bench.store.retain(nothing)

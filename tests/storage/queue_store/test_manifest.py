@@ -1,0 +1,215 @@
+"""The manifest and its pairing with the store: invariant M, missing metadata never deletes data."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.fakes.clock import FakeClock
+from tests.fakes.files import PowerLoss
+from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
+
+from mainstem.errors import ConfigError
+from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.manifest import SCHEMA_VERSION, FileRange, Manifest
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
+
+
+async def open_store(files: WatchedFiles, database: Path) -> QueueStore:
+    return await QueueStore.open(files, str(database), QueueStoreConfig(), FakeClock())
+
+
+async def commit_one(files: WatchedFiles, database: Path, number: int) -> None:
+    store = await open_store(files, database)
+    run = write_run(files, f"{number}.run", [make_batch(1, number)])
+    await store.commit(0, number, number + 1, [run], applied_index=number)
+    await store.close()
+
+
+async def open_and_close(files: WatchedFiles, database: Path) -> None:
+    store = await open_store(files, database)
+    await store.close()
+
+
+async def refused(files: WatchedFiles, database: Path, match: str) -> None:
+    """Opening is refused and changes nothing in the store."""
+    before = {path: files.content(path) for path in files.paths()}
+    with pytest.raises(StorageError, match=match):
+        await open_store(files, database)
+    assert {path: files.content(path) for path in files.paths()} == before
+
+
+def test_m_runs_without_a_manifest_are_refused_and_kept(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = WatchedFiles()
+        await commit_one(files, tmp_path / "manifest.sqlite", 0)
+        for name in ("other.sqlite", "nowhere/manifest.sqlite"):
+            await refused(files, tmp_path / name, r"manifest is missing or empty, but the queue store has 1 runs")
+        (tmp_path / "empty.sqlite").touch()
+        await refused(files, tmp_path / "empty.sqlite", r"empty\.sqlite: the manifest is missing or empty")
+        await files.remove(MARK_NAME)
+        await refused(files, tmp_path / "other.sqlite", r"Restore the manifest")
+
+    asyncio.run(scenario())
+
+
+def test_m_an_old_copy_of_the_manifest_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = WatchedFiles()
+        database = tmp_path / "manifest.sqlite"
+        await commit_one(files, database, 0)
+        shutil.copy(database, tmp_path / "old.sqlite")
+        await commit_one(files, database, 1)
+        await refused(files, tmp_path / "old.sqlite", r"an old copy, which does not know the newest runs")
+        await commit_one(files, database, 2)
+
+    asyncio.run(scenario())
+
+
+def test_m_a_manifest_beside_another_disk_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files, other = WatchedFiles(), WatchedFiles()
+        await commit_one(files, tmp_path / "a.sqlite", 0)
+        await commit_one(other, tmp_path / "b.sqlite", 0)
+        await refused(other, tmp_path / "a.sqlite", r"belong to the same node")
+        await refused(WatchedFiles(), tmp_path / "a.sqlite", r"Check that store_dir is mounted")
+
+    asyncio.run(scenario())
+
+
+def test_a_torn_mark_leaves_the_one_before(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for position in (0, SLOT_DISTANCE):
+            files = WatchedFiles()
+            database = tmp_path / f"{position}.sqlite"
+            for number in range(3):
+                await commit_one(files, database, number)
+            files.flip(MARK_NAME, (position + 20) * 8)
+            await open_and_close(files, database)
+        files.flip(MARK_NAME, 20 * 8)
+        await refused(files, database, r"neither copy of the mark is whole")
+
+    asyncio.run(scenario())
+
+
+def test_power_may_go_at_any_change_to_the_store(tmp_path: Path) -> None:
+    """The mark lags behind the manifest at worst: the store opens, with what the manifest says."""
+    async def scenario(seed: int) -> None:
+        files = WatchedFiles(seed)
+        database = tmp_path / f"{seed}.sqlite"
+        store = await open_store(files, database)
+        number = 0
+        files.cut_power(after=1 + seed % 6)
+        with pytest.raises(PowerLoss):  # noqa: PT012 - which commit the power goes in depends on the seed
+            while True:
+                run = write_run(files, f"{number}.run", [make_batch(1, number)])
+                await store.commit(0, number, number + 1, [run], applied_index=number)
+                number += 1
+        await store._manifest.close()
+        files.crash()
+        store = await open_store(files, database)
+        assert store.split_position(0) == number + 1, "the manifest comes before the mark"
+        assert store.file_count(0) == number + 1
+        await store.close()
+
+    for seed in range(24):
+        asyncio.run(scenario(seed))
+
+
+def test_a_crash_before_the_first_commit_leaves_a_store_that_opens(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = WatchedFiles()
+        database = tmp_path / "manifest.sqlite"
+        await open_and_close(files, database)
+        write_run(files, "uncommitted.run", [make_batch(1, 0)])
+        await open_and_close(files, database)
+        await files.remove(MARK_NAME)  # the crash came before the mark was on the disk
+        await open_and_close(files, database)
+        assert set(files.paths()) == {MARK_NAME, "runs/uncommitted.run"}
+
+    asyncio.run(scenario())
+
+
+def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        garbage = tmp_path / "garbage.sqlite"
+        garbage.write_bytes(b"not a database, but long enough to be looked at" * 100)
+        with pytest.raises(FormatError, match=r"garbage\.sqlite: the manifest cannot be read"):
+            await Manifest.open(str(garbage))
+        newer = tmp_path / "newer.sqlite"
+        with sqlite3.connect(newer) as database:
+            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.close()
+        with pytest.raises(FormatError, match=rf"manifest schema {SCHEMA_VERSION + 1}, this version"):
+            await Manifest.open(str(newer))
+
+    asyncio.run(scenario())
+
+
+def contents(manifest: Manifest) -> tuple[object, ...]:
+    return (list(manifest.files.values()), manifest.ranges(0), manifest.ranges(1), manifest.commits,
+            manifest.position(0), manifest.position(1))
+
+
+def test_memory_mirrors_what_a_fresh_start_reads(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = WatchedFiles()
+        database = tmp_path / "manifest.sqlite"
+        store = await open_store(files, database)
+        shared = write_run(files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
+        later = write_run(files, "a-later.run", [make_batch(1, 1)])
+        await store.commit(1, 0, 4, [shared], applied_index=5)
+        await store.commit(0, 0, 3, [shared], applied_index=4)
+        await store.commit(0, 3, 9, [later], applied_index=10)
+        mirror = store._manifest
+        seen = contents(mirror)
+        await store.close()
+        fresh = await Manifest.open(str(database))
+        assert contents(fresh) == seen
+        assert fresh.ranges(0) == (FileRange(2, 0, 0, 3, "shared.run"), FileRange(3, 0, 3, 9, "a-later.run"))
+        await fresh.drop({"shared.run"}, 1)
+        assert (fresh.ranges(1), [entry.name for entry in fresh.ranges(0)]) == ((), ["a-later.run"])
+        await fresh.close()
+        again = await Manifest.open(str(database))
+        assert (set(again.files), again.dropped) == ({"a-later.run"}, {"shared.run"})
+        assert again.position(1).position == 4
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_transaction_leaves_memory_as_it_was(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = WatchedFiles()
+        database = tmp_path / "manifest.sqlite"
+        await commit_one(files, database, 0)
+        store = await open_store(files, database)
+        with sqlite3.connect(database) as other:
+            other.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON ranges BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        other.close()
+        run = write_run(files, "b.run", [make_batch(1, 1)])
+        with pytest.raises(StorageError, match=r"manifest: disk full"):
+            await store.commit(0, 1, 2, [run], applied_index=2)
+        assert (store.split_position(0), store.file_count(0)) == (1, 1)
+        with sqlite3.connect(database) as other:
+            other.execute("DROP TRIGGER full")
+        other.close()
+        await store.commit(0, 1, 2, [run], applied_index=2)
+        assert (store.split_position(0), store.file_count(0)) == (2, 2)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "key", ["read_cache_bytes", "read_chunk_bytes", "open_files_max", "orphan_grace_seconds"])
+def test_a_config_value_that_cannot_be_used_is_named(key: str) -> None:
+    QueueStoreConfig().validate()
+    with pytest.raises(ConfigError, match=rf"queue_store\.{key} = -1"):
+        QueueStoreConfig(**{key: -1}).validate()  # type: ignore[arg-type]
