@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.nameserver.memory_disk import MemoryDisk
+from tests.fakes.files import SimulatedFiles
 
 from mainstem.model import SLOTS, Node, queue_id_of
 from mainstem.nameserver.commands import (
@@ -38,6 +39,18 @@ from mainstem.nameserver.state import InconsistentCommand, MetadataState
 NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 LOG = "metadata/00000000000000000001.log"
 
+
+def contents(disk: SimulatedFiles) -> dict[str, bytes]:
+    return {path: disk.content(path) for path in disk.paths()}
+
+
+def disk_of(files: dict[str, bytes]) -> SimulatedFiles:
+    disk = SimulatedFiles()
+    for path, content in files.items():
+        disk.put(path, content)
+    return disk
+
+
 Body = Callable[[Nameserver], Coroutine[Any, Any, None]]
 
 
@@ -45,11 +58,11 @@ def config(**changes: Any) -> NameserverConfig:
     return NameserverConfig(**{"log_bytes_max": 8192, **changes})
 
 
-async def opened(disk: MemoryDisk, node: Node = NODE, seed: int = 1, **changes: Any) -> Nameserver:
+async def opened(disk: SimulatedFiles, node: Node = NODE, seed: int = 1, **changes: Any) -> Nameserver:
     return await Nameserver.open(disk, random.Random(seed), config(**changes), node)
 
 
-def run(disk: MemoryDisk, body: Body, node: Node = NODE, **changes: Any) -> None:
+def run(disk: SimulatedFiles, body: Body, node: Node = NODE, **changes: Any) -> None:
     async def session() -> None:
         nameserver = await opened(disk, node, **changes)
         try:
@@ -65,7 +78,7 @@ async def nothing(nameserver: Nameserver) -> None:
 
 
 def test_the_first_start_makes_a_cluster() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     seen: list[tuple[str, list[int]]] = []
 
     async def look(nameserver: Nameserver) -> None:
@@ -84,7 +97,7 @@ def test_the_first_start_makes_a_cluster() -> None:
 
 
 def test_topics_survive_a_restart_and_numbers_are_never_reused() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def change(nameserver: Nameserver) -> None:
         first = await nameserver.create_topic("a", 2, 1, {"retention.ms": "5"})
@@ -112,7 +125,7 @@ def test_topics_survive_a_restart_and_numbers_are_never_reused() -> None:
 
 
 def test_validate_only_changes_nothing() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def ask(nameserver: Nameserver) -> None:
         await nameserver.create_topic("a", 2, 1, {})
@@ -137,7 +150,7 @@ def test_validate_only_changes_nothing() -> None:
 
 
 def test_refusals_reach_the_one_who_asked_and_write_nothing() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def ask(nameserver: Nameserver) -> None:
         await nameserver.create_topic("a", 2, 1, {})
@@ -163,11 +176,11 @@ def test_of_many_who_create_one_name_one_wins() -> None:
         )
         assert sum(isinstance(answer, TopicExists) for answer in answers) == 7
 
-    run(MemoryDisk(), race)
+    run(SimulatedFiles(), race)
 
 
 def test_a_caller_that_goes_away_leaves_log_and_state_the_same() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     numbers: list[int] = []
 
     async def leave(nameserver: Nameserver) -> None:
@@ -204,7 +217,7 @@ def test_followers_hear_of_changes_in_order_before_the_answer() -> None:
         await nameserver.allocate_producer_id()
         await nameserver.delete_topic("a")
 
-    run(MemoryDisk(), change)
+    run(SimulatedFiles(), change)
     assert [type(event) for event in heard] == [
         TopicCreated,
         PartitionsAdded,
@@ -214,7 +227,7 @@ def test_followers_hear_of_changes_in_order_before_the_answer() -> None:
 
 
 def test_producer_ids_are_given_once_across_restarts() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     given_ids: list[int] = []
 
     async def allocate(nameserver: Nameserver) -> None:
@@ -228,7 +241,7 @@ def test_producer_ids_are_given_once_across_restarts() -> None:
 
 
 def test_a_node_that_moved_is_registered_anew() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     moved = Node(node_id=1, host="127.0.0.1", port=9999)
 
     async def look(nameserver: Nameserver) -> None:
@@ -236,9 +249,9 @@ def test_a_node_that_moved_is_registered_anew() -> None:
 
     run(disk, nothing)
     run(disk, look, node=moved)
-    size = len(disk.content[LOG])
+    size = len(disk.content(LOG))
     run(disk, look, node=moved)
-    assert len(disk.content[LOG]) == size
+    assert len(disk.content(LOG)) == size
 
 
 @pytest.mark.parametrize(
@@ -249,17 +262,17 @@ def test_a_node_that_moved_is_registered_anew() -> None:
     ],
 )
 def test_another_nodes_directory_is_refused(changes: dict[str, Any], node: Node, words: str) -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     run(disk, nothing, cluster_id="y" * 22)
-    before = dict(disk.content)
+    before = contents(disk)
     with pytest.raises(ForeignDirectory, match=words):
         run(disk, nothing, node=node, **changes)
-    assert disk.content == before
+    assert contents(disk) == before
     run(disk, nothing, cluster_id="y" * 22)  # the lock was let go
 
 
 def test_a_directory_in_use_is_refused() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def second(nameserver: Nameserver) -> None:
         with pytest.raises(ForeignDirectory, match="in use"):
@@ -271,24 +284,23 @@ def test_a_directory_in_use_is_refused() -> None:
 @pytest.mark.parametrize("kept", [[], ["lock"]])
 def test_m_messages_without_metadata_are_kept_and_refused(kept: list[str]) -> None:
     """Invariant M: a new cluster would give old topic numbers to new topics."""
-    disk = MemoryDisk({"journal/00000000000000000001.wal": b"messages"})
+    disk = disk_of({"journal/00000000000000000001.wal": b"messages"})
     for name in kept:
-        disk.content[f"metadata/{name}"] = bytearray()
+        disk.put(f"metadata/{name}", b"")
     for _ in range(2):
         with pytest.raises(ForeignDirectory, match="no metadata"):
             run(disk, nothing)
-    assert disk.content["journal/00000000000000000001.wal"] == b"messages"
+    assert disk.content("journal/00000000000000000001.wal") == b"messages"
 
 
 def test_a_failed_disk_stops_changes_but_not_lookups() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def fail(nameserver: Nameserver) -> None:
         await nameserver.create_topic("a", 1, 1, {})
-        disk.failure = OSError(5, "Input/output error")
+        disk.fail("sync")
         with pytest.raises(MetadataUnavailable, match="Input/output error"):
             await nameserver.create_topic("b", 1, 1, {})
-        disk.failure = None
         with pytest.raises(MetadataUnavailable):
             await nameserver.create_topic("c", 1, 1, {})
         assert [topic.name for topic in nameserver.topics()] == ["a"]
@@ -304,12 +316,12 @@ def test_changes_that_wait_are_bounded() -> None:
         assert sum(isinstance(answer, MetadataUnavailable) for answer in answers) == 40
         await nameserver.create_topic("later", 1, 1, {})
 
-    run(MemoryDisk(), crowd, changes_waiting_max=10)
+    run(SimulatedFiles(), crowd, changes_waiting_max=10)
 
 
 def test_a_closed_nameserver_takes_no_changes() -> None:
     async def scenario() -> None:
-        nameserver = await opened(MemoryDisk())
+        nameserver = await opened(SimulatedFiles())
         accepted = asyncio.ensure_future(nameserver.create_topic("a", 1, 1, {}))
         await asyncio.sleep(0)
         await nameserver.close()
@@ -321,7 +333,7 @@ def test_a_closed_nameserver_takes_no_changes() -> None:
 
 
 def test_the_log_stays_short_and_old_files_go() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(400):
@@ -333,64 +345,63 @@ def test_the_log_stays_short_and_old_files_go() -> None:
         assert (await nameserver.create_topic("a", 1, 1, {})).number == 401
 
     run(disk, churn)
-    names = [path for path in disk.content if path != "metadata/lock"]
+    names = [path for path in disk.paths() if path != "metadata/lock"]
     assert sorted(path.rpartition(".")[2] for path in names) == ["log", "snapshot"]
-    assert sum(len(disk.content[path]) for path in names) < 40_000
+    assert sum(len(disk.content(path)) for path in names) < 40_000
     run(disk, look)
 
 
-def test_a_full_disk_during_a_snapshot_costs_only_the_snapshot() -> None:
-    disk = MemoryDisk()
-    rename = disk.rename
-    failures: list[str] = []
-
-    async def failing_rename(source: str, target: str) -> None:
-        if target.endswith(".snapshot") and len(failures) < 3:
-            failures.append(target)
-            raise OSError(28, "No space left on device")
-        await rename(source, target)
-
-    disk.rename = failing_rename  # type: ignore[method-assign]
+@pytest.mark.parametrize(
+    ("operation", "path"), [("rename", ".snapshot"), ("write", ".snapshot"), ("rename", ".log")]
+)
+def test_a_full_disk_during_a_snapshot_costs_only_the_snapshot(operation: str, path: str) -> None:
+    disk = SimulatedFiles()
+    run(disk, nothing)
+    for nth in (1, 2):
+        disk.fail(operation, path=f"{path}.tmp", nth=nth, error=errno.ENOSPC)
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(300):
             await nameserver.create_topic(f"t{index}", 1, 1, {})
+        tried = {sample.name: sample.value for sample in nameserver.samples()}
+        assert tried["mainstem_metadata_snapshots_total"] >= 3
 
     async def look(nameserver: Nameserver) -> None:
         assert len(list(nameserver.topics())) == 300
 
     run(disk, churn)
-    assert len(failures) == 3
     run(disk, look)
-    assert not any(path.endswith(".tmp") for path in disk.content)
+    assert not any(name.endswith(".tmp") for name in disk.paths())
+    assert any(name.endswith(".snapshot") for name in disk.paths())
 
 
 @pytest.mark.parametrize("suffix", ["log", "snapshot"])
 def test_a_missing_file_is_refused_and_the_rest_left_alone(suffix: str) -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(200):
             await nameserver.create_topic(f"t{index}", 1, 1, {})
 
     run(disk, churn)
-    (victim,) = [path for path in disk.content if path.endswith(suffix)]
-    del disk.content[victim]
-    before = dict(disk.content)
+    kept = {path: data for path, data in contents(disk).items() if not path.endswith(suffix)}
+    assert len(kept) == len(disk.paths()) - 1
+    disk = disk_of(kept)
+    before = contents(disk)
     with pytest.raises(MetadataCorrupt, match="missing"):
         run(disk, nothing)
-    assert disk.content == before
+    assert contents(disk) == before
 
 
 def test_flips_anywhere_in_the_files_are_refused_by_name() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(150):
             await nameserver.create_topic(f"t{index}", 1, 1, {})
 
     run(disk, churn)
-    files = {path: bytes(data) for path, data in disk.content.items() if path != "metadata/lock"}
+    files = {path: data for path, data in contents(disk).items() if path != "metadata/lock"}
     assert len(files) == 2
     randomness = random.Random(5)
     for path, data in files.items():
@@ -398,20 +409,20 @@ def test_flips_anywhere_in_the_files_are_refused_by_name() -> None:
         for position in randomness.sample(range(len(data) - mark_bytes), 60):
             damaged = bytearray(data)
             damaged[position] ^= 1 << randomness.randrange(8)
-            copy = MemoryDisk({**files, path: bytes(damaged)})
+            copy = disk_of({**files, path: bytes(damaged)})
             with pytest.raises(MetadataCorrupt) as raised:
                 run(copy, nothing)
             assert raised.value.path == path
             assert raised.value.position <= position
-            assert copy.content[path] == damaged
+            assert copy.content(path) == damaged
 
 
 def test_a_command_that_makes_no_sense_is_refused_by_name() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     run(disk, nothing)
-    content = read_log(LOG, bytes(disk.content[LOG]), 1)
+    content = read_log(LOG, disk.content(LOG), 1)
     record = encode_record(content.end, len(content.records) + 1, content.end, encode_command(DeleteTopic(9)))
-    disk.content[LOG][content.end :] = record
+    disk.put(LOG, disk.content(LOG)[: content.end] + record)
     with pytest.raises(MetadataCorrupt, match="number 9") as raised:
         run(disk, nothing)
     assert raised.value.position == content.end
@@ -419,12 +430,12 @@ def test_a_command_that_makes_no_sense_is_refused_by_name() -> None:
 
 def test_damage_of_the_newest_command_is_refused_even_after_an_unclean_stop() -> None:
     """Once a command was answered nothing may pass it off as a torn write, close or no close."""
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     after_answer: list[bytes] = []
 
     async def change(nameserver: Nameserver) -> None:
         await nameserver.create_topic("a", 1, 1, {})
-        after_answer.append(bytes(disk.content[LOG]))
+        after_answer.append(disk.content(LOG))
 
     run(disk, change)
     newest = read_log(LOG, after_answer[0], 1).records[-1]
@@ -432,26 +443,26 @@ def test_damage_of_the_newest_command_is_refused_even_after_an_unclean_stop() ->
         damaged = bytearray(after_answer[0])
         damaged[position] ^= 1 << position % 8
         with pytest.raises(MetadataCorrupt) as raised:
-            run(MemoryDisk({LOG: bytes(damaged)}), nothing)
+            run(disk_of({LOG: bytes(damaged)}), nothing)
         assert raised.value.position == newest.position
 
 
 def test_a_torn_end_is_cut_off_before_anything_follows() -> None:
-    disk = MemoryDisk()
+    disk = SimulatedFiles()
     run(disk, nothing)
-    whole = bytes(disk.content[LOG])
-    disk.content[LOG] += random.Random(3).randbytes(5000)
+    whole = disk.content(LOG)
+    disk.put(LOG, whole + random.Random(3).randbytes(5000))
     run(disk, nothing)
-    assert bytes(disk.content[LOG]) == whole
+    assert disk.content(LOG) == whole
 
 
 def test_no_other_log_follows_one_whose_end_is_unknown() -> None:
     async def scenario() -> None:
-        disk = MemoryDisk()
+        disk = SimulatedFiles()
         metadata_log = await MetadataLog.open(disk, lambda command: None, bytes_max=1)
         await metadata_log.append(DeleteTopic(1))
         assert metadata_log.wants_snapshot
-        disk.failure = OSError(5, "Input/output error")
+        disk.fail("sync")
         with pytest.raises(MetadataUnavailable):
             await metadata_log.append(DeleteTopic(2))
         assert not metadata_log.wants_snapshot
@@ -474,4 +485,4 @@ def test_a_fault_of_our_own_is_told_and_ends_all_changes() -> None:
         with pytest.raises(MetadataUnavailable):
             await nameserver.create_topic("b", 1, 1, {})
 
-    run(MemoryDisk(), break_it)
+    run(SimulatedFiles(), break_it)

@@ -1,0 +1,242 @@
+"""DescribeConfigs and IncrementalAlterConfigs against fakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.broker.admin.admin_broker import AdminBroker, versions_of
+
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.handlers import describe_configs, incremental_alter_configs
+from mainstem.broker.node_facts import LogDir, NodeFacts
+from mainstem.nameserver.topic_config import TOPIC_CONFIGS
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+from mainstem.protocol.messages.incremental_alter_configs import (
+    OPERATION_APPEND,
+    OPERATION_DELETE,
+    OPERATION_SET,
+    OPERATION_SUBTRACT,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+FACTS = NodeFacts(
+    topic_defaults={"retention.ms": "7", "cleanup.policy": "compact"},
+    write_dir=LogDir("/one"),
+    store_dir=LogDir("s3://two"),
+)
+
+
+def described(
+    admin: AdminBroker, kind: int, name: str, keys: tuple[str, ...] | None = None, **options: Any
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    (result,) = admin.ask(
+        describe_configs.handle, DescribeConfigsRequest(resources=(resource,), **options)
+    ).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def by_name(result: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
+    assert result.error_code == ErrorCode.NONE
+    return {config.name: config for config in result.configs}
+
+
+@pytest.mark.parametrize("version", versions_of(DescribeConfigsRequest))
+def test_a_topic_is_described_in_every_version(version: int) -> None:
+    admin = AdminBroker(FACTS)
+    admin.create("a", configs={"max.message.bytes": "99"})
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="a", configuration_keys=None)
+    request = DescribeConfigsRequest(
+        resources=(resource,), include_synonyms=True, include_documentation=version >= 3
+    )
+    (result,) = admin.ask(describe_configs.handle, request, version).results
+    configs = by_name(result)
+    assert set(configs) == set(TOPIC_CONFIGS)
+    assert (configs["max.message.bytes"].value, configs["max.message.bytes"].config_source) == ("99", 1)
+    assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("7", 4)
+    assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("604800000", 5)
+    assert not any(config.read_only or config.is_sensitive for config in configs.values())
+    if version >= 3:
+        assert configs["cleanup.policy"].config_type == 7
+        assert configs["preallocate"].config_type == 1
+        assert all(config.documentation for config in configs.values())
+
+
+def test_synonyms_run_from_what_holds_to_kafkas_default() -> None:
+    admin = AdminBroker(FACTS)
+    admin.create("a", configs={"retention.ms": "5"})
+    config = by_name(described(admin, TOPIC, "a", ("retention.ms",), include_synonyms=True))["retention.ms"]
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "7", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    plain = by_name(described(admin, TOPIC, "a", ("retention.ms",)))["retention.ms"]
+    assert (plain.synonyms, plain.documentation) == ((), None)
+
+
+def test_only_the_keys_asked_for_and_all_for_an_empty_list() -> None:
+    admin = AdminBroker()
+    admin.create("a")
+    assert set(by_name(described(admin, TOPIC, "a", ("retention.ms", "no.such")))) == {"retention.ms"}
+    assert set(by_name(described(admin, TOPIC, "a", ()))) == set(TOPIC_CONFIGS)
+
+
+def test_the_broker_describes_itself() -> None:
+    admin = AdminBroker(FACTS, BrokerConfig(num_partitions=9))
+    configs = by_name(described(admin, BROKER, "1"))
+    assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == ("9", 4)
+    assert configs["auto.create.topics.enable"].value == "true"
+    assert configs["auto.create.topics.enable"].config_source == 5
+    assert configs["log.dirs"].value == "/one,s3://two"
+    assert configs["log.retention.ms"].value == "7"
+    assert configs["broker.id"].value == configs["node.id"].value == "1"
+    assert all(config.read_only for config in configs.values())
+    assert len(configs) == len(described(admin, BROKER, "1").configs)
+    assert by_name(described(admin, BROKER, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (99, "a", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
+    result = described(AdminBroker(), kind, name)
+    assert (result.error_code, result.configs) == (error, ())
+    assert result.error_message
+
+
+def change(name: str, operation: int, value: str | None) -> AlterableConfig:
+    return AlterableConfig(name=name, config_operation=operation, value=value)
+
+
+def altered(admin: AdminBroker, kind: int, name: str, *changes: AlterableConfig, **options: Any) -> int:
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
+    request = IncrementalAlterConfigsRequest(
+        resources=(resource,), validate_only=options.get("validate_only", False)
+    )
+    (answer,) = admin.ask(incremental_alter_configs.handle, request, options.get("version")).responses
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+    assert bool(answer.error_message) == bool(answer.error_code)
+    return answer.error_code
+
+
+def configs_of(admin: AdminBroker, name: str = "a") -> dict[str, str]:
+    topic = admin.metadata.topic(name)
+    assert topic is not None
+    return dict(topic.configs)
+
+
+@pytest.mark.parametrize("version", versions_of(IncrementalAlterConfigsRequest))
+def test_set_and_delete_in_every_version(version: int) -> None:
+    admin = AdminBroker()
+    admin.create("a", configs={"retention.ms": "5"})
+    changes = change("max.message.bytes", OPERATION_SET, "9"), change("retention.ms", OPERATION_DELETE, None)
+    assert altered(admin, TOPIC, "a", *changes, version=version) == ErrorCode.NONE
+    assert configs_of(admin) == {"max.message.bytes": "9"}
+
+
+def test_lists_are_appended_to_and_subtracted_from() -> None:
+    admin = AdminBroker()
+    admin.create("a")
+    assert altered(admin, TOPIC, "a", change("cleanup.policy", OPERATION_APPEND, "compact")) == 0
+    assert configs_of(admin) == {"cleanup.policy": "delete,compact"}
+    assert altered(admin, TOPIC, "a", change("cleanup.policy", OPERATION_APPEND, "compact,delete")) == 0
+    assert configs_of(admin) == {"cleanup.policy": "delete,compact"}
+    assert altered(admin, TOPIC, "a", change("cleanup.policy", OPERATION_SUBTRACT, "delete")) == 0
+    assert configs_of(admin) == {"cleanup.policy": "compact"}
+
+
+def test_appending_starts_from_the_nodes_default() -> None:
+    admin = AdminBroker(FACTS)
+    admin.create("a")
+    assert altered(admin, TOPIC, "a", change("cleanup.policy", OPERATION_APPEND, "delete")) == 0
+    assert configs_of(admin) == {"cleanup.policy": "compact,delete"}
+
+
+def test_validate_only_changes_nothing() -> None:
+    admin = AdminBroker()
+    admin.create("a")
+    good, bad = change("retention.ms", OPERATION_SET, "5"), change("retention.ms", OPERATION_SET, "x")
+    assert altered(admin, TOPIC, "a", good, validate_only=True) == ErrorCode.NONE
+    assert altered(admin, TOPIC, "a", bad, validate_only=True) == ErrorCode.INVALID_CONFIG
+    assert configs_of(admin) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "error"),
+    [
+        ("a", [change("retention.ms", OPERATION_SET, "soon")], ErrorCode.INVALID_CONFIG),
+        ("a", [change("no.such", OPERATION_SET, "1")], ErrorCode.INVALID_CONFIG),
+        ("a", [change("no.such", OPERATION_DELETE, None)], ErrorCode.INVALID_CONFIG),
+        ("a", [change("retention.ms", OPERATION_APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ("a", [change("cleanup.policy", OPERATION_APPEND, "burn")], ErrorCode.INVALID_CONFIG),
+        ("a", [change("retention.ms", OPERATION_SET, None)], ErrorCode.INVALID_REQUEST),
+        ("a", [change("retention.ms", 4, "1")], ErrorCode.INVALID_REQUEST),
+        ("a", [change("retention.ms", -1, "1")], ErrorCode.INVALID_REQUEST),
+        ("a", [change("retention.ms", 0, "1"), change("retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
+        (
+            "a",
+            [change("max.message.bytes", 0, "1"), change("retention.ms", 0, "x")],
+            ErrorCode.INVALID_CONFIG,
+        ),
+        ("nowhere", [change("retention.ms", OPERATION_SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("__consumer_offsets", [change("retention.ms", 0, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_refused_changes_leave_all_as_it_was(
+    name: str, changes: list[AlterableConfig], error: ErrorCode
+) -> None:
+    admin = AdminBroker()
+    admin.create("a", configs={"segment.ms": "77"})
+    admin.create("__consumer_offsets", internal=True)
+    assert altered(admin, TOPIC, name, *changes) == error
+    assert configs_of(admin) == {"segment.ms": "77"}
+    assert configs_of(admin, "__consumer_offsets") == {}
+
+
+def test_brokers_are_not_changed_while_they_run() -> None:
+    admin = AdminBroker()
+    assert altered(admin, BROKER, "1", change("num.partitions", 0, "3")) == ErrorCode.INVALID_REQUEST
+    assert altered(admin, BROKER, "", change("num.partitions", 0, "3")) == ErrorCode.INVALID_REQUEST
+    assert altered(admin, BROKER, "7") == ErrorCode.INVALID_REQUEST
+    assert altered(admin, BROKER, "1") == ErrorCode.NONE
+    assert altered(admin, BROKER_LOGGER, "1", change("root", 0, "INFO")) == ErrorCode.INVALID_REQUEST
+
+
+def test_each_resource_has_its_own_answer_and_one_named_twice_is_refused() -> None:
+    admin = AdminBroker()
+    for name in ("a", "b", "c"):
+        admin.create(name)
+    values = (("a", "1"), ("b", "x"), ("c", "1"), ("c", "2"))
+    resources = tuple(
+        AlterConfigsResource(
+            resource_type=TOPIC, resource_name=name, configs=(change("retention.ms", OPERATION_SET, value),)
+        )
+        for name, value in values
+    )
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    answers = admin.ask(incremental_alter_configs.handle, request).responses
+    assert [(answer.resource_name, answer.error_code) for answer in answers] == [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.INVALID_CONFIG),
+        ("c", ErrorCode.INVALID_REQUEST),
+    ]
+    assert [configs_of(admin, name) for name in ("a", "b", "c")] == [{"retention.ms": "1"}, {}, {}]
