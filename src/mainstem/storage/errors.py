@@ -18,7 +18,8 @@ class FormatError(StorageError):
 class CorruptJournal(StorageError):
     """A block known to be durable cannot be read back. The group is refused; nothing is truncated.
 
-    `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell."""
+    `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell: one
+    with no other block in sight is not among them."""
 
     def __init__(self, message: str, groups: Iterable[int] = ()) -> None:
         super().__init__(message)

@@ -203,7 +203,7 @@ class JournalRecovery:
     # --- damage -------------------------------------------------------------------------------------------
 
     async def _search(self, end: int) -> _Behind:
-        """Look for blocks at and behind `end`, in its segment and all later ones."""
+        """Look for blocks behind the one at `end`, in its segment and all later ones."""
         claim = blocks = marks_end = 0
         first_index: dict[int, int] = {}
         for segment in self._segments:
@@ -221,7 +221,7 @@ class JournalRecovery:
                         if within:
                             marks_end = offset + place + BLOCK_HEADER_BYTES
                         header = await _block(file, chunk, place, offset + place, position + place)
-                        if header is not None:
+                        if header is not None and header.position != end:  # what is there is at fault
                             blocks += 1
                             claim = max(claim, header.durable_position)
                             first_index.setdefault(header.group, header.index)
