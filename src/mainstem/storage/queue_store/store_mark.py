@@ -24,7 +24,7 @@ from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 from mainstem.storage.queue_store.run_target import RUN_SUFFIX
 
 MARK_NAME = "store.mark"
-MARK_MAGIC = 0x314B4D45524F54  # "TOREMK1"
+MARK_MAGIC = 0x314B52414D534D  # "MSMARK1"
 MARK = struct.Struct("<Q16sQ28xI")
 assert MARK.size == 64
 SLOT_DISTANCE = 4096
