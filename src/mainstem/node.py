@@ -23,6 +23,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.broker.topics import restore_queues
 from mainstem.config import NodeConfig
 from mainstem.console.application import Console
@@ -159,6 +160,11 @@ class RunningNode:
                 idle_ms_min=config.broker.fetch_session_idle_ms_min,
                 partitions_max=config.broker.fetch_session_partitions_max,
                 random=random.SystemRandom(),
+            ),
+            facts=NodeFacts(
+                topic_defaults=nameserver.topic_defaults(),
+                write_dir=LogDir(str(write_dir), write_files),
+                store_dir=LogDir(str(store_dir), store_files),
             ),
         )
         await restore_queues(broker)
