@@ -1,0 +1,81 @@
+"""kafka-python, a client in pure Python with a codec of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from tests.clients.message import Message, Received
+
+SECONDS_MAX = 60
+
+
+def can_send(message: Message) -> bool:
+    """It insists on a key or a value, and on headers that are not null."""
+    return (message.key, message.value) != (None, None) and all(value is not None for _, value in message.headers)
+
+
+def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression: str = "none") -> None:
+    """Send to partition 0 and wait for every acknowledgement. Raises what the client reports."""
+    sender = producer(
+        bootstrap, compression_type=None if compression == "none" else compression, linger_ms=20
+    )
+    try:
+        futures = [
+            sender.send(
+                topic,
+                value=message.value,
+                key=message.key,
+                headers=list(message.headers),
+                partition=0,
+                timestamp_ms=message.timestamp_ms,
+            )
+            for message in messages
+        ]
+        for future in futures:
+            future.get(timeout=SECONDS_MAX)
+    finally:
+        sender.close(timeout=SECONDS_MAX)
+
+
+def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[Received]:
+    """The next `count` messages from `offset` on."""
+    reader = consumer(bootstrap)
+    try:
+        where = TopicPartition(topic, partition)
+        reader.assign([where])
+        reader.seek(where, offset)
+        return take(reader, count)
+    finally:
+        reader.close()
+
+
+def producer(bootstrap: str, **settings: Any) -> KafkaProducer:
+    return KafkaProducer(bootstrap_servers=bootstrap, reconnect_backoff_max_ms=200, **settings)
+
+
+def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
+    """A consumer that starts at the beginning and commits only when told to."""
+    return KafkaConsumer(
+        *topics,
+        bootstrap_servers=bootstrap,
+        reconnect_backoff_max_ms=200,
+        fetch_max_wait_ms=100,
+        **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},
+    )
+
+
+def take(reader: KafkaConsumer, count: int, seconds: float = SECONDS_MAX) -> list[Received]:
+    taken: list[Received] = []
+    deadline = time.monotonic() + seconds
+    while len(taken) < count:
+        for records in reader.poll(timeout_ms=200, max_records=count - len(taken)).values():
+            taken += [
+                Received(record.offset, record.value, record.key, tuple(record.headers), record.timestamp)
+                for record in records
+            ]
+        assert time.monotonic() < deadline, f"{len(taken)} of {count} messages came within {seconds} s"
+    return taken
