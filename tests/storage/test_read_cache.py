@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import google_crc32c
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
@@ -48,6 +48,7 @@ def values(cache: ReadCache) -> dict[str, float]:
     return {sample.name.removeprefix("mainstem_read_cache_"): sample.value for sample in cache.samples()}
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 50), st.lists(
     st.tuples(st.integers(0, len(CONTENT) - 1), st.sampled_from([1, 100, CHUNK, 3 * CHUNK, 40_000])), max_size=40))
 def test_whatever_is_asked_for_is_what_the_file_holds_and_memory_is_bounded(
