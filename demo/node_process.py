@@ -1,0 +1,112 @@
+"""The demo's node: `mainstem serve` as a child process that can be killed and started again in its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 30.0
+HTTP_SECONDS_MAX = 10.0
+LOG_LINES_KEPT = 30
+"""Shown when something goes wrong."""
+
+_TIER = re.compile(r'^mainstem_fetch_bytes_total\{tier="(\w+)"\} (\d+)', re.MULTILINE)
+
+
+class NodeFailed(Exception):
+    """The node did not start, answer or stop; the message ends with its last log lines."""
+
+
+class NodeProcess:
+    """One node on two directories. Ports are picked at the first start and kept for the next ones."""
+
+    def __init__(self, directory: Path, settings: dict[str, object]) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self._log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
+        self.addresses = {"kafka": "127.0.0.1:0", "http": "127.0.0.1:0", "rpc": "127.0.0.1:0"}
+
+    def start(self) -> float:
+        """Start and wait for the ready line; returns the seconds it took. Raises NodeFailed."""
+        command = [
+            sys.executable, "-m", "mainstem.cli.main", "serve",
+            "--listen", self.addresses["kafka"],
+            "--http", self.addresses["http"],
+            "--rpc", self.addresses["rpc"],
+            "--write-dir", str(self._directory / "disk1"),
+            "--store-dir", str(self._directory / "disk2"),
+            *(f"--set={key}={value}" for key, value in self._settings.items()),
+        ]
+        started = time.monotonic()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = process
+        threading.Thread(target=self._keep_log, args=(process,), daemon=True).start()
+        watchdog = threading.Timer(START_SECONDS_MAX, process.kill)
+        watchdog.start()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        watchdog.cancel()
+        fields = dict(field.split("=", 1) for field in line.split()[1:])
+        if not line.startswith("ready ") or not self.addresses.keys() <= fields.keys():
+            raise NodeFailed(f"the node did not start\n{self._log_tail()}")
+        self.addresses = {name: fields[name] for name in self.addresses}
+        return time.monotonic() - started
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye, nothing flushed."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM and a clean end. Raises NodeFailed when it takes too long or fails."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            code = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            problem = f"the node did not stop within {STOP_SECONDS_MAX:.0f} s"
+            raise NodeFailed(f"{problem}\n{self._log_tail()}") from None
+        if code != 0:
+            raise NodeFailed(f"the node ended with exit code {code}\n{self._log_tail()}")
+
+    def end(self) -> None:
+        """Make sure that nothing is left running."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def view(self, path: str) -> Any:
+        """The JSON of a console path. Raises NodeFailed."""
+        return json.loads(self._get(path))
+
+    def bytes_by_tier(self) -> dict[str, int]:
+        """Bytes of batches read since the node started, by the tier that served them."""
+        return {tier: int(count) for tier, count in _TIER.findall(self._get("/metrics"))}
+
+    def _get(self, path: str) -> str:
+        url = f"http://{self.addresses['http']}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=HTTP_SECONDS_MAX) as response:
+                return str(response.read().decode())
+        except OSError as error:
+            raise NodeFailed(f"{url}: {error}\n{self._log_tail()}") from error
+
+    def _keep_log(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self._log.append(line.rstrip())
+
+    def _log_tail(self) -> str:
+        return "\n".join(f"    {line}" for line in self._log)
