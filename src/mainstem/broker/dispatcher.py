@@ -86,7 +86,9 @@ class BrokerDispatcher:
             if route.start is not None:
                 started = route.start(self._broker, frame, position, call)
                 return Exchange(self._finish_later(started, route, header, started_at), pipelined=True)
-            request = codec.read(route.api.request, header.api_version, frame, position)
+            # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
+            # Metadata request (9+) for all topics.
+            request, _ = codec.read_prefix(route.api.request, header.api_version, frame, position)
         except (ProtocolError, KernelError) as error:
             raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
         return Exchange(self._handle_later(route, request, call, header, started_at))
