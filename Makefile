@@ -1,34 +1,51 @@
-# Everything starts from nothing: the first target that needs it makes .venv and says what else is missing.
+# make demo    a year of flights through one node: killed, restarted, split by Spark, read again
+# make test    the whole test suite
+# make check   ruff, mypy --strict, import-linter, the commands and links of the documentation
+# make venv    only the virtual environment
+#
+# Everything runs in .venv, which is made from nothing. What is missing on the machine is named.
 
-PYTEST_OPTIONS ?=
-RUN := .venv/bin/python
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check venv java kcat
 
-.PHONY: help venv demo test check clean
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
 
 help:
-	@echo "make demo    the whole way of real data, from a Kafka client to the queue store and back (3 minutes)"
-	@echo "make test    the test suite, real clients and real Spark included"
-	@echo "make check   lint, types, import rules, documentation"
-	@echo "make venv    the virtual environment in .venv alone"
-	@echo "make clean   remove what the other targets made"
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
 
-venv:
-	@tools/prepare
+venv: $(READY)
 
-demo:
-	@tools/prepare java
-	@$(RUN) -m demo
+$(READY): pyproject.toml src/mainstem/__init__.py
+	@[[ -n "$(PYTHON)" ]] || { echo "Python 3.11 or newer is missing: apt-get install python3 python3-venv" >&2; exit 1; }
+	@command -v cc >/dev/null || echo "No C compiler: fine where wheels exist, else apt-get install build-essential" >&2
+	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "The venv module is incomplete: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
 
-test:
-	@tools/prepare java kcat
-	@$(RUN) -m pytest tests $(PYTEST_OPTIONS)
+demo: $(READY) java
+	$(BIN)/python -m demo.flights
 
-check:
-	@tools/prepare
-	$(RUN) -m ruff check src tests demo bench
-	$(RUN) -m mypy
-	.venv/bin/lint-imports --no-cache
-	$(RUN) -m pytest tests/docs
+test: $(READY) java kcat
+	$(BIN)/python -m pytest
 
-clean:
-	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
+check: $(READY)
+	$(BIN)/ruff check src tests demo
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/cli/test_documentation.py
+
+java: $(READY)
+	@$(BIN)/python -c 'import sys; from mainstem.pipeline.java import find_java; sys.exit(find_java().missing or 0)'
+
+kcat:
+	@command -v kcat >/dev/null || { \
+		if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq kcat; \
+		else echo "The tests use kcat: apt-get install kcat" >&2; exit 1; fi; }
