@@ -1,0 +1,153 @@
+"""Commands against a fake node: what they print, how they fail, what they import."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import msgspec
+import pytest
+from tests.cli.fake_node import serving
+from tests.console.views import FLIGHTS, FakeViews
+
+from mainstem.cli.lazy_group import LazyGroup
+from mainstem.cli.main import root, run
+
+
+def all_commands() -> list[list[str]]:
+    def walk(command: click.Command, path: list[str]) -> Iterator[list[str]]:
+        yield path
+        if isinstance(command, LazyGroup):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from walk(inner, [*path, name])
+
+    return list(walk(root, []))
+
+
+@pytest.fixture
+def node() -> Iterator[str]:
+    views = FakeViews()
+    encode = msgspec.json.encode
+    answers = {
+        "/v1/cluster": (200, encode(asyncio.run(views.cluster()))),
+        "/v1/topics": (200, encode({"topics": asyncio.run(views.topics())})),
+        "/v1/topics/flights": (200, encode(FLIGHTS)),
+        "/v1/split": (200, encode(asyncio.run(views.split()))),
+        "/v1/topics/gone": (404, b'{"error": "there is no topic gone"}'),
+    }
+    with serving(answers) as address:
+        yield address
+
+
+@pytest.fixture
+def closed_port() -> Iterator[str]:
+    """An address where nothing listens and nothing else can start to."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("path", all_commands(), ids=" ".join)
+def test_every_command_has_help(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(" ".join(["Usage: mainstem", *path]))
+
+
+def test_help_imports_no_heavy_module() -> None:
+    code = (
+        "import sys; from mainstem.cli.main import run; run(['--help'])\n"
+        "heavy = {'rich', 'msgspec', 'confluent_kafka', 'starlette', 'numpy', 'pyspark'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env={"PYTHONPATH": "src"})
+
+
+def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["split", "status", "--http", node, "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["groups"]["0"] == {
+        "committed": 41, "split": 30, "pruned": 20, "lag_bytes": 4096, "lag_seconds": 1.5, "files": 2,
+    }
+    assert status["lease"]["holder"] == "embedded"
+    assert status["last_progress"] == {"batch_id": 4, "bytes": 1 << 20}
+
+
+def test_describe_draws_offsets_bytes_and_files(node: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "describe", "flights", "--http", node]) == 0
+    drawn = capsys.readouterr().out
+    for part in (
+        "flights  2 partitions, 95 offsets, 2.5 KiB in the journal, 1.0 MiB in the queue store",
+        "retention.ms=60000",
+        "partition 0  offsets 10..100",
+        "journal      offsets 80..100, 2.0 KiB",
+        "queue store  offsets 10..80, 1.0 MiB, 1 files",
+        "run runs/00000007.run  offsets 10..79, 1.0 MiB of 3.0 MiB",
+    ):
+        assert part in drawn
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["cluster", "status"], "J5p4kC1mQ0uYk3n2bqzX9A"),
+        (["topic", "list"], "flights"),
+        (["split", "status"], "running"),
+    ],
+)
+def test_text_for_people(arguments: list[str], part: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments, "--http", node]) == 0
+    assert part in capsys.readouterr().out
+
+
+def test_a_refusal_is_one_line_with_the_nodes_reason(node: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "describe", "gone", "--http", node]) == 1
+    assert capsys.readouterr().err == f"mainstem: {node}: there is no topic gone\n"
+
+
+def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving({"/v1/split": (200, b"<html>")}) as address:
+        assert run(["split", "status", "--http", address]) == 1
+    assert "is not a Mainstem node" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topic", "list", "--http"], ["group", "list", "--bootstrap"], ["produce", "t", "--bootstrap"],
+     ["consume", "t", "--bootstrap"], ["split", "run", "--http"]],
+)
+def test_a_closed_port_says_what_to_do(
+    arguments: list[str], closed_port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, closed_port]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert closed_port in error
+    assert "mainstem serve" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["tpic"], "No such command"),
+        (["consume", "t", "--from", "yesterday"], "no position"),
+        (["consume", "t", "--format", "%z"], "there is no %z"),
+        (["consume", "t", "-g", "g", "-p", "1"], "exclude each other"),
+        (["produce", "t", "-H", "novalue"], "KEY=VALUE"),
+        (["produce", "t", "--idempotent", "--acks", "1"], "--acks all"),
+        (["topic", "alter", "t"], "nothing to change"),
+        (["topic", "create", "t", "-p", "0"], "0 is not in the range"),
+        (["serve", "--set", "storage.write_cash_bytes=1"], "did you mean storage.write_cache_bytes?"),
+        (["serve", "--config", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert part in capsys.readouterr().err
