@@ -7,46 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import selectors
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
+from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator
 
 T = TypeVar("T")
-STARTED_MS = 1_700_000_000_000
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Does not wait: what would have been waited is added to `elapsed_seconds`."""
-
-    elapsed_seconds = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "nothing will ever happen again"
-        self.elapsed_seconds += max(timeout, 0.0)
-        return super().select(0)
-
-
-class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps; also a `ports.Clock`."""
-
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.elapsed_seconds
-
-    def monotonic(self) -> float:
-        return self._jumping.elapsed_seconds
-
-    def now_ms(self) -> int:
-        return STARTED_MS + int(self._jumping.elapsed_seconds * 1000)
 
 
 class ClusterOfOne:
