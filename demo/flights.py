@@ -39,6 +39,9 @@ FLIGHTS_PER_SECOND = 30_000
 """The flow is held at this pace, so that readers and the splitter are at work while it flows, and the kill hits
 all of them."""
 
+CONTROL_BLOCKS_LEFT_MAX = 4
+"""The newest segment is never pruned; a commit of each of the last triggers may lie in it."""
+
 SECONDS_MAX = 170
 """The demo's promise is three minutes; past this it gives up and says where it stood."""
 
@@ -117,7 +120,7 @@ class Story:
         self._follow_to_the_end(members)
         self._add_tiers()
         self._wait_for_split()
-        files = sum(group["files"] for group in self._split()["groups"].values())
+        groups = self._split()["groups"]
         self._node.stop()
         self._node.start()
         _say("node restarted with empty memory; reading everything again")
@@ -127,7 +130,7 @@ class Story:
         return [
             *self._checks_of_sending(),
             *self._checks_of_group(again["flights"], members),
-            *self._checks_of_split(files),
+            *self._checks_of_split(groups),
             *self._checks_of_reading(again, after),
         ]
 
@@ -216,7 +219,8 @@ class Story:
                     f"Spark batch {progress['batch_id']}: {progress['batches']} record batches, "
                     f"{progress['bytes'] / 1e6:.1f} MB in {took} ms ({progress['spark']})"
                 )
-            if progress is None or any(group["lag_bytes"] for group in view["groups"].values()):
+            groups = view["groups"].values()
+            if progress is None or any(group["lag_bytes"] or not _is_pruned(group) for group in groups):
                 return False
             topics = self._node.view("/v1/topics")["topics"]
             return not any(topic["unsplit_bytes"] for topic in topics if topic["name"] in TOPICS)
@@ -251,7 +255,9 @@ class Story:
             ),
         ]
 
-    def _checks_of_split(self, files: int) -> list[Check]:
+    def _checks_of_split(self, groups: dict[str, Any]) -> list[Check]:
+        files = sum(group["files"] for group in groups.values())
+        positions = ", ".join(f"{group['pruned']}/{group['committed']}" for group in groups.values())
         done_by = sorted({entry["spark"] for entry in self._split_progress})
         batches = sum(entry["batches"] for entry in self._split_progress)
         return [
@@ -259,7 +265,12 @@ class Story:
                 "Spark split the journal into runs",
                 bool(done_by) and batches > 0 and files > 0,
                 f"{batches} record batches in {files} files by {', '.join(done_by) or 'nobody'}",
-            )
+            ),
+            Check(
+                "the journal was pruned behind the split",
+                all(_is_pruned(group) for group in groups.values()),
+                f"pruned of committed blocks, per write group: {positions}",
+            ),
         ]
 
     def _checks_of_reading(self, again: dict[str, Reading], after: dict[str, int]) -> list[Check]:
@@ -281,6 +292,11 @@ class Story:
         flow = self._flow_tiers
         checks.append(Check("while it flowed, memory served readers", flow["write_cache"] > 0, _tiers(flow)))
         return checks
+
+
+def _is_pruned(group: dict[str, int]) -> bool:
+    """Whether all but the last control blocks of a group, such as the split's own commit, left the journal."""
+    return group["committed"] - group["pruned"] <= CONTROL_BLOCKS_LEFT_MAX
 
 
 class Pace:
