@@ -28,7 +28,7 @@ from mainstem.storage.journal.format import (
     position_of,
     sequence_of,
 )
-from mainstem.storage.journal.framing import content_length
+from mainstem.storage.journal.framing import content_length, frame
 from mainstem.storage.journal.journal import BlockToWrite
 from mainstem.storage.journal.segment_files import index_path, segment_path
 
@@ -145,6 +145,24 @@ async def test_what_was_cut_off_never_comes_back() -> None:
         assert again.indexes() == found.indexes() + [block.index for block in lost[:1]]
         await abandoned(again.journal)
     assert revived > 5, "the seeds must produce blocks that survive behind a lost one"
+
+
+async def test_a_block_that_does_not_continue_the_chain_is_not_delivered() -> None:
+    """Right place, valid CRC, and yet written behind another block than the one that is there."""
+    files = SimulatedFiles()
+    journal = (await started(files, ASYNC)).journal
+    first, second = await journal.write([data_block(1), data_block(2)])
+    await journal.close()
+    other = data_block(7)
+    header, buffers = frame(other, first.position, 0, first.previous_crc)
+    assert header.length == first.length
+    content = bytearray(files.content(segment_path(1)))
+    content[FIRST_BLOCK:FIRST_BLOCK + header.length] = b"".join(buffers)
+    files.put(segment_path(1), bytes(content))
+    found = await started(files, ASYNC)
+    assert are(found.delivered, [other])
+    assert found.report.end == second.position
+    await found.journal.close()
 
 
 async def test_a_killed_process_loses_nothing_and_what_it_left_is_made_durable() -> None:
@@ -325,6 +343,12 @@ async def test_a_segment_taken_but_never_written_to_is_given_up() -> None:
     await abandoned(journal)
     files.crash(keep_bytes=0)
     assert segment_path(2) in files.paths()
+    for start in (position_of(1, FIRST_BLOCK), position_of(2, FIRST_BLOCK)):
+        disk = files.clone(0)
+        found = await started(disk, start=start)
+        assert found.report.end > position_of(1, FIRST_BLOCK), "the segment before it is the last"
+        assert segment_path(2) not in disk.paths()
+        await found.journal.close()
     found = await started(files)
     assert found.indexes() == [1]
     assert [segment.sequence for segment in found.journal.segments()] == [1]

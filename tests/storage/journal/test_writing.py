@@ -197,6 +197,20 @@ async def test_async_writes_are_durable_after_a_sync() -> None:
     await abandoned(found.journal)
 
 
+async def test_a_sync_vouches_only_for_what_was_written_before_it() -> None:
+    files = SimulatedFiles()
+    journal = (await started(files, ASYNC)).journal
+    await journal.write([data_block(1)])
+    before = journal.end
+    syncing = asyncio.ensure_future(journal.sync())
+    await journal.write([data_block(2)])
+    await syncing
+    assert journal.durable_end == before < journal.end
+    await journal.sync()
+    assert journal.durable_end == journal.end
+    await journal.close()
+
+
 async def test_async_writes_are_flushed_by_themselves() -> None:
     files = SimulatedFiles()
     config = JournalConfig(

@@ -113,7 +113,7 @@ class JournalRecovery:
         self._durable = max(self._durable, start)
         stop = await self._walk(start, visit)
         behind = await self._search(stop.end)
-        if max(self._durable, behind.claim) > stop.end:
+        if max(self._durable, behind.claim) > stop.place:
             raise self._corrupt(stop, behind)
         self._durable = max(self._durable, behind.claim)
         self._release(visit)
