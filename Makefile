@@ -1,51 +1,37 @@
 # make demo    a year of flights through one node: killed, restarted, split by Spark, read again
-# make test    the whole test suite
+# make test    the whole test suite, real clients and real Spark included
 # make check   ruff, mypy --strict, import-linter, the commands and links of the documentation
-# make venv    only the virtual environment
+# make venv    the virtual environment alone
+# make clean   remove what the others made
 #
-# Everything runs in .venv, which is made from nothing. What is missing on the machine is named.
+# Everything runs in .venv, which is made from nothing. What is missing on the machine is installed where that may be
+# done (root on Debian) and named otherwise.
 
-SHELL := /bin/bash
-.SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check venv java kcat
+.PHONY: help demo test check venv clean
 
-VENV := .venv
-BIN := $(VENV)/bin
-READY := $(VENV)/.ready
-PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
-	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
+BIN := .venv/bin
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
 
-venv: $(READY)
+venv:
+	@tools/prepare
 
-$(READY): pyproject.toml src/mainstem/__init__.py
-	@[[ -n "$(PYTHON)" ]] || { echo "Python 3.11 or newer is missing: apt-get install python3 python3-venv" >&2; exit 1; }
-	@command -v cc >/dev/null || echo "No C compiler: fine where wheels exist, else apt-get install build-essential" >&2
-	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-		echo "The venv module is incomplete: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+demo:
+	@tools/prepare java
+	@$(BIN)/python -m demo.flights
 
-demo: $(READY) java
-	$(BIN)/python -m demo.flights
+test:
+	@tools/prepare java kcat
+	@$(BIN)/python -m pytest
 
-test: $(READY) java kcat
-	$(BIN)/python -m pytest
-
-check: $(READY)
-	$(BIN)/ruff check src tests demo
+check:
+	@tools/prepare
+	$(BIN)/ruff check src tests demo bench
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest tests/cli/test_documentation.py
 
-java: $(READY)
-	@$(BIN)/python -c 'import sys; from mainstem.pipeline.java import find_java; sys.exit(find_java().missing or 0)'
-
-kcat:
-	@command -v kcat >/dev/null || { \
-		if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq kcat; \
-		else echo "The tests use kcat: apt-get install kcat" >&2; exit 1; fi; }
+clean:
+	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
