@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import google_crc32c
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
@@ -48,7 +48,6 @@ def values(cache: ReadCache) -> dict[str, float]:
     return {sample.name.removeprefix("mainstem_read_cache_"): sample.value for sample in cache.samples()}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 50), st.lists(
     st.tuples(st.integers(0, len(CONTENT) - 1), st.sampled_from([1, 100, CHUNK, 3 * CHUNK, 40_000])), max_size=40))
 def test_whatever_is_asked_for_is_what_the_file_holds_and_memory_is_bounded(
@@ -129,6 +128,15 @@ def test_bytes_are_checked_when_they_come_from_the_disk() -> None:
         assert len(disk.reads) == 4, "what failed is not kept"
         with pytest.raises(FormatError, match=r"is cut short at 1234 bytes"):
             await cache.read(Extent(disk, 100 * CHUNK, 2000, 0))
+
+    asyncio.run(scenario())
+
+
+def test_what_memory_holds_is_checked_once() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(8), Disk()
+        await cache.read(disk.extent(100, 5000))
+        assert (await cache.read(disk.extent(100, 5000)._replace(crc=1)))[1], "a second check would fail"
 
     asyncio.run(scenario())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
 
@@ -37,7 +37,6 @@ def sources(draw: st.DrawFn) -> list[list[Extent]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sources(), st.lists(st.integers(0, 12), min_size=4, max_size=4),
     st.lists(st.sampled_from([-1, 0, 200, 600, 5000]), min_size=4, max_size=4),

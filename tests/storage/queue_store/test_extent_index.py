@@ -5,7 +5,7 @@ from __future__ import annotations
 import google_crc32c
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
 
@@ -26,7 +26,6 @@ def sorted_rows(draw: st.DrawFn) -> list[tuple[int, int, int, int, int]]:
     return rows
 
 
-@settings(max_examples=60, deadline=None)
 @given(sorted_rows(), st.sampled_from([0, 1, 2, 7, 1 << 32, 2**63 + 1, 2**64 - 1]), st.integers(0, 100))
 def test_find_is_the_extent_with_the_offset_or_the_next(
     rows: list[tuple[int, int, int, int, int]], queue_id: int, offset: int
@@ -38,7 +37,6 @@ def test_find_is_the_extent_with_the_offset_or_the_next(
     assert list(range(first, end)) == [place for place, row in enumerate(rows) if row[0] == queue_id]
 
 
-@settings(max_examples=60, deadline=None)
 @given(sorted_rows())
 def test_queues_and_their_last_offsets(rows: list[tuple[int, int, int, int, int]]) -> None:
     index = ExtentIndex(extent_rows(*rows), "test")

@@ -8,7 +8,7 @@ from pathlib import Path
 import google_crc32c
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 from tests.storage.queue_store.runs import (
@@ -42,7 +42,6 @@ def batch_lists(draw: st.DrawFn) -> list[Batch]:
     return batches
 
 
-@settings(max_examples=60, deadline=None)
 @given(batch_lists(), st.integers(1, 20))
 def test_a_run_holds_its_batches_whatever_the_pieces(batches: list[Batch], piece: int) -> None:
     files = WatchedFiles()

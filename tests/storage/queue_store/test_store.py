@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
@@ -78,7 +78,6 @@ async def read_all(store: QueueStore, queue_id: int, group: int, offset: int, by
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0, 20_000, 1 << 20]), st.sampled_from([1, 700, 70_000, 1 << 20]))
 def test_f_what_was_split_is_read_once_in_order_from_any_offset(
     seed: int, cache_bytes: int, bytes_max: int

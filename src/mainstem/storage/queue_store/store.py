@@ -39,9 +39,6 @@ from mainstem.storage.read_cache import Extent, ReadCache
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 5
-"""Reads that find a run dropped under them. Retention drops a few runs per round; losing twice is rare."""
-
 READERS_MAX = 4096
 """Sequential readers remembered. One that is forgotten pays a bisection and starts read-ahead anew."""
 
@@ -193,12 +190,13 @@ class QueueStore:
         one; they follow each other without a gap. None when the store has nothing from there on.
 
         Raises `StorageError` naming file and position when what should be there cannot be read."""
-        for _ in range(ATTEMPTS):
+        while True:
+            runs = self._manifest.ranges(group)
             try:
-                return await self._read(queue_id, group, offset, bytes_max)
-            except RunGone:
-                continue
-        raise StorageError(f"queue {queue_id:#x}: the runs behind offset {offset} were dropped again and again")
+                return await self._read(queue_id, runs, offset, bytes_max)
+            except RunGone:  # once per run that retention drops meanwhile, at most
+                if self._manifest.ranges(group) is runs:
+                    raise
 
     async def extents(
         self, queue_id: int, group: int, offset: int
@@ -245,8 +243,7 @@ class QueueStore:
         """Bytes of all runs on disk 2."""
         return sum(file.bytes for file in self._manifest.files.values())
 
-    async def _read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
-        runs = self._manifest.ranges(group)
+    async def _read(self, queue_id: int, runs: Ranges, offset: int, bytes_max: int) -> StoredSlice | None:
         reader = self._readers.pop((queue_id, offset), None)
         if reader is None:
             place = await self._search.find(queue_id, runs, offset)
