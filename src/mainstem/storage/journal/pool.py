@@ -166,12 +166,12 @@ class SegmentPool:
                 await asyncio.sleep(len(part) / self._config.pool_fill_bytes_per_second)
         finally:
             await file.close()
-        if len(self._free) >= self._config.pool_segments_max:  # recycled ones came in meanwhile
-            await self._discard(path)
-            return
         await self._files.rename(path, _path(number, FREE))
-        self._free.insert(0, number)
         self.filled += 1
+        if len(self._free) < self._config.pool_segments_max:
+            self._free.insert(0, number)
+        else:  # recycled ones came in meanwhile
+            await self._discard(_path(number, FREE))
 
     async def _discard(self, path: str) -> None:
         try:
