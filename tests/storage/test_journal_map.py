@@ -95,7 +95,7 @@ def test_a_dump_restores_the_map_and_dropping_keeps_the_rest(
     assert copy.dump() == journal_map.dump()
     copy.drop(before)
     kept = [header for header in headers if header.position >= position_of(before, 0)]
-    assert [mark.start for mark in copy.dump()][:1] == [header.position for header in kept][:1]
+    assert [mark.start for mark in copy.dump().marks][:1] == [header.position for header in kept][:1]
 
 
 def test_a_cut_begins_a_mark_so_that_lag_is_told_exactly() -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
-from mainstem.storage.journal_map import Mark
+from mainstem.storage.journal_map import MapImage
 from mainstem.storage.queue_table import Range
 from mainstem.storage.write_group import GroupState
 
@@ -35,11 +35,9 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     groups: dict[int, GroupState]
     ranges: dict[int, list[Range]]
     images: list[bytes]
-    marks: list[Mark]
+    journal_map: MapImage
     splits: list[tuple[int, int, int]]
     """Per group, as of `position`: see `ManifestQueue.dump`."""
-    pruned: list[int]
-    """Per group, the last block index that left the journal."""
 
 
 _decoder = msgspec.msgpack.Decoder(Checkpoint)

@@ -36,6 +36,13 @@ class Mark(NamedTuple):
     """When its first data block was made; -1: it has none."""
 
 
+class MapImage(NamedTuple):
+    """A map as a checkpoint keeps it: the last mark that was dropped, and those that are left."""
+
+    gone: Mark
+    marks: list[Mark]
+
+
 class Stretch(NamedTuple):
     """A contiguous part of the journal, cut out for one split task: what blocks it holds, and where."""
 
@@ -53,6 +60,9 @@ class JournalMap:
         self._last = [0] * groups
         self._last_data = [0] * groups
         self._data_bytes = [0] * groups
+        none = (0,) * groups
+        self._gone = Mark(0, 0, none, none, none, -1)
+        """What stood before the first mark."""
         self._marks: list[Mark] = []
         self._cut = False
 
@@ -83,20 +93,25 @@ class JournalMap:
         """Let the next block begin a mark: what comes is of another age than what was."""
         self._cut = True
 
-    def dump(self) -> list[Mark]:
-        return list(self._marks)
+    def dump(self) -> MapImage:
+        return MapImage(self._gone, list(self._marks))
 
-    def load(self, marks: Sequence[Mark]) -> None:
-        self._marks = list(marks)
-        if self._marks:
-            self._last = list(self._marks[-1].last)
-            self._last_data = list(self._marks[-1].last_data)
-            self._data_bytes = list(self._marks[-1].data_bytes)
+    def load(self, image: MapImage) -> None:
+        self._gone, self._marks = image.gone, list(image.marks)
+        newest = self._marks[-1] if self._marks else self._gone
+        self._last = list(newest.last)
+        self._last_data = list(newest.last_data)
+        self._data_bytes = list(newest.data_bytes)
 
     def drop(self, before_sequence: int) -> None:
         """Forget the marks of recycled segments."""
         keep = bisect_right(self._marks, before_sequence - 1, key=lambda mark: sequence_of(mark.start))
+        self._gone = self._before(keep)
         del self._marks[:keep]
+
+    def pruned(self, group: int) -> int:
+        """The group's last block in the segments that were dropped."""
+        return self._gone.last[group]
 
     def at_end_of(self, sequence: int) -> Mark | None:
         """The last mark of a segment; None when no block lies in it."""
@@ -113,8 +128,7 @@ class JournalMap:
         first = self._first_mark(group, after)
         if first == len(self._marks):
             return 0, -1
-        before = self._marks[first - 1].data_bytes[group] if first else 0
-        return self._data_bytes[group] - before, self._marks[first].data_ms
+        return self._data_bytes[group] - self._before(first).data_bytes[group], self._marks[first].data_ms
 
     def indexes_at(self, position: int, applied: Sequence[int]) -> list[int]:
         """Per group, a block index that certainly lies before a journal position, to the granularity of a
@@ -122,7 +136,7 @@ class JournalMap:
         if not self._marks or self._marks[-1].end <= position:
             return list(applied)
         whole = bisect_right(self._marks, position, key=lambda mark: mark.end)
-        return list(self._marks[whole - 1].last) if whole else [0] * self.groups
+        return list(self._before(whole).last)
 
     # --- planning -----------------------------------------------------------------------------------------
 
@@ -141,13 +155,16 @@ class JournalMap:
 
     def stretches(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> list[Stretch]:
         """The journal between `after` and `upto`, cut into stretches of about `bytes_max` bytes. Their ranges
-        are disjoint, leave nothing out, and follow each other per group."""
+        are disjoint and follow each other per group; every block of a range lies in the stretch's places. Blocks
+        left out before the first one are not data."""
         bound = [upto.get(group, 0) for group in range(self.groups)]
-        reached = [after.get(group, 0) for group in range(self.groups)]
+        first = self._first(after, bound)
+        before = self._before(first).last
+        reached = [max(after.get(group, 0), min(before[group], bound[group])) for group in range(self.groups)]
         stretches: list[Stretch] = []
         taken: list[Mark] = []
         size = 0
-        for mark in self._marks[self._first(after, bound) :]:
+        for mark in self._marks[first:]:
             taken.append(mark)
             size += mark.end - mark.start
             done = all(last >= limit for last, limit in zip(mark.last, bound, strict=True))
@@ -192,6 +209,10 @@ class JournalMap:
             ),
             default=len(self._marks),
         )
+
+    def _before(self, place: int) -> Mark:
+        """The mark before the one at `place`."""
+        return self._marks[place - 1] if place else self._gone
 
     def _first_mark(self, group: int, after: int) -> int:
         return bisect_right(self._marks, after, key=lambda mark: mark.last_data[group])

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import numpy
 
+from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import DIRECTORY_ROW, offset_of, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.format import EXTENT_ROW
@@ -40,12 +41,21 @@ def rows_of(blocks: Iterable[IndexedBlock]) -> numpy.ndarray:
 
 async def all_rows(journal: Journal, index: UnsplitIndex) -> AsyncIterator[tuple[int, numpy.ndarray]]:
     """(segment sequence, extent rows) of every segment, oldest first: sealed ones from their index files, the
-    others from memory."""
-    for segment in journal.segments():
+    others from memory as of the first step. Segments that are recycled meanwhile are left out."""
+    segments = journal.segments()
+    from_memory = {
+        segment.sequence: rows_of(in_segment(index, segment.sequence))
+        for segment in segments
+        if not segment.index_ready
+    }
+    for segment in segments:
         if segment.index_ready:
-            yield segment.sequence, (await journal.index(segment.sequence)).rows
+            try:
+                yield segment.sequence, (await journal.index(segment.sequence)).rows
+            except SegmentGone:
+                continue
         else:
-            yield segment.sequence, rows_of(in_segment(index, segment.sequence))
+            yield segment.sequence, from_memory[segment.sequence]
 
 
 def in_segment(index: UnsplitIndex, sequence: int) -> list[IndexedBlock]:

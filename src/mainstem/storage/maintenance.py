@@ -28,7 +28,6 @@ from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_table import QueueTable
 from mainstem.storage.retention_pass import RetentionPass
-from mainstem.storage.split_log import LocalSplitLog
 from mainstem.storage.unsplit_index import UnsplitIndex
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
@@ -57,7 +56,6 @@ class Maintenance:
         write_loop: WriteLoop,
         message_store: LocalMessageStore,
         store: QueueStore,
-        split_log: LocalSplitLog,
         retention: RetentionPass,
         liveness: Liveness,
     ) -> None:
@@ -74,7 +72,6 @@ class Maintenance:
         self._write_loop = write_loop
         self._message_store = message_store
         self._store = store
-        self._split_log = split_log
         self._retention = retention
         self._liveness = liveness
         self._checkpoint_position = 0
@@ -129,18 +126,20 @@ class Maintenance:
 
     async def checkpoint(self) -> None:
         """Save the applied state as of now, unless nothing was applied since the last one."""
+        if self._applied.end > self._checkpoint_position:
+            await self.save_checkpoint()
+
+    async def save_checkpoint(self) -> None:
+        """Save the applied state as of now, even one that no block led to."""
         position = self._applied.end
-        if position <= self._checkpoint_position:
-            return
         ranges, images = self._table.dump()
         state = checkpoints.Checkpoint(
             position=position,
             groups={group.group: group.dump() for group in self._groups},
             ranges=ranges,
             images=images,
-            marks=self._map.dump(),
+            journal_map=self._map.dump(),
             splits=self._manifest.dump(),
-            pruned=list(self._split_log.pruned),
         )
         appended = self._message_store.appended_bytes
         await self._manifest.drained()
@@ -168,12 +167,10 @@ class Maintenance:
             free = [segment for segment in free if segment.end <= self._checkpoint_position]
             if not free:
                 return
-        before = free[-1].sequence + 1
-        mark = self._map.at_end_of(free[-1].sequence)
-        if mark is not None:
-            self._split_log.pruned = list(mark.last)
-        self.pruned_segments += len(await self._journal.recycle(before))
-        self._map.drop(before)
+        recycled = await self._journal.recycle(free[-1].sequence + 1)
+        self.pruned_segments += len(recycled)
+        if recycled:
+            self._map.drop(recycled[-1] + 1)
 
     async def _superfluous(self, segment: SegmentInfo) -> bool:
         """Is every block of the segment split, or is nothing in it live? In that case the split position is

@@ -2,7 +2,8 @@
 
 Applying a split commit is a decision (does it continue the group's split?) and a write to sqlite. The decision
 is made at once, in log order; the writes follow one by one in the background. Until a write is done the
-manifest's position has not moved, so nothing is pruned for it; a checkpoint waits until all are done.
+manifest's position has not moved, so nothing is pruned for it; a checkpoint waits until all are done. A write that
+fails is tried again, for as long as the node runs and at its next start; meanwhile the journal keeps everything.
 
 A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, which
 moves on over blocks without records (a commit is one itself). A commit may start anywhere from the one to the
@@ -12,13 +13,21 @@ other: what lies between holds nothing to split.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.split import RunFile
 from mainstem.storage.control import SplitCommitted
+from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
-from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store import CommitOutcome, QueueStore
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+"""Between attempts to write to a manifest that refused: disks fill and empty in minutes, not in seconds."""
 
 COMMITTED = "committed"
 REPLAYED = "replayed"
@@ -48,8 +57,12 @@ class ManifestQueue:
         self._store = store
         self._splits = [Split(position, position) for position in map(store.split_position, range(groups))]
         self._last_data = [0] * groups
-        self._queue: asyncio.Queue[Decided] = asyncio.Queue()
+        self._pending: deque[Decided] = deque()
+        self._wake = asyncio.Event()
+        self._written: list[asyncio.Future[None]] = []
+        """Those who wait until nothing is pending."""
         self.failure: Exception | None = None
+        """What the last write failed with; None once it succeeded."""
 
     # --- where things stand -------------------------------------------------------------------------------
 
@@ -77,13 +90,17 @@ class ManifestQueue:
         if header.kind == KIND_DATA:
             self._last_data[group] = header.index
         elif self._last_data[group] <= self._splits[group].reached:
-            self._splits[group] = self._splits[group]._replace(reached=header.index)
+            committed, reached = self._splits[group]
+            self._splits[group] = Split(committed, max(reached, header.index))  # the manifest may be ahead
 
     def decide(self, group: int, index: int, command: SplitCommitted) -> str:
-        """Apply a split commit: `committed`, `replayed`, or `refused: …` with the reason."""
+        """Apply a split commit that is block `index` of its group: `committed`, `replayed`, or `refused: …`
+        with the reason."""
         committed, reached = self._splits[group]
         if command.upto <= committed:
             return REPLAYED
+        if command.upto >= index:
+            return f"refused: block {command.upto} does not exist yet; the split is at {reached}"
         if not committed <= command.after <= reached:
             kind = "gap" if command.after > reached else "overlap"
             return (
@@ -91,7 +108,8 @@ class ManifestQueue:
             )
         reached = index if self._last_data[group] <= command.upto else max(command.upto, reached)
         self._splits[group] = Split(command.upto, reached)
-        self._queue.put_nowait(Decided(group, index, committed, command.upto, command.files))
+        self._pending.append(Decided(group, index, committed, command.upto, command.files))
+        self._wake.set()
         return COMMITTED
 
     def dump(self) -> list[tuple[int, int, int]]:
@@ -107,21 +125,56 @@ class ManifestQueue:
     # --- writing ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write decided commits to the manifest; runs as a task of the storage role."""
-        while True:
-            item = await self._queue.get()
-            try:
-                await self._store.commit(
-                    item.group, item.after, item.upto, item.files, applied_index=item.index
-                )
-            except Exception as error:
-                self.failure = error
-                raise
-            finally:
-                self._queue.task_done()
+        """Write decided commits to the manifest until cancelled; runs as a task of the storage role."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._pending:
+                    await self._write_next()
+                self._answer(None)
+        finally:
+            self._answer(StorageError("the manifest is closed"))
+
+    async def _write_next(self) -> None:
+        try:
+            await self._write(self._pending[0])
+        except (StorageError, OSError) as error:
+            if self.failure is None:
+                log.error("a split cannot be written to the manifest, it is tried again: %s", error)
+            self.failure = error
+            self._answer(error)
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            self.failure = None
+            self._pending.popleft()
+
+    async def _write(self, item: Decided) -> None:
+        outcome = await self._store.commit(
+            item.group, item.after, item.upto, item.files, applied_index=item.index
+        )
+        if outcome is CommitOutcome.GAP:
+            raise StorageError(
+                f"write group {item.group}: the manifest is at block {self.written(item.group)}, the log at "
+                f"{item.after}; restore the newest manifest"
+            )
+
+    def _answer(self, error: Exception | None) -> None:
+        for future in self._written:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+        self._written.clear()
 
     async def drained(self) -> None:
-        """Return when everything decided so far is in the manifest. Raises what a write to it failed with."""
-        await self._queue.join()
+        """Return when everything decided so far is in the manifest. Raises what a write to it failed with, at
+        once while it is failing."""
+        if not self._pending:
+            return
         if self.failure is not None:
-            raise self.failure
+            raise StorageError(f"the manifest cannot be written: {self.failure}") from self.failure
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written.append(future)
+        await future

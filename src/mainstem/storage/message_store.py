@@ -65,9 +65,16 @@ class LocalMessageStore:
         self._backlog_bytes_max = backlog_bytes_max
         self.refusing = False
         """Disk 1 is too full for anything but control blocks."""
-        self.appended_bytes = 0
-        self.appended_batches = 0
         self.refused_batches = 0
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes of batches appended since the start; what was refused or a duplicate is not among them."""
+        return sum(group.appended_bytes for group in self._groups)
+
+    @property
+    def appended_batches(self) -> int:
+        return sum(group.appended_batches for group in self._groups)
 
     # --- append -------------------------------------------------------------------------------------------
 
@@ -82,15 +89,11 @@ class LocalMessageStore:
         results: list[AppendResult] = []
         ticket = Ticket(future, results)
         for batch in batches:
-            size = len(batch.data)
-            if size > self._batch_bytes_max:
+            if len(batch.data) > self._batch_bytes_max:
                 results.append(AppendResult(Outcome.TOO_LARGE))
                 continue
             group = self._groups[self._group_of(batch.queue_id)]
             results.append(group.append(batch, ticket, now_ms, with_log_append_time))
-            self.appended_bytes += size
-            self._write_loop.backlog_bytes += size
-        self.appended_batches += len(batches)
         if ticket.blocks:
             self._write_loop.wake()
         if acks == 0 or not ticket.blocks:
@@ -98,7 +101,7 @@ class LocalMessageStore:
         return future
 
     def _refusal(self) -> Outcome | None:
-        if self._write_loop.failure is not None:
+        if self._write_loop.ended is not None:
             return Outcome.STORAGE_FAILED
         if (
             self.refusing

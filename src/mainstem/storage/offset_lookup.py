@@ -7,12 +7,20 @@ Leader epochs never fall along a queue, so an epoch's end is a bisection over of
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import NamedTuple
 
 from mainstem.model import Buffer, Outcome, QueueRead, TimestampOffset
-from mainstem.protocol.records import BatchHeader, StoredBatch, find_timestamp, read_batch_header
-from mainstem.storage.errors import StorageError
+from mainstem.protocol.records import (
+    BatchHeader,
+    RecordPosition,
+    StoredBatch,
+    find_max_timestamp,
+    find_timestamp,
+    read_batch_header,
+)
+from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
@@ -21,6 +29,17 @@ from mainstem.storage.unsplit_index import UnsplitIndex
 
 MAX_TIMESTAMP = -3
 """ListOffsets' special timestamp: the record with the largest one."""
+
+READ_BYTES = 1 << 20
+"""Read at once when batches are looked into: an extent and its neighbours, a few ms of decoding."""
+
+
+class OffsetGone(Exception):
+    """The log start moved past the offset while it was being looked for."""
+
+    def __init__(self, log_start: int) -> None:
+        super().__init__(log_start)
+        self.log_start = log_start
 
 
 class Candidate(NamedTuple):
@@ -61,64 +80,109 @@ class OffsetLookup:
         end = self._table.get(slot, COMMITTED_END)
         if timestamp == MAX_TIMESTAMP:
             return await self._largest(queue_id, start, end)
-        async for candidate in self._candidates(queue_id, start, end):
-            if candidate.max_timestamp < timestamp:
-                continue
-            found = await self._record_in(queue_id, candidate, timestamp, start)
-            if found is not None:
-                return found
+        async with aclosing(self._candidates(queue_id, start, end)) as candidates:
+            async for candidate in candidates:
+                if candidate.max_timestamp >= timestamp:
+                    found = await self._record_in(queue_id, candidate, timestamp)
+                    if found is not None:
+                        return found
         return None
 
     async def _largest(self, queue_id: int, start: int, end: int) -> TimestampOffset | None:
+        cut: Candidate | None = None
+        """Holds the log start: what its largest timestamp is of may be gone."""
         best: Candidate | None = None
         async for candidate in self._candidates(queue_id, start, end):
-            if best is None or candidate.max_timestamp > best.max_timestamp:
+            if candidate.base_offset < start:
+                cut = candidate
+            elif best is None or candidate.max_timestamp > best.max_timestamp:
                 best = candidate
-        if best is None:
-            return None
-        return await self._record_in(queue_id, best, best.max_timestamp, start)
+        records = [
+            await self._record_in(queue_id, candidate, MAX_TIMESTAMP)
+            for candidate in (cut, best)
+            if candidate is not None
+        ]
+        return max(
+            (record for record in records if record is not None),
+            key=lambda record: record.timestamp,
+            default=None,
+        )
 
-    async def _candidates(self, queue_id: int, start: int, end: int) -> AsyncIterator[Candidate]:
-        """All stretches of the queue in offset order, from the queue store, sealed segments and memory."""
+    async def _candidates(self, queue_id: int, start: int, end: int) -> AsyncGenerator[Candidate, None]:
+        """All stretches of the queue in offset order, from the queue store, sealed segments and memory. While
+        it goes on, batches may move from tier to tier; it then goes through the tiers once more."""
         position = start
-        async for first, last, largest in self._store.extents(queue_id, self._group_of(queue_id), position):
-            if first > position:
-                break
-            yield Candidate(first, last, largest)
-            position = last + 1
+        while position < end:
+            before = position
+            for tier in (self._stored, self._sealed, self._cached):
+                try:
+                    async with aclosing(tier(queue_id, position)) as candidates:
+                        async for candidate in candidates:
+                            if candidate.base_offset > position:
+                                break
+                            yield candidate
+                            position = candidate.last_offset + 1
+                except SegmentGone:
+                    pass
+            if position == before:
+                position = await self._next_batch(queue_id, position)
+
+    async def _next_batch(self, queue_id: int, position: int) -> int:
+        """Where the queue goes on, at or behind an offset that was in no tier when it was looked for."""
+        try:
+            batches, _next_offset = await self._batches(queue_id, position)
+        except OffsetGone as gone:
+            return gone.log_start
+        return max(read_batch_header(batches[0]).base_offset, position)
+
+    async def _stored(self, queue_id: int, position: int) -> AsyncGenerator[Candidate, None]:
+        async for extent in self._store.extents(queue_id, self._group_of(queue_id), position):
+            yield Candidate(*extent)
+
+    async def _sealed(self, queue_id: int, position: int) -> AsyncGenerator[Candidate, None]:
         for segment in self._journal.segments():
-            if not segment.index_ready or position >= end:
+            if not segment.index_ready:
                 continue
             index = await self._journal.index(segment.sequence)
-            row, row_end = index.queue_rows(queue_id)
-            for entry in index.rows[row:row_end]:
-                if int(entry["last_offset"]) >= position:
-                    yield Candidate(
-                        int(entry["base_offset"]), int(entry["last_offset"]), int(entry["max_timestamp"])
-                    )
-                    position = int(entry["last_offset"]) + 1
-        while position < end:
-            slot = self._table.find(queue_id)
-            entries = self._index.window(slot, position) if slot != NO_SLOT else []
+            first, end = index.queue_rows(queue_id)
+            for row in index.rows[first:end]:
+                if int(row["last_offset"]) >= position:
+                    yield Candidate(int(row["base_offset"]), int(row["last_offset"]), int(row["max_timestamp"]))
+
+    async def _cached(self, queue_id: int, position: int) -> AsyncGenerator[Candidate, None]:
+        while (slot := self._table.find(queue_id)) != NO_SLOT:
+            entries = self._index.window(slot, position)
             if not entries:
                 return
             for entry in entries:
                 yield Candidate(entry.base_offset, entry.last_offset, entry.max_timestamp)
             position = entries[-1].last_offset + 1
 
-    async def _record_in(
-        self, queue_id: int, candidate: Candidate, timestamp: int, start: int
-    ) -> TimestampOffset | None:
-        """The record looked for, within the batches of a candidate."""
-        position = max(candidate.base_offset, start)
+    async def _record_in(self, queue_id: int, candidate: Candidate, timestamp: int) -> TimestampOffset | None:
+        """The record looked for, within the batches of a candidate that are still there."""
+        best: TimestampOffset | None = None
+        position = candidate.base_offset
         while position <= candidate.last_offset:
-            batches, position = await self._batches(queue_id, position)
+            slot = self._table.find(queue_id)
+            if slot == NO_SLOT:
+                return None
+            start = self._table.get(slot, LOG_START)
+            try:
+                batches, position = await self._batches(queue_id, max(position, start))
+            except OffsetGone as gone:
+                position = gone.log_start
+                continue
             for batch in batches:
                 stored = StoredBatch.parse(batch)
-                record = find_timestamp([stored], timestamp, start)
-                if record is not None:
-                    return TimestampOffset(record.offset, record.timestamp, stored.header.leader_epoch)
-        return None
+                if stored.header.base_offset > candidate.last_offset:
+                    break
+                record = find(stored, timestamp, start)
+                if record is None or (best is not None and record.timestamp <= best.timestamp):
+                    continue
+                best = TimestampOffset(record.offset, record.timestamp, stored.header.leader_epoch)
+                if timestamp != MAX_TIMESTAMP:
+                    return best
+        return best
 
     # --- epochs -------------------------------------------------------------------------------------------
 
@@ -128,16 +192,20 @@ class OffsetLookup:
         offsets = self._read_path.offsets(queue_id)
         if offsets is None:
             return None
-        start, end = offsets.log_start, offsets.high_watermark
         if leader_epoch == current_epoch:
             return current_epoch, offsets.end
         if leader_epoch > current_epoch or leader_epoch < 0:
             return -1, -1
+        start, end = offsets.log_start, offsets.high_watermark
         low, high = start, end
         epoch = -1
         while low < high:
             middle = (low + high) // 2
-            header = await self._batch_header(queue_id, middle)
+            try:
+                header = await self._batch_header(queue_id, middle)
+            except OffsetGone as gone:
+                start, low = gone.log_start, max(low, gone.log_start)
+                continue
             if header.leader_epoch <= leader_epoch:
                 epoch = header.leader_epoch
                 low = max(header.next_offset, middle + 1)
@@ -150,9 +218,22 @@ class OffsetLookup:
         return read_batch_header(batches[0])
 
     async def _batches(self, queue_id: int, offset: int) -> tuple[list[Buffer], int]:
-        found = await self._read_path.read(QueueRead(queue_id, offset, 1 << 20), 1 << 20, True)
+        """Batches from the one that holds `offset`, or the next, on, and the offset behind them. Raises
+        `OffsetGone` when the log start has moved on, `StorageError` when they cannot be read."""
+        found = await self._read_path.read(QueueRead(queue_id, offset, READ_BYTES), READ_BYTES, True)
+        if found.outcome is Outcome.UNKNOWN_QUEUE:
+            raise StorageError(f"queue {queue_id:#x} was deleted")
+        if found.outcome is Outcome.OFFSET_OUT_OF_RANGE and found.offsets.log_start > offset:
+            raise OffsetGone(found.offsets.log_start)
         if found.outcome is not Outcome.OK or not found.batches:
             raise StorageError(
                 f"queue {queue_id:#x}: nothing to read at offset {offset}: {found.outcome.value}"
             )
         return found.batches, found.next_offset
+
+
+def find(batch: StoredBatch, timestamp: int, offset_min: int) -> RecordPosition | None:
+    """The record looked for in one batch: the first with at least this timestamp, or with the largest."""
+    if timestamp == MAX_TIMESTAMP:
+        return find_max_timestamp([batch], offset_min)
+    return find_timestamp([batch], timestamp, offset_min)

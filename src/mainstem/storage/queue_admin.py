@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mainstem.model import QueueUsage, queue_id_of
 from mainstem.storage import control
-from mainstem.storage.errors import StorageFailed
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
 from mainstem.storage.usage import Usage
@@ -16,6 +15,9 @@ from mainstem.storage.write_loop import WriteLoop
 
 SAMPLED_PARTITIONS = 4096
 """A range of more partitions than this has some in every group, near enough to log it in all of them."""
+
+MOVES_MAX = 500
+"""Log starts in one command, some 10 KiB: it fits into the smallest segment there can be."""
 
 
 class LocalQueueAdmin:
@@ -44,11 +46,13 @@ class LocalQueueAdmin:
             return
         partitions = range(first_partition, first_partition + min(count, SAMPLED_PARTITIONS))
         concerned = {self._group_of(queue_id_of(topic_number, partition)) for partition in partitions}
-        await self._propose(concerned, control.QueuesCreated(topic_number, first_partition, count))
+        created = control.QueuesCreated(topic_number, first_partition, count)
+        await self._propose((group, created) for group in concerned)
 
     async def delete(self, topic_number: int) -> None:
         if self._table.ranges(topic_number):
-            await self._propose(range(len(self._groups)), control.QueuesDeleted(topic_number))
+            deleted = control.QueuesDeleted(topic_number)
+            await self._propose((group, deleted) for group in range(len(self._groups)))
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         answers: dict[int, int | None] = {}
@@ -73,15 +77,12 @@ class LocalQueueAdmin:
     async def move_log_starts(self, moves: Mapping[int, list[tuple[int, int]]]) -> None:
         """Log new log starts, (queue id, offset) pairs per write group."""
         moves = {group: pairs for group, pairs in moves.items() if pairs}
-        if not moves:
-            return
-        self._check()
-        futures = [
-            self._groups[group].propose([control.LogStartMoved(tuple(pairs))])
-            for group, pairs in moves.items()
-        ]
-        self._write_loop.wake()
-        await asyncio.gather(*futures)
+        if moves:
+            await self._propose(
+                (group, control.LogStartMoved(tuple(pairs[first : first + MOVES_MAX])))
+                for group, pairs in moves.items()
+                for first in range(0, len(pairs), MOVES_MAX)
+            )
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
         current = self._groups[self._group_of(queue_id)].term
@@ -90,12 +91,11 @@ class LocalQueueAdmin:
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
         return await self._usage.of(queue_ids)
 
-    async def _propose(self, groups: Iterable[int], command: control.Command) -> None:
-        self._check()
-        futures = [self._groups[group].propose([command]) for group in groups]
+    async def _propose(self, commands: Iterable[tuple[int, control.Command]]) -> None:
+        """Log a command in each of these groups; applied and durable when it returns.
+
+        Raises `StorageFailed` when this node writes no more."""
+        futures = [self._groups[group].propose([command]) for group, command in commands]
         self._write_loop.wake()
         await asyncio.gather(*futures)
-
-    def _check(self) -> None:
-        if self._write_loop.failure is not None:
-            raise StorageFailed(f"no more writes: {self._write_loop.failure}")
+        await self._write_loop.sync()

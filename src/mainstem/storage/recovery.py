@@ -33,7 +33,7 @@ from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import COMMITTED_END, NEXT_OFFSET, NO_SLOT, QueueTable
+from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.storage.unsplit_index import UnsplitIndex
 from mainstem.storage.write_group import WriteGroup
 
@@ -46,7 +46,6 @@ class Recovered(NamedTuple):
     checkpoint_position: int
     blocks_applied: int
     blocks_indexed: int
-    pruned: list[int]
 
 
 class Recovery:
@@ -79,17 +78,18 @@ class Recovery:
         """Load and apply. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
         durable cannot be read."""
         checkpoint = await checkpoints.load(self._files)
-        pruned = [0] * len(self._groups)
         if checkpoint is not None:
             self._load(checkpoint)
-            pruned = checkpoint.pruned
         await self._journal.recover(self._start(), self._visit, durable=self._position)
-        return Recovered(self._position, self._blocks_applied, self._blocks_indexed, pruned)
+        segments = self._journal.segments()
+        if segments:  # those before were recycled, perhaps after the checkpoint
+            self._map.drop(segments[0].sequence)
+        return Recovered(self._position, self._blocks_applied, self._blocks_indexed)
 
     def _load(self, checkpoint: checkpoints.Checkpoint) -> None:
         self._position = checkpoint.position
         self._table.load(checkpoint.ranges, checkpoint.images)
-        self._map.load(checkpoint.marks)
+        self._map.load(checkpoint.journal_map)
         self._manifest.load(checkpoint.splits)
         self._applied.end = checkpoint.position
         for group, state in checkpoint.groups.items():
@@ -123,14 +123,16 @@ class Recovery:
 
 async def rejoin_store(
     groups: Sequence[WriteGroup], table: QueueTable, store: QueueStore, topics: Callable[[], Iterable[Topic]]
-) -> None:
-    """When the journal ends before what the manifest says is split, go on from there.
+) -> bool:
+    """When the journal ends before what the manifest says is split, go on from there; whether that was so. A
+    checkpoint must follow before anything is written: no block says what is changed here.
 
     Only synced blocks are split, so this takes a lost disk 1. Block indexes continue behind the split, and
-    each queue behind the last offset the store has of it, so that no offset is given out twice."""
+    each queue behind the last offset the store has of it, so that no offset is given out twice. Queues that
+    are not in the journal at all start at their first offset in the store."""
     behind = [group for group in groups if group.applied_index < store.split_position(group.group)]
     if not behind:
-        return
+        return False
     for group in behind:
         log.warning(
             "write group %d: the journal ends at block %d, the queue store has blocks up to %d; going on behind "
@@ -143,9 +145,19 @@ async def rejoin_store(
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
     async for rows in store.all_rows():
-        for queue_id in numpy.unique(rows["queue_id"]):
-            slot = table.find(int(queue_id))
-            if slot != NO_SLOT:
-                end = int(rows["last_offset"][rows["queue_id"] == queue_id].max()) + 1
-                for cell in (NEXT_OFFSET, COMMITTED_END):
-                    table.set(slot, cell, max(end, table.get(slot, cell)))
+        queue_ids, firsts = numpy.unique(rows["queue_id"], return_index=True)
+        lasts = numpy.append(firsts[1:], len(rows)) - 1
+        for queue_id, start, last_offset in zip(
+            queue_ids.tolist(),
+            rows["base_offset"][firsts].tolist(),
+            rows["last_offset"][lasts].tolist(),
+            strict=True,
+        ):
+            slot = table.find(queue_id)
+            if slot == NO_SLOT:
+                continue
+            if not table.get(slot, COMMITTED_END):
+                table.set(slot, LOG_START, start)
+            for cell in (NEXT_OFFSET, COMMITTED_END):
+                table.set(slot, cell, max(last_offset + 1, table.get(slot, cell)))
+    return True

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 
 from mainstem.model import HistogramSample, Sample, Topic, slot_of
 from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.journal.journal import Journal
@@ -72,7 +74,8 @@ class Storage:
         self._map = JournalMap(groups)
         self._applied = AppliedState(self.table, self.index, self._map, self.manifest, self.waiters)
         self.groups = [
-            WriteGroup(group, self.table, self._applied, config.block_bytes_max) for group in range(groups)
+            WriteGroup(group, self.table, self._applied, min(config.block_bytes_max, batch_bytes_max))
+            for group in range(groups)
         ]
         self._recovery = Recovery(
             write_files, journal, self.groups, self.table, self.index, self._map, self.manifest, self._applied
@@ -119,7 +122,6 @@ class Storage:
             self.write_loop,
             self.messages,
             store,
-            self.split_log,
             retention,
             Liveness(self.table, was_deleted),
         )
@@ -145,33 +147,40 @@ class Storage:
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
         exist, `was_deleted` knows the numbers of those that did once. Raises a `StorageError` naming file
         and place when what was durable cannot be read back."""
-        journal = await Journal.open(write_files, clock, journal_config)
-        store = await QueueStore.open(store_files, manifest_path, store_config, clock)
-        batch_bytes_max = journal_config.block_bytes_max - BLOCK_HEADER_BYTES - DIRECTORY_ROW_BYTES
-        storage = cls(
-            write_files,
-            clock,
-            config,
-            journal,
-            store,
-            slots,
-            topics,
-            was_deleted,
-            journal_path,
-            batch_bytes_max - BLOCK_ALIGNMENT,
-        )
-        recovered = await storage._recovery.run()
-        await rejoin_store(storage.groups, storage.table, store, topics)
-        storage.split_log.pruned = list(recovered.pruned)
-        storage.maintenance.recovered(recovered.checkpoint_position)
+        async with AsyncExitStack() as opened:
+            journal = await Journal.open(write_files, clock, journal_config)
+            opened.push_async_callback(journal.close)
+            store = await QueueStore.open(store_files, manifest_path, store_config, clock)
+            opened.push_async_callback(store.close)
+            batch_bytes_max = journal_config.block_bytes_max - BLOCK_HEADER_BYTES - DIRECTORY_ROW_BYTES
+            storage = cls(
+                write_files,
+                clock,
+                config,
+                journal,
+                store,
+                slots,
+                topics,
+                was_deleted,
+                journal_path,
+                batch_bytes_max - BLOCK_ALIGNMENT,
+            )
+            await storage._recover()
+            opened.pop_all()
+        return storage
+
+    async def _recover(self) -> None:
+        recovered = await self._recovery.run()
+        self.maintenance.recovered(recovered.checkpoint_position)
+        if await rejoin_store(self.groups, self.table, self.queue_store, self._topics):
+            await self.maintenance.save_checkpoint()
         log.info(
             "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
             recovered.blocks_applied,
             recovered.blocks_indexed,
-            len(storage.table),
-            len(storage.groups),
+            len(self.table),
+            len(self.groups),
         )
-        return storage
 
     async def start(self) -> None:
         """Begin to write: every group takes a new term and logs a no-op in it before anything is served."""
@@ -185,19 +194,29 @@ class Storage:
         no_ops = [group.propose([]) for group in self.groups]
         self.write_loop.wake()
         await asyncio.gather(*no_ops)
+        await self.write_loop.sync()
         self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
 
     async def close(self) -> None:
-        """Write what was appended, checkpoint, close the files."""
+        """Write what was appended, checkpoint, close the files. What a failed disk does not allow is left out:
+        the next start does without it."""
         if self._tasks:
             writing, maintaining = self._tasks[:2], self._tasks[2:]
             await stop(maintaining)
             await self.write_loop.close()
             if self.write_loop.failure is None:
-                await self.maintenance.checkpoint()
+                await self._last_checkpoint()
             await stop(writing)
-        await self.journal.close()
-        await self.queue_store.close()
+        try:
+            await self.journal.close()
+        finally:
+            await self.queue_store.close()
+
+    async def _last_checkpoint(self) -> None:
+        try:
+            await self.maintenance.checkpoint()
+        except (StorageError, OSError) as error:
+            log.error("no checkpoint at the end, the next start takes longer: %s", error)
 
     @property
     def failure(self) -> Exception | None:

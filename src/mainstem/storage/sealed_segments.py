@@ -7,6 +7,7 @@ scattered in a segment, so neighbours within `GAP_BYTES` are read in one go.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,9 +25,10 @@ GAP_BYTES = 64 * 1024
 SPAN_BYTES_MAX = 4 << 20
 """One read of the journal at most."""
 
-CRC_POSITION = 17
+BATCH_START = struct.Struct(">qi5xI")
+"""Base offset, length and CRC32C of a batch (Kafka's record batch v2)."""
+LENGTH_EXCLUDES = 12
 CRC_COVERS_FROM = 21
-"""Where a batch keeps its CRC32C, and from where on it covers it (Kafka's record batch v2)."""
 
 
 class Place(NamedTuple):
@@ -130,8 +132,10 @@ def spans(places: Sequence[Place]) -> list[list[Place]]:
 
 
 def check(batch: memoryview, place: Place) -> None:
-    stated = int.from_bytes(batch[CRC_POSITION:CRC_COVERS_FROM], "big")
-    if google_crc32c.value(bytes(batch[CRC_COVERS_FROM:])) != stated:
+    """The CRC does not cover where the batch belongs, so that is compared with the index."""
+    base_offset, length, crc = BATCH_START.unpack_from(batch)
+    here = base_offset == place.base_offset and length + LENGTH_EXCLUDES == place.length
+    if not here or google_crc32c.value(bytes(batch[CRC_COVERS_FROM:])) != crc:
         raise CorruptJournal(
             f"{segment_name(sequence_of(place.position))}: batch at byte {offset_of(place.position)} (offsets "
             f"{place.base_offset} to {place.last_offset}) fails its CRC; restore the segment or read a replica"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
 from mainstem.storage import control
-from mainstem.storage.errors import StorageError, StorageFailed
+from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
@@ -41,8 +41,6 @@ class LocalSplitLog:
         self._write_loop = write_loop
         self._retention_classes = retention_classes
         self._journal_path = journal_path
-        self.pruned = [0] * len(groups)
-        """Per group, the last block index that left the journal."""
 
     def positions(self) -> list[GroupPositions]:
         durable = self._durable()
@@ -52,7 +50,7 @@ class LocalSplitLog:
                 committed=group.applied_index,
                 durable=durable[group.group],
                 split=split,
-                pruned=self.pruned[group.group],
+                pruned=self._map.pruned(group.group),
                 unsplit_bytes=size,
                 oldest_unsplit_ms=oldest_ms,
                 files=self._manifest.files(group.group),
@@ -94,8 +92,9 @@ class LocalSplitLog:
         return await self._journal.read(position_of(sequence, offset), length)
 
     async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
-        if self._write_loop.failure is not None:
-            raise StorageFailed(f"no more writes: {self._write_loop.failure}")
+        unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
+        if unknown:
+            return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)
         try:
             await self._manifest.verify(files)
         except StorageError as error:

@@ -23,7 +23,13 @@ from typing import NamedTuple, Protocol
 from mainstem.kernel.block import BlockBuilder
 from mainstem.model import AppendResult, BatchAppend, Outcome
 from mainstem.storage import control
-from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
+from mainstem.storage.journal.format import (
+    DIRECTORY_ROW_BYTES,
+    KIND_CONTROL,
+    KIND_DATA,
+    KIND_NO_OP,
+    BlockHeader,
+)
 from mainstem.storage.journal.journal import BlockToWrite
 from mainstem.storage.producer_states import ProducerStates
 from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
@@ -105,12 +111,19 @@ class WriteGroup:
     """The log of one write group on this node."""
 
     def __init__(self, group: int, table: QueueTable, applier: Applier, block_bytes_max: int) -> None:
+        """`block_bytes_max`: directory and payload of a data block, unless a single batch is larger."""
         self.group = group
         self.term = 0
         self.last_index = 0
         self.applied_index = 0
         self.applied_term = 0
         self.producers = ProducerStates()
+        self.appended_bytes = 0
+        """Bytes of batches appended since the start."""
+        self.appended_batches = 0
+        self.pending_bytes = 0
+        """Of these, not yet committed."""
+        self._failure: Exception | None = None
         self._table = table
         self._applier = applier
         self._block_bytes_max = block_bytes_max
@@ -151,11 +164,15 @@ class WriteGroup:
         if batch.log_append_time:
             append_time_ms = now_ms
             batch = stamp(batch, now_ms)
-        block = self._open_block()
+        size = len(batch.data)
+        block = self._open_block(size + DIRECTORY_ROW_BYTES)
         base_offset = cells[base + NEXT_OFFSET]
         cells[base + NEXT_OFFSET] = base_offset + batch.last_offset_delta + 1
         block.builder.add(batch, base_offset, self.term)
         block.join(ticket)
+        self.appended_bytes += size
+        self.appended_batches += 1
+        self.pending_bytes += size
         if idempotent:
             self.producers.appended(
                 batch.queue_id,
@@ -173,13 +190,17 @@ class WriteGroup:
 
     def propose(self, commands: Sequence[control.Command]) -> asyncio.Future[list[str]]:
         """Log control commands behind everything appended so far; the future brings what applying each
-        came to."""
+        came to, or the error that nothing will be written after."""
+        outcome: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        if self._failure is not None:
+            outcome.set_exception(self._failure)
+            return outcome
         self._close()
         block = self._new_block(KIND_CONTROL if commands else KIND_NO_OP)
         block.commands = commands
-        block.outcome = asyncio.get_running_loop().create_future()
+        block.outcome = outcome
         self._closed.append(block)
-        return block.outcome
+        return outcome
 
     def _wait_for(self, index: int, ticket: Ticket) -> None:
         """Make a ticket wait until block `index` is committed; nothing when it already is."""
@@ -192,7 +213,10 @@ class WriteGroup:
                     return
         raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
 
-    def _open_block(self) -> PendingBlock:
+    def _open_block(self, size: int) -> PendingBlock:
+        """The open block, if a batch that takes `size` bytes still fits into it; a new one otherwise."""
+        if self._open is not None and self._open.builder.size + size > self._block_bytes_max:
+            self._close()
         if self._open is None:
             self._open = self._new_block(KIND_DATA)
         return self._open
@@ -246,6 +270,7 @@ class WriteGroup:
         block = self._in_flight.popleft()
         assert block.index == header.index, (block.index, header.index)
         payload = memoryview(block.builder.payload) if block.kind == KIND_DATA else None
+        self.pending_bytes -= len(block.builder.payload)
         outcomes = self.apply(header, block.builder.directory, payload, block.commands)
         for ticket in block.tickets:
             ticket.block_committed()
@@ -253,8 +278,10 @@ class WriteGroup:
             block.outcome.set_result(outcomes)
 
     def fail(self, outcome: Outcome, error: Exception) -> None:
-        """The disk failed: nothing that is pending will ever be acknowledged."""
+        """The disk failed, or nobody writes any more: nothing that is pending will ever be acknowledged."""
+        self._failure = error
         self._close()
+        self.pending_bytes = 0
         for block in (*self._in_flight, *self._closed):
             for ticket in block.tickets:
                 ticket.failed(outcome)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mainstem.model import Outcome
 from mainstem.ports import Clock
@@ -37,13 +37,18 @@ class WriteLoop:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
+        self.ended: StorageFailed | None = None
+        """Why nothing is written any more; None as long as it is."""
         self.failure: StorageFailed | None = None
+        """The same, unless it was closed in good order."""
         self.delay_seconds = 0.0
         """Pause before each turn: how disk pressure slows producers down."""
         self.out_of_space = False
-        self.backlog_bytes = 0
+
+    @property
+    def backlog_bytes(self) -> int:
         """Appended and not yet durable."""
-        self.on_applied: list[Callable[[], None]] = []
+        return sum(group.pending_bytes for group in self._groups)
 
     def wake(self) -> None:
         """There is something to write; called from the event loop by whoever appends or proposes."""
@@ -51,22 +56,37 @@ class WriteLoop:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until `close`; runs as a task of the storage role."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self.failure is None and any(group.has_work for group in self._groups):
-                if self.delay_seconds and not self._closing:
-                    await asyncio.sleep(self.delay_seconds)
-                await self._turn()
+        """Write until `close`; runs as a task of the storage role. However it ends, whoever waits for a block
+        is answered."""
+        try:
+            while not self._closing or self._has_work():
+                await self._wake.wait()
+                self._wake.clear()
+                while self._has_work():
+                    if self.delay_seconds and not self._closing:
+                        await asyncio.sleep(self.delay_seconds)
+                    await self._turn()
+                self._idle.set()
+        except Exception as error:
+            self._fail(StorageFailed(f"writing ended: {error!r}"))
+            raise
+        finally:
+            self._end(StorageFailed("the storage role is closed"))
             self._idle.set()
-            if self._closing:
-                return
+
+    def _has_work(self) -> bool:
+        return self.ended is None and any(group.has_work for group in self._groups)
+
+    async def sync(self) -> None:
+        """Make durable what has been committed: under `async` durability a commit alone does not."""
+        if self._journal.durable_end < self._journal.end:
+            await self._journal.sync()
 
     async def close(self) -> None:
-        """Write what was appended, then stop."""
+        """Write what was appended, then stop; whatever comes later is refused."""
         self._closing = True
-        self.wake()
+        if self.ended is None:
+            self.wake()
         await self._idle.wait()
 
     async def _turn(self) -> None:
@@ -75,18 +95,14 @@ class WriteLoop:
         for group in self._groups:
             if group.has_work:
                 blocks += group.take(now_ms, TURN_BYTES_MAX)
-        size = sum(sum(map(len, block.payload)) for block in blocks)
         try:
             headers = await self._write(blocks)
         except StorageFailed as failure:
             self._fail(failure)
             return
-        self.backlog_bytes = max(0, self.backlog_bytes - size)
         groups = self._groups
         for header in headers:
             groups[header.group].durable(header)
-        for listener in self.on_applied:
-            listener()
 
     async def _write(self, blocks: list[BlockToWrite]) -> list[BlockHeader]:
         """Write, waiting for space when the disk is full: nothing of it was acknowledged, nothing is lost."""
@@ -107,6 +123,10 @@ class WriteLoop:
     def _fail(self, failure: StorageFailed) -> None:
         log.critical("disk 1 failed, this node accepts no more writes: %s", failure)
         self.failure = failure
-        self.backlog_bytes = 0
-        for group in self._groups:
-            group.fail(Outcome.STORAGE_FAILED, failure)
+        self._end(failure)
+
+    def _end(self, reason: StorageFailed) -> None:
+        if self.ended is None:
+            self.ended = reason
+            for group in self._groups:
+                group.fail(Outcome.STORAGE_FAILED, reason)
