@@ -44,6 +44,10 @@ class Serving:
     def output(self) -> str:
         return "\n".join(self._lines[-200:])
 
+    def output_lines(self, text: str) -> list[str]:
+        """Every line so far that contains `text`."""
+        return [line for line in self._lines if text in line]
+
     def start(self) -> Serving:
         command = [
             sys.executable,

@@ -19,7 +19,7 @@ from mainstem.errors import MainstemError
 from mainstem.ports import Clock, Exchange, Peer, Reply
 from mainstem.server.config import ServerConfig
 from mainstem.server.receive_buffer import START_BYTES
-from mainstem.server.server import Server
+from mainstem.server.server import HALF_READ_SECONDS_MAX, Server
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 
@@ -236,6 +236,69 @@ def test_request_bytes_of_all_connections_are_bounded() -> None:
             assert server.budget.bytes_taken == 0
 
     run(scenario())
+
+
+def test_announcing_much_and_sending_little_takes_nothing_from_others() -> None:
+    async def scenario() -> None:
+        async with serving(request_bytes_in_flight_max=1000) as (server, _):
+            liars = [await RawClient.connect(server.addresses[0]) for _ in range(5)]
+            for liar in liars:
+                await liar.send(struct.pack(">i", 900) + b"little")
+            await until(lambda: server.counters.bytes_in == 5 * 10)
+            assert server.budget.bytes_taken == 5 * 6
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"e" * 600)
+            assert len(await client.receive()) == 600
+            for each in (*liars, client):
+                await each.close()
+            await until(lambda: server.budget.bytes_taken == 0)
+
+    run(scenario())
+
+
+def test_half_read_requests_do_not_wait_for_each_other() -> None:
+    async def scenario() -> None:
+        async with serving(request_bytes_in_flight_max=1000) as (server, _):
+            clients = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
+            for number, client in enumerate(clients):
+                await client.send(struct.pack(">i", 900) + b"e" * 400)
+                await until(lambda number=number: server.counters.bytes_in == (number + 1) * 404)
+            assert server.budget.exhausted
+            for client in reversed(clients):
+                await client.send(b"e" * 500)
+            for client in clients:
+                assert len(await client.receive()) == 900
+                await client.close()
+            await until(lambda: server.budget.bytes_taken == 0)
+
+    run(scenario())
+
+
+def test_a_request_that_does_not_arrive_gives_way_once_others_wait_for_its_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock, request_bytes_in_flight_max=1000) as (server, dispatcher):
+            stalled, waiting = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            await stalled.send(struct.pack(">i", 2000) + b"x" * 900)
+            await until(lambda: server.budget.bytes_taken == 900)
+            clock.advance(HALF_READ_SECONDS_MAX + 1)
+            server.sweep()
+            await stalled.send(b"x" * 100)  # it was let be: nobody was in want
+            await until(lambda: server.budget.exhausted)
+            await waiting.send_frame(b"e" * 500)
+            await until(lambda: server.counters.bytes_in == 1004 + 504)
+            assert not dispatcher.seen
+            server.sweep()
+            assert await stalled.closed_by_server()
+            assert len(await waiting.receive()) == 500
+            for client in (stalled, waiting):
+                await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert any("others wait for the memory" in record.getMessage() for record in caplog.records)
 
 
 def test_bytes_of_a_request_whose_client_left_are_given_back_when_it_ends() -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import MainstemError
 from mainstem.ports import Peer, Reply
 from mainstem.server.errors import BadFrame, TruncatedFrame
-from mainstem.server.receive_buffer import ReceiveBuffer
+from mainstem.server.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from mainstem.server.response_queue import Place, ResponseQueue
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = 0.0
         self._exclusive = False
         """A reply that is not pipelined is pending."""
-        self._budgeted = 0
-        """Bytes taken from the budget for the next frame."""
+        self._half_read_since: float | None = None
         self._waiting_for_budget = False
         self._reading = True
         self._writable = True
@@ -102,8 +101,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up()
-        self._server.budget.give(self._budgeted)
-        self._budgeted = 0
+        self._server.budget.drop(self)
         self._server.forget(self)
 
     # the server's side
@@ -117,6 +115,11 @@ class Connection(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         """Requests not answered yet, or not in their turn."""
         return self._responses.in_flight
+
+    @property
+    def half_read_since(self) -> float | None:
+        """Since when the peer owes the rest of a request; None while it does not, or is not let send it."""
+        return None if self._waiting_for_budget else self._half_read_since
 
     @property
     def buffer_bytes(self) -> int:
@@ -136,8 +139,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def shrink(self) -> None:
         """Give up what an idle connection does not need."""
-        if self._budgeted == 0:
-            self._buffer.shrink()
+        self._buffer.shrink()
 
     def flush(self) -> None:
         """Write what may leave, as far as the transport takes it."""
@@ -203,18 +205,20 @@ class Connection(asyncio.BufferedProtocol):
         length_max = self._server.config.frame_bytes_max
         if not 0 < length <= length_max:
             raise BadFrame(f"a request of {length} bytes; socket.request.max.bytes is {length_max}")
-        if self._budgeted == 0:
-            if not self._server.budget.take(length):
-                self._wait_for_budget()
-                return False
-            self._budgeted = length
+        budget = self._server.budget
+        if not budget.take(self, min(length, self._buffer.unread - LENGTH_BYTES)):
+            self._wait_for_budget()
+            return False
         frame = self._buffer.take(length)
         if frame is None:
+            if self._half_read_since is None:
+                self._half_read_since = self._server.clock.monotonic()
             return False
+        self._half_read_since = None
         self._server.counters.requests += 1
         with frame:  # released on the way out: nobody may keep it
             exchange = self.dispatcher.dispatch(frame, self.peer)
-        self._budgeted = 0
+        budget.hand_on(self)
         place = self._responses.expect(length)
         reply = exchange.reply
         if not isinstance(reply, asyncio.Future):
@@ -258,10 +262,11 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_for_budget = True
             # by way of the loop: connections that wake each other directly would nest without bound
             soon = asyncio.get_running_loop().call_soon
-            self._server.budget.wait(lambda: soon(self._budget_available))
+            self._server.budget.wait(self, lambda: soon(self._budget_available))
 
     def _budget_available(self) -> None:
         self._waiting_for_budget = False
+        self._half_read_since = None
         if not self._dead:
             self._advance()
 

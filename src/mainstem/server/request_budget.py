@@ -1,38 +1,80 @@
 """A bound on the bytes of all requests that are being read or answered, shared by all connections.
 
-A request takes its whole frame's length before its buffer grows, and gives it back when it is answered. The
-budget grants while anything is left, whatever the length asked for: it may be overdrawn by one frame, but no
-set of half-read frames can wait for each other.
+A request is charged for its bytes as they arrive, so that who announces much and sends little takes nothing
+from others; it gives them back when it is answered. When nothing is left everyone waits, except the request
+that has been half read for longest: it may overdraw by the rest of its frame, so no set of half-read frames
+can wait for each other.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainstem.server.connection import Connection
 
 
 class RequestBudget:
+    """A connection receives one request at a time; those it has handed on are only bytes to give back."""
+
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_taken = 0
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._receiving: dict[Connection, int] = {}
+        """The bytes each request that is being received is charged with, the oldest first."""
+        self._waiting: dict[Connection, Callable[[], object]] = {}
 
-    def take(self, size_bytes: int) -> bool:
-        """Take the bytes of one request; False when there is nothing left (then `wait`)."""
-        if self.bytes_taken >= self.bytes_max:
-            return False
-        self.bytes_taken += size_bytes
+    @property
+    def exhausted(self) -> bool:
+        return self.bytes_taken >= self.bytes_max
+
+    def take(self, connection: Connection, size_bytes: int) -> bool:
+        """Charge the request that a connection receives with `size_bytes` in all; False when there is nothing
+        left (then `wait`)."""
+        held = self._receiving.get(connection, 0)
+        if size_bytes > held:
+            if self.exhausted and connection is not self._oldest():
+                return False
+            self.bytes_taken += size_bytes - held
+            self._receiving[connection] = size_bytes
         return True
+
+    def hand_on(self, connection: Connection) -> None:
+        """The request is whole. Its bytes stay taken until somebody gives them back."""
+        self._leave(connection)
+
+    def drop(self, connection: Connection) -> None:
+        """The connection is gone, and with it the request it was receiving."""
+        self._waiting.pop(connection, None)
+        self.give(self._leave(connection))
 
     def give(self, size_bytes: int) -> None:
         """Return bytes taken earlier and wake, in the order they came, as many waiters as may find some."""
         self.bytes_taken -= size_bytes
         assert self.bytes_taken >= 0, "gave back more than was taken"
-        for _ in range(len(self._waiting)):
-            if self.bytes_taken >= self.bytes_max:
+        for connection in tuple(self._waiting):
+            if self.exhausted:
                 break
-            self._waiting.popleft()()
+            self._wake(connection)
 
-    def wait(self, woken: Callable[[], object]) -> None:
+    def wait(self, connection: Connection, woken: Callable[[], object]) -> None:
         """Have `woken` called, once, when `take` is worth another try. It may call `wait` again."""
-        self._waiting.append(woken)
+        self._waiting[connection] = woken
+
+    def _oldest(self) -> Connection | None:
+        return next(iter(self._receiving), None)
+
+    def _leave(self, connection: Connection) -> int:
+        """The bytes it was charged with. The next in age may overdraw from now on."""
+        held = self._receiving.pop(connection, 0)
+        if self._waiting:
+            oldest = self._oldest()
+            if oldest in self._waiting:
+                self._wake(oldest)
+        return held
+
+    def _wake(self, connection: Connection) -> None:
+        woken = self._waiting.pop(connection, None)
+        if woken is not None:
+            woken()

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS_MAX = 10.0
 """How long an idle buffer may stay large."""
 
+HALF_READ_SECONDS_MAX = 30.0
+"""How long a request may take to arrive once others wait for the memory it holds: the largest at 30 Mbit/s."""
+
 REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
 
@@ -132,7 +135,7 @@ class Server:
             await acceptor.wait_closed()
 
     def sweep(self) -> None:
-        """Close connections that have been idle too long, shrink the buffers of the others."""
+        """Close connections that are idle, or in the way of others, for too long; shrink idle buffers."""
         now = self.clock.monotonic()
         idle_seconds_max = self.config.connection_idle_ms_max / 1000
         for connection in tuple(self._connections):
@@ -142,6 +145,16 @@ class Server:
                     "closing connection %s:%d: idle for %d s", *connection.peer[:2], int(idle_seconds)
                 )
                 self.counters.idle_closed += 1
+                connection.abort()
+            elif (
+                self.budget.exhausted
+                and _seconds_since(connection.half_read_since, now) > HALF_READ_SECONDS_MAX
+            ):
+                logger.warning(
+                    "closing connection %s:%d: its request does not arrive, and others wait for the memory",
+                    *connection.peer[:2],
+                )
+                self.counters.failures += 1
                 connection.abort()
             elif idle_seconds >= SWEEP_SECONDS_MAX:
                 connection.shrink()
@@ -228,6 +241,10 @@ class Server:
     def _sweep_and_repeat(self) -> None:
         self.sweep()
         self._sweep_later()
+
+
+def _seconds_since(then: float | None, now: float) -> float:
+    return 0.0 if then is None else now - then
 
 
 def _gauge(name: str, help: str, value: float) -> Sample:
