@@ -18,6 +18,7 @@ import msgspec
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
 from mainstem.storage.journal_map import MapImage
+from mainstem.storage.manifest_queue import SplitImage
 from mainstem.storage.queue_table import Range
 from mainstem.storage.write_group import GroupState
 
@@ -36,8 +37,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ranges: dict[int, list[Range]]
     images: list[bytes]
     journal_map: MapImage
-    splits: list[tuple[int, int, int]]
-    """Per group, as of `position`: see `ManifestQueue.dump`."""
+    splits: list[SplitImage]
+    """Per group, as of `position`."""
 
 
 _decoder = msgspec.msgpack.Decoder(Checkpoint)

@@ -5,9 +5,9 @@ is made at once, in log order; the writes follow one by one in the background. U
 manifest's position has not moved, so nothing is pruned for it; a checkpoint waits until all are done. A write that
 fails is tried again, for as long as the node runs and at its next start; meanwhile the journal keeps everything.
 
-A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, which
-moves on over blocks without records (a commit is one itself). A commit may start anywhere from the one to the
-other: what lies between holds nothing to split.
+A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, the last
+one before the next data block. A commit may start anywhere from the one to the other: what lies between holds
+nothing to split (a commit is such a block itself). Both follow from the log alone, whatever was pruned of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.split import RunFile
@@ -33,11 +33,50 @@ COMMITTED = "committed"
 REPLAYED = "replayed"
 
 
-class Split(NamedTuple):
-    """Where the split of one group stands, see above."""
+class SplitImage(NamedTuple):
+    """Where the split of one group stands, as a checkpoint keeps it."""
 
     committed: int
-    reached: int
+    applied: int
+    unsplit: list[tuple[int, int]]
+
+
+class Split:
+    """Where the split of one group stands, see above."""
+
+    __slots__ = ("applied", "committed", "unsplit")
+
+    def __init__(self, committed: int, applied: int, unsplit: Iterable[tuple[int, int]] = ()) -> None:
+        self.committed = committed
+        self.applied = max(applied, committed)
+        """The group's last block."""
+        self.unsplit: deque[tuple[int, int]] = deque(unsplit)
+        """(first, last) indexes of neighbouring data blocks behind `committed`: an entry more per control block
+        among them, of which there are a few per commit, deletion or retention round."""
+        self._drop()
+
+    @property
+    def reached(self) -> int:
+        return self.unsplit[0][0] - 1 if self.unsplit else self.applied
+
+    def block_applied(self, index: int, is_data: bool) -> None:
+        self.applied = max(self.applied, index)
+        if not is_data or index <= self.committed:  # the manifest may be ahead of a journal that is replayed
+            return
+        if self.unsplit and self.unsplit[-1][1] == index - 1:
+            self.unsplit[-1] = (self.unsplit[-1][0], index)
+        else:
+            self.unsplit.append((index, index))
+
+    def commit(self, upto: int) -> None:
+        self.committed = upto
+        self._drop()
+
+    def _drop(self) -> None:
+        while self.unsplit and self.unsplit[0][1] <= self.committed:
+            self.unsplit.popleft()
+        if self.unsplit and self.unsplit[0][0] <= self.committed:
+            self.unsplit[0] = (self.committed + 1, self.unsplit[0][1])
 
 
 class Decided(NamedTuple):
@@ -56,7 +95,6 @@ class ManifestQueue:
     def __init__(self, store: QueueStore, groups: int) -> None:
         self._store = store
         self._splits = [Split(position, position) for position in map(store.split_position, range(groups))]
-        self._last_data = [0] * groups
         self._pending: deque[Decided] = deque()
         self._wake = asyncio.Event()
         self._written: list[asyncio.Future[None]] = []
@@ -86,17 +124,13 @@ class ManifestQueue:
 
     def block_applied(self, header: BlockHeader) -> None:
         """Every block of every group, in journal order."""
-        group = header.group
-        if header.kind == KIND_DATA:
-            self._last_data[group] = header.index
-        elif self._last_data[group] <= self._splits[group].reached:
-            committed, reached = self._splits[group]
-            self._splits[group] = Split(committed, max(reached, header.index))  # the manifest may be ahead
+        self._splits[header.group].block_applied(header.index, header.kind == KIND_DATA)
 
     def decide(self, group: int, index: int, command: SplitCommitted) -> str:
         """Apply a split commit that is block `index` of its group: `committed`, `replayed`, or `refused: …`
         with the reason."""
-        committed, reached = self._splits[group]
+        split = self._splits[group]
+        committed, reached = split.committed, split.reached
         if command.upto <= committed:
             return REPLAYED
         if command.upto >= index:
@@ -106,21 +140,19 @@ class ManifestQueue:
             return (
                 f"refused: {kind}: blocks ({command.after}, {command.upto}] where the split is at {reached}"
             )
-        reached = index if self._last_data[group] <= command.upto else max(command.upto, reached)
-        self._splits[group] = Split(command.upto, reached)
+        split.commit(command.upto)
         self._pending.append(Decided(group, index, committed, command.upto, command.files))
         self._wake.set()
         return COMMITTED
 
-    def dump(self) -> list[tuple[int, int, int]]:
-        """(committed, reached, last data block) per group, for a checkpoint."""
-        return [(*split, last) for split, last in zip(self._splits, self._last_data, strict=True)]
+    def dump(self) -> list[SplitImage]:
+        """The state of every group, for a checkpoint."""
+        return [SplitImage(split.committed, split.applied, list(split.unsplit)) for split in self._splits]
 
-    def load(self, splits: Sequence[tuple[int, int, int]]) -> None:
-        for group, (committed, reached, last_data) in enumerate(splits):
-            written = max(committed, self._store.split_position(group))
-            self._splits[group] = Split(written, max(written, reached))
-            self._last_data[group] = last_data
+    def load(self, images: Sequence[SplitImage]) -> None:
+        for group, image in enumerate(images):
+            committed = max(image.committed, self._store.split_position(group))
+            self._splits[group] = Split(committed, image.applied, image.unsplit)
 
     # --- writing ------------------------------------------------------------------------------------------
 
@@ -139,9 +171,9 @@ class ManifestQueue:
     async def _write_next(self) -> None:
         try:
             await self._write(self._pending[0])
-        except (StorageError, OSError) as error:
+        except Exception as error:  # whatever it is: this task must not end, others wait for it
             if self.failure is None:
-                log.error("a split cannot be written to the manifest, it is tried again: %s", error)
+                log.exception("a split cannot be written to the manifest, it is tried again")
             self.failure = error
             self._answer(error)
             await asyncio.sleep(RETRY_SECONDS)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
-from mainstem.model import Buffer, Outcome, QueueRead, TimestampOffset
+from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, TimestampOffset
 from mainstem.protocol.records import (
     BatchHeader,
     RecordPosition,
@@ -40,6 +40,10 @@ class OffsetGone(Exception):
     def __init__(self, log_start: int) -> None:
         super().__init__(log_start)
         self.log_start = log_start
+
+
+class QueueGone(Exception):
+    """The queue was deleted while something was being looked for in it."""
 
 
 class Candidate(NamedTuple):
@@ -78,8 +82,14 @@ class OffsetLookup:
             return None
         start = self._table.get(slot, LOG_START)
         end = self._table.get(slot, COMMITTED_END)
-        if timestamp == MAX_TIMESTAMP:
-            return await self._largest(queue_id, start, end)
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                return await self._largest(queue_id, start, end)
+            return await self._first(queue_id, timestamp, start, end)
+        except QueueGone:
+            return None
+
+    async def _first(self, queue_id: int, timestamp: int, start: int, end: int) -> TimestampOffset | None:
         async with aclosing(self._candidates(queue_id, start, end)) as candidates:
             async for candidate in candidates:
                 if candidate.max_timestamp >= timestamp:
@@ -167,10 +177,12 @@ class OffsetLookup:
             if slot == NO_SLOT:
                 return None
             start = self._table.get(slot, LOG_START)
+            position = max(position, start)
+            if position > candidate.last_offset:
+                break
             try:
-                batches, position = await self._batches(queue_id, max(position, start))
-            except OffsetGone as gone:
-                position = gone.log_start
+                batches, position = await self._batches(queue_id, position)
+            except OffsetGone:
                 continue
             for batch in batches:
                 stored = StoredBatch.parse(batch)
@@ -196,6 +208,14 @@ class OffsetLookup:
             return current_epoch, offsets.end
         if leader_epoch > current_epoch or leader_epoch < 0:
             return -1, -1
+        try:
+            return await self._older_epoch_end(queue_id, leader_epoch, offsets)
+        except QueueGone:
+            return None
+
+    async def _older_epoch_end(
+        self, queue_id: int, leader_epoch: int, offsets: QueueOffsets
+    ) -> tuple[int, int]:
         start, end = offsets.log_start, offsets.high_watermark
         low, high = start, end
         epoch = -1
@@ -219,10 +239,10 @@ class OffsetLookup:
 
     async def _batches(self, queue_id: int, offset: int) -> tuple[list[Buffer], int]:
         """Batches from the one that holds `offset`, or the next, on, and the offset behind them. Raises
-        `OffsetGone` when the log start has moved on, `StorageError` when they cannot be read."""
+        `OffsetGone` when the log start has moved on, `QueueGone`, `StorageError` when they cannot be read."""
         found = await self._read_path.read(QueueRead(queue_id, offset, READ_BYTES), READ_BYTES, True)
         if found.outcome is Outcome.UNKNOWN_QUEUE:
-            raise StorageError(f"queue {queue_id:#x} was deleted")
+            raise QueueGone
         if found.outcome is Outcome.OFFSET_OUT_OF_RANGE and found.offsets.log_start > offset:
             raise OffsetGone(found.offsets.log_start)
         if found.outcome is not Outcome.OK or not found.batches:

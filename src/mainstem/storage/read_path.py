@@ -187,7 +187,12 @@ class ReadPath:
                 chosen.append(place)
                 budget -= place.length
             if chosen:
-                batches += await self._sealed.read(chosen)
+                try:
+                    batches += await self._sealed.read(chosen)
+                except SegmentGone:
+                    if not batches:
+                        raise
+                    break
                 position = chosen[-1].last_offset + 1
             if budget <= 0:
                 break

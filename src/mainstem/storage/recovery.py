@@ -32,6 +32,7 @@ from mainstem.storage.journal.format import (
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.manifest_queue import ManifestQueue
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.storage.unsplit_index import UnsplitIndex
@@ -122,7 +123,11 @@ class Recovery:
 
 
 async def rejoin_store(
-    groups: Sequence[WriteGroup], table: QueueTable, store: QueueStore, topics: Callable[[], Iterable[Topic]]
+    groups: Sequence[WriteGroup],
+    table: QueueTable,
+    store: QueueStore,
+    placement: Placement,
+    topics: Callable[[], Iterable[Topic]],
 ) -> bool:
     """When the journal ends before what the manifest says is split, go on from there; whether that was so. A
     checkpoint must follow before anything is written: no block says what is changed here.
@@ -144,7 +149,7 @@ async def rejoin_store(
         group.applied_index = group.last_index = store.split_position(group.group)
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
-    async for rows in store.all_rows():
+    async for rows in store.all_rows(placement.groups_of):
         queue_ids, firsts = numpy.unique(rows["queue_id"], return_index=True)
         lasts = numpy.append(firsts[1:], len(rows)) - 1
         for queue_id, start, last_offset in zip(

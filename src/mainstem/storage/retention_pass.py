@@ -15,6 +15,7 @@ import numpy.typing
 from mainstem.model import Topic
 from mainstem.ports import Clock
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.extent_index import QueueIds, Rows
 from mainstem.storage.queue_store.store import QueueStore
@@ -43,7 +44,7 @@ class RetentionPass:
         journal: Journal,
         store: QueueStore,
         queues: LocalQueueAdmin,
-        group_of: Callable[[int], int],
+        placement: Placement,
         topics: Callable[[], Iterable[Topic]],
         clock: Clock,
     ) -> None:
@@ -51,7 +52,7 @@ class RetentionPass:
         self._journal = journal
         self._store = store
         self._queues = queues
-        self._group_of = group_of
+        self._placement = placement
         self._topics = topics
         self._clock = clock
 
@@ -81,7 +82,7 @@ class RetentionPass:
         for queue_id, start in zip(
             queue_ids[changed].tolist(), moved.log_starts[changed].tolist(), strict=True
         ):
-            moves.setdefault(self._group_of(queue_id), []).append((queue_id, start))
+            moves.setdefault(self._placement.group_of(queue_id), []).append((queue_id, start))
         await self._queues.move_log_starts(moves)
         return len(changed)
 
@@ -103,7 +104,7 @@ class RetentionPass:
 
     async def _sources(self) -> AsyncIterator[tuple[Rows, int]]:
         """(extent rows, when they were written in ms), oldest first."""
-        async for rows in self._store.all_rows():
+        async for rows in self._store.all_rows(self._placement.groups_of):
             yield rows, int(rows["max_timestamp"].max(initial=-1))
         for segment in self._journal.segments():
             if segment.index_ready:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 
-from mainstem.model import HistogramSample, Sample, Topic, slot_of
+from mainstem.model import HistogramSample, Sample, Topic
 from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.config import StorageConfig
@@ -25,6 +25,7 @@ from mainstem.storage.maintenance import Maintenance
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.offset_lookup import OffsetLookup
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
@@ -61,8 +62,8 @@ class Storage:
         journal_path: str,
         batch_bytes_max: int,
     ) -> None:
-        groups = max(slots) + 1
-        self._slots = slots
+        self._placement = placement = Placement(slots)
+        groups = placement.groups
         self._topics = topics
         self._was_deleted = was_deleted
         self.journal = journal
@@ -96,7 +97,7 @@ class Storage:
             batch_bytes_max=batch_bytes_max,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
-        usage = Usage(self.table, self.index, journal, store)
+        usage = Usage(self.table, self.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, self.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(
             self.groups,
@@ -107,7 +108,7 @@ class Storage:
             self.retention_classes,
             journal_path,
         )
-        retention = RetentionPass(self.table, journal, store, self.queues, self.group_of, topics, clock)
+        retention = RetentionPass(self.table, journal, store, self.queues, placement, topics, clock)
         self.maintenance = Maintenance(
             write_files,
             clock,
@@ -172,7 +173,7 @@ class Storage:
     async def _recover(self) -> None:
         recovered = await self._recovery.run()
         self.maintenance.recovered(recovered.checkpoint_position)
-        if await rejoin_store(self.groups, self.table, self.queue_store, self._topics):
+        if await rejoin_store(self.groups, self.table, self.queue_store, self._placement, self._topics):
             await self.maintenance.save_checkpoint()
         log.info(
             "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
@@ -224,7 +225,7 @@ class Storage:
         return self.write_loop.failure or self.manifest.failure
 
     def group_of(self, queue_id: int) -> int:
-        return self._slots[slot_of(queue_id)]
+        return self._placement.group_of(queue_id)
 
     def _leader_epoch(self, queue_id: int) -> int:
         return self.groups[self.group_of(queue_id)].term

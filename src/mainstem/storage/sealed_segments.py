@@ -48,8 +48,24 @@ class SealedSegments:
 
     async def places(self, queue_id: int, offset: int, bytes_max: int) -> list[Place]:
         """The queue's batches from the one that holds `offset`, or the next behind it, on: those of one
-        segment, about `bytes_max` bytes of them, at least one. Empty when there is none."""
-        sequences = [segment.sequence for segment in self._journal.segments() if segment.index_ready]
+        segment, about `bytes_max` bytes of them, at least one. Empty when there is none. Segments that are
+        recycled under the search count as not there.
+
+        Raises `SegmentGone` when a file has vanished, `CorruptJournal` when an index cannot be made, `OSError`."""
+        while True:
+            sequences = self._sequences()
+            try:
+                return await self._search(sequences, queue_id, offset, bytes_max)
+            except SegmentGone:
+                if self._sequences()[:1] == sequences[:1]:
+                    raise
+
+    def _sequences(self) -> list[int]:
+        return [segment.sequence for segment in self._journal.segments() if segment.index_ready]
+
+    async def _search(
+        self, sequences: Sequence[int], queue_id: int, offset: int, bytes_max: int
+    ) -> list[Place]:
         low, high = 0, len(sequences)
         best: tuple[int, ExtentIndex, int] | None = None
         while low < high:

@@ -10,7 +10,7 @@ from mainstem.model import QueueUsage
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_rows import all_rows
 from mainstem.storage.liveness import GONE
-from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store import GroupsOf, QueueStore
 from mainstem.storage.queue_table import LOG_START, QueueTable
 from mainstem.storage.unsplit_index import UnsplitIndex
 
@@ -18,7 +18,15 @@ from mainstem.storage.unsplit_index import UnsplitIndex
 class Usage:
     """Sums live bytes per queue over the journal and the queue store."""
 
-    def __init__(self, table: QueueTable, index: UnsplitIndex, journal: Journal, store: QueueStore) -> None:
+    def __init__(
+        self,
+        table: QueueTable,
+        index: UnsplitIndex,
+        journal: Journal,
+        store: QueueStore,
+        groups_of: GroupsOf,
+    ) -> None:
+        self._groups_of = groups_of
         self._table = table
         self._index = index
         self._journal = journal
@@ -32,7 +40,7 @@ class Usage:
         async for _sequence, rows in all_rows(self._journal, self._index):
             self._add(journal, wanted, rows)
         stored = numpy.zeros(len(wanted), numpy.int64)
-        async for rows in self._store.all_rows():
+        async for rows in self._store.all_rows(self._groups_of):
             self._add(stored, wanted, rows)
         starts = self._table.column(wanted, LOG_START, -1)
         place = {int(queue_id): position for position, queue_id in enumerate(wanted)}

@@ -117,6 +117,14 @@ class Manifest:
         """What the group's runs cover, oldest first. A snapshot: later changes make a new tuple."""
         return self._ranges.get(group, ())
 
+    def groups_by_file(self) -> dict[str, list[int]]:
+        """The groups each run counts for; runs in the order of their first commit."""
+        groups: dict[str, list[int]] = {name: [] for name in self.files}
+        for group, ranges in self._ranges.items():
+            for name in {entry.name for entry in ranges}:
+                groups[name].append(group)
+        return groups
+
     async def adopt(self, identity: uuid.UUID, commits: int) -> None:
         """Give an empty manifest the identity of its store."""
         await _carried_through(self._executor, lambda: self._database.adopt(identity, commits))

@@ -43,6 +43,7 @@ READERS_MAX = 4096
 """Sequential readers remembered. One that is forgotten pays a bisection and starts read-ahead anew."""
 
 LogStartsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
+GroupsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
 
 
 class CommitOutcome(enum.Enum):
@@ -214,13 +215,16 @@ class QueueStore:
         except RunGone:
             return
 
-    async def all_rows(self) -> AsyncIterator[Rows]:
-        """The extents of every run, run by run, oldest first, including those that are no longer live."""
-        for name in list(self._manifest.files):
+    async def all_rows(self, groups_of: GroupsOf) -> AsyncIterator[Rows]:
+        """The extents of every run, run by run, oldest first, including those that are no longer live. Extents
+        of a group that the run does not count for are left out; `groups_of` gives the group per queue id."""
+        for name, groups in self._manifest.groups_by_file().items():
             try:
-                yield (await self._run_files.index(self._search.run(name))).rows
+                rows = (await self._run_files.index(self._search.run(name))).rows
             except RunGone:
                 continue
+            counts = numpy.isin(groups_of(rows["queue_id"]), groups)
+            yield rows if counts.all() else rows[counts]
 
     async def files_of(self, queue_id: int, group: int) -> list[QueueFile]:
         """The runs that hold batches of a queue, in offset order."""
