@@ -162,7 +162,10 @@ class Dispatcher(Protocol):
         the connection must be closed (the error's message goes to the log)."""
         ...
 
-    def disconnected(self, peer: Peer) -> None: ...
+    def disconnected(self, peer: Peer) -> None:
+        """The peer is gone or about to be: its reads may be given up (their replies are cancelled). May be
+        called more than once."""
+        ...
 
 
 class Statistics(Protocol):

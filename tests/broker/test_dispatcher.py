@@ -301,6 +301,26 @@ def test_a_long_poll_ends_with_its_connection() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("ended_by", ["the client", "the node"])
+def test_a_long_poll_is_given_up_when_the_stream_or_the_node_ends(ended_by: str) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            client = await node.connect()
+            await client.request(fetch(0, max_wait_ms=60_000), 12)
+            while not node.store.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            if ended_by == "the client":
+                client.writer.write_eof()
+            else:
+                await node.server.close()
+            assert await client.closed_by_server()
+            assert not node.store.waiting
+            await client.close()
+
+    run(scenario())
+
+
 def test_leaving_the_dispatcher_ends_handlers_even_before_they_began() -> None:
     async def scenario() -> None:
         fakes = make_broker()

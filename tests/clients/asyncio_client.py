@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-
 from tests.clients.message import Message, Received
 
 SECONDS_MAX = 60.0
@@ -15,12 +14,16 @@ SECONDS_MAX = 60.0
 
 def can_send(message: Message) -> bool:
     """It insists on a key or a value, and on headers that are not null."""
-    return (message.key, message.value) != (None, None) and all(value is not None for _, value in message.headers)
+    return (message.key, message.value) != (None, None) and all(
+        value is not None for _, value in message.headers
+    )
 
 
 def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression: str = "none") -> None:
     """Send to partition 0 and wait for every acknowledgement. Raises what the client reports."""
-    asyncio.run(send(bootstrap, topic, messages, compression_type=None if compression == "none" else compression))
+    asyncio.run(
+        send(bootstrap, topic, messages, compression_type=None if compression == "none" else compression)
+    )
 
 
 async def send(bootstrap: str, topic: str, messages: Iterable[Message], **settings: Any) -> list[int]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.serving import Serving
 

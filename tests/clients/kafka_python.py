@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-
 from tests.clients.message import Message, Received
 
 SECONDS_MAX = 60
@@ -15,7 +14,9 @@ SECONDS_MAX = 60
 
 def can_send(message: Message) -> bool:
     """It insists on a key or a value, and on headers that are not null."""
-    return (message.key, message.value) != (None, None) and all(value is not None for _, value in message.headers)
+    return (message.key, message.value) != (None, None) and all(
+        value is not None for _, value in message.headers
+    )
 
 
 def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression: str = "none") -> None:

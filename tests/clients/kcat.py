@@ -22,7 +22,11 @@ def run(bootstrap: str, *arguments: str, stdin: bytes = b"") -> subprocess.Compl
     program = shutil.which("kcat")
     assert program is not None, "these tests need kcat: apt-get install kcat"
     return subprocess.run(
-        [program, "-b", bootstrap, *arguments], input=stdin, capture_output=True, timeout=SECONDS_MAX, check=False
+        [program, "-b", bootstrap, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
     )
 
 

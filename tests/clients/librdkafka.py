@@ -15,7 +15,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Message as ConfluentMessage
-
 from tests.clients.message import Message, Received
 
 SECONDS_MAX = 60.0

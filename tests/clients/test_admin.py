@@ -33,7 +33,6 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import NewTopic as PythonTopic
 from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
-
 from tests.clients import librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import FIRST_TIMESTAMP_MS, Message
@@ -66,11 +65,16 @@ def test_topics_come_and_go(admin: AdminClient, bootstrap: str, name: str) -> No
     assert (described.name, len(described.partitions), described.is_internal) == (name, 5, False)
     for partition in described.partitions:
         assert partition.leader.id == 1
-        assert [replica.id for replica in partition.replicas] == [replica.id for replica in partition.isr] == [1]
+        assert (
+            [replica.id for replica in partition.replicas] == [replica.id for replica in partition.isr] == [1]
+        )
     librdkafka.produce(bootstrap, name, [Message(b"old")])
     only(admin.delete_topics([name]))
     assert name not in names(admin)
-    assert refusal(lambda: only(admin.describe_topics(TopicCollection([name])))) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert (
+        refusal(lambda: only(admin.describe_topics(TopicCollection([name]))))
+        == KafkaError.UNKNOWN_TOPIC_OR_PART
+    )
     only(admin.create_topics([NewTopic(name, 1, 1)]))
     again = only(admin.describe_topics(TopicCollection([name])))
     assert str(again.topic_id) != str(described.topic_id), "a new topic of the same name"
@@ -119,9 +123,15 @@ def config(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntr
     return described
 
 
-def change(admin: AdminClient, topic: str, name: str, value: str | None, operation: AlterConfigOpType) -> None:
+def change(
+    admin: AdminClient, topic: str, name: str, value: str | None, operation: AlterConfigOpType
+) -> None:
     entry = ConfigEntry(name, value, incremental_operation=operation)
-    only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]))
+    only(
+        admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
+        )
+    )
 
 
 def test_configs_are_described_changed_and_reset(admin: AdminClient, topic: str) -> None:
@@ -291,7 +301,12 @@ def test_kafka_pythons_admin_client(bootstrap: str, name: str) -> None:
         admin.delete_groups([name])
         assert name not in {group["group_id"] for group in admin.list_groups()}
         admin.delete_records({PythonPartition(name, 0): 3})
-        assert [message.offset for message in librdkafka.consume(bootstrap, name, 4, offset=3)] == [3, 4, 5, 6]
+        assert [message.offset for message in librdkafka.consume(bootstrap, name, 4, offset=3)] == [
+            3,
+            4,
+            5,
+            6,
+        ]
         admin.delete_topics([name])
         assert name not in admin.list_topics()
     finally:
@@ -359,7 +374,9 @@ def test_a_topic_of_many_partitions(admin: AdminClient, bootstrap: str, name: st
     assert len(admin.list_topics(name, SECONDS_MAX).topics[name].partitions) == 5_000
     librdkafka.produce(bootstrap, name, [Message(b"first")])
     reader = librdkafka.consumer(bootstrap, "unused")
-    ends = [reader.get_watermark_offsets(TopicPartition(name, number), SECONDS_MAX) for number in (0, 1, 4_999)]
+    ends = [
+        reader.get_watermark_offsets(TopicPartition(name, number), SECONDS_MAX) for number in (0, 1, 4_999)
+    ]
     assert ends == [(0, 1), (0, 0), (0, 0)]
     reader.close()
     only(admin.delete_topics([name]))

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
-
 from tests.clients import kcat, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import AWKWARD, EVERY_BYTE
@@ -29,7 +28,9 @@ def test_listing_a_topic_does_not_make_it(bootstrap: str, admin: AdminClient, na
 
 
 def test_tombstones_headers_and_whole_files(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    kcat.output(bootstrap, "-P", "-t", topic, "-Z", "-K:", "-H", "name=value", "-H", "empty=", stdin=b"key:\n:value\n")
+    kcat.output(
+        bootstrap, "-P", "-t", topic, "-Z", "-K:", "-H", "name=value", "-H", "empty=", stdin=b"key:\n:value\n"
+    )
     file = tmp_path / "message"
     file.write_bytes(EVERY_BYTE)
     kcat.output(bootstrap, "-P", "-t", topic, "-k", "file", str(file))

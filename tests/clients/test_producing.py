@@ -12,7 +12,6 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError as AsyncioTooLarge
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import MessageSizeTooLargeError
-
 from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import SETTINGS, MakeTopic
 from tests.clients.message import Message, content
@@ -70,7 +69,10 @@ def test_a_message_may_be_as_large_as_the_topic_allows_and_no_larger(
         assert refused.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
     send(bootstrap, topic, b"and on it goes")
     for reader in CLIENTS:
-        assert [message.value for message in reader.consume(bootstrap, topic, 2)] == [largest, b"and on it goes"]
+        assert [message.value for message in reader.consume(bootstrap, topic, 2)] == [
+            largest,
+            b"and on it goes",
+        ]
 
 
 @SENDERS
@@ -82,7 +84,11 @@ def test_messages_beyond_the_readers_fetch_size_come_through(
     for value in (b"before", huge, b"after"):
         send(bootstrap, topic, value)
     for reader in CLIENTS:
-        assert [message.value for message in reader.consume(bootstrap, topic, 3)] == [b"before", huge, b"after"]
+        assert [message.value for message in reader.consume(bootstrap, topic, 3)] == [
+            b"before",
+            huge,
+            b"after",
+        ]
     with pytest.raises(refusal):
         send(bootstrap, topic, os.urandom(20 * MIB))
 
@@ -147,7 +153,9 @@ def test_idempotent_producers_of_every_client(bootstrap: str, topic: str) -> Non
 
 
 @pytest.mark.parametrize("reader", CLIENTS, ids=lambda client: client.__name__.rpartition(".")[2])
-def test_readers_keep_up_with_producers_at_work(bootstrap: str, make_topic: MakeTopic, reader: ModuleType) -> None:
+def test_readers_keep_up_with_producers_at_work(
+    bootstrap: str, make_topic: MakeTopic, reader: ModuleType
+) -> None:
     producers, each = 4, 1_000
     topic = make_topic(partitions=2)
 

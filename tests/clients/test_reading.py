@@ -18,7 +18,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka import TopicPartition as PythonPartition
 from kafka.errors import OffsetOutOfRangeError
-
 from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import FIRST_TIMESTAMP_MS, Message
@@ -32,7 +31,9 @@ def numbered(count: int) -> list[Message]:
 
 
 def test_a_waiting_reader_is_woken_by_the_first_message(bootstrap: str, topic: str) -> None:
-    reader = librdkafka.consumer(bootstrap, "unused", **{"fetch.wait.max.ms": LONG_WAIT_MS, "fetch.min.bytes": 1})
+    reader = librdkafka.consumer(
+        bootstrap, "unused", **{"fetch.wait.max.ms": LONG_WAIT_MS, "fetch.min.bytes": 1}
+    )
     reader.assign([TopicPartition(topic, 0, 0)])
     assert reader.poll(1.0) is None, "nothing is there yet"
     librdkafka.produce(bootstrap, topic, [Message(b"here")])
@@ -54,7 +55,9 @@ def test_a_reader_that_wants_many_bytes_waits_for_them(bootstrap: str, topic: st
     reader.close()
 
 
-def test_an_offset_out_of_range_is_an_error_or_a_reset_as_the_reader_wishes(bootstrap: str, topic: str) -> None:
+def test_an_offset_out_of_range_is_an_error_or_a_reset_as_the_reader_wishes(
+    bootstrap: str, topic: str
+) -> None:
     librdkafka.produce(bootstrap, topic, numbered(3))
     beyond = [TopicPartition(topic, 0, 1_000)]
 
@@ -126,14 +129,17 @@ def test_seeking_goes_anywhere_and_positions_follow(bootstrap: str, topic: str) 
 def test_times_lead_to_offsets(bootstrap: str, topic: str) -> None:
     for compression, first in (("none", 0), ("gzip", 100), ("zstd", 200)):
         batch = [
-            Message(b"", b"k", timestamp_ms=FIRST_TIMESTAMP_MS + 10 * (first + number)) for number in range(100)
+            Message(b"", b"k", timestamp_ms=FIRST_TIMESTAMP_MS + 10 * (first + number))
+            for number in range(100)
         ]
         librdkafka.produce(bootstrap, topic, batch, compression)
     expected = {-1_000: 0, 0: 0, 1: 1, 10: 1, 995: 100, 1_500: 150, 2_985: 299, 2_990: 299}
 
     reader = librdkafka.consumer(bootstrap, "unused")
     for after_ms, offset in expected.items():
-        (found,) = reader.offsets_for_times([TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + after_ms)], SECONDS_MAX)
+        (found,) = reader.offsets_for_times(
+            [TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + after_ms)], SECONDS_MAX
+        )
         assert found.offset == offset, after_ms
     (found,) = reader.offsets_for_times([TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + 2_991)], SECONDS_MAX)
     assert found.offset == OFFSET_END, "nothing is that young"
@@ -166,7 +172,9 @@ def test_a_group_without_offsets_starts_where_its_reader_wishes(
     reader.close()
 
 
-def test_a_group_without_offsets_and_without_a_wish_is_an_error(bootstrap: str, topic: str, name: str) -> None:
+def test_a_group_without_offsets_and_without_a_wish_is_an_error(
+    bootstrap: str, topic: str, name: str
+) -> None:
     librdkafka.produce(bootstrap, topic, numbered(1))
     reader = librdkafka.consumer(bootstrap, name, **{"auto.offset.reset": "error"})
     reader.subscribe([topic])

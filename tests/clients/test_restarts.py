@@ -12,8 +12,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
-
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from tests.clients import asyncio_client, kafka_python, librdkafka
 from tests.clients.conftest import SETTINGS
 from tests.clients.message import Message
@@ -55,7 +61,10 @@ class Load:
     def send(self, count: int) -> None:
         for number in range(self.sent, self.sent + count):
             self._sender.produce(
-                self._topic, b"%d" % number, partition=number % self.partitions, on_delivery=self._delivered(number)
+                self._topic,
+                b"%d" % number,
+                partition=number % self.partitions,
+                on_delivery=self._delivered(number),
             )
         self.sent += count
 
@@ -84,7 +93,9 @@ def history(node: Serving, topic: str, partitions: int, count: int) -> dict[int,
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(partitions)}
     for message in librdkafka.take(reader, count):
         found[message.partition()].append((message.offset(), int(message.value())))
-    ends = [reader.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in range(partitions)]
+    ends = [
+        reader.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in range(partitions)
+    ]
     reader.close()
     assert ends == [len(found[partition]) for partition in range(partitions)], "nothing comes twice"
     return found
@@ -118,7 +129,9 @@ def test_killed_again_and_again_under_an_idempotent_producer(node: Serving) -> N
 def test_stopped_under_load_both_sides_go_on(node: Serving) -> None:
     create(node, "t", partitions=2)
     load = Load(node, "t", partitions=2)
-    reader = librdkafka.consumer(node.kafka, "g", **{"enable.auto.commit": True, "auto.commit.interval.ms": 200})
+    reader = librdkafka.consumer(
+        node.kafka, "g", **{"enable.auto.commit": True, "auto.commit.interval.ms": 200}
+    )
     reader.subscribe(["t"])
     read: dict[int, list[int]] = {0: [], 1: []}
     ended = threading.Event()
@@ -141,7 +154,9 @@ def test_stopped_under_load_both_sides_go_on(node: Serving) -> None:
         load.wait_for(load.sent)
         check(load, history(node, "t", 2, load.sent))
         each = list(range(load.sent // 2))
-        eventually(lambda: all(sorted(set(offsets)) == each for offsets in read.values()), what="all of it read")
+        eventually(
+            lambda: all(sorted(set(offsets)) == each for offsets in read.values()), what="all of it read"
+        )
     finally:
         ended.set()
         thread.join()
@@ -154,7 +169,11 @@ def test_stopped_under_load_both_sides_go_on(node: Serving) -> None:
 def test_kafka_pythons_idempotent_producer_over_a_kill(node: Serving) -> None:
     create(node, "t")
     sender = kafka_python.producer(
-        node.kafka, enable_idempotence=True, batch_size=500, delivery_timeout_ms=120_000, request_timeout_ms=10_000
+        node.kafka,
+        enable_idempotence=True,
+        batch_size=500,
+        delivery_timeout_ms=120_000,
+        request_timeout_ms=10_000,
     )
     futures = [sender.send("t", b"%d" % number, partition=0) for number in range(1_000)]
     futures[200].get(timeout=SECONDS_MAX)
@@ -172,7 +191,10 @@ def test_aiokafkas_idempotent_producer_over_a_kill(node: Serving) -> None:
 
     async def scenario() -> list[int]:
         async with asyncio_client.AIOKafkaProducer(
-            bootstrap_servers=node.kafka, enable_idempotence=True, max_batch_size=500, request_timeout_ms=60_000
+            bootstrap_servers=node.kafka,
+            enable_idempotence=True,
+            max_batch_size=500,
+            request_timeout_ms=60_000,
         ) as sender:
             futures = [await sender.send("t", b"%d" % number, partition=0) for number in range(1_000)]
             await futures[200]
@@ -206,9 +228,14 @@ def test_committed_offsets_survive_kills_and_never_go_back(node: Serving) -> Non
             reader.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=True)
         node.kill()
         node.start()
-        found = eventually(lambda: committed(node, "g", where), what="the coordinator")
+        found = eventually(lambda: committed(node, "g", where), what="the coordinator's answer")
         assert acknowledged <= found <= in_flight[-1]
-        eventually(lambda: reader.poll(0.05) is None and ended.issuperset(in_flight), what="the client's retries")
+
+        def retried(wanted: range = in_flight) -> bool:
+            reader.poll(0.05)
+            return ended.issuperset(wanted)
+
+        eventually(retried, what="the end of the client's retries")
         acknowledged = in_flight[-1]
         reader.commit(offsets=[TopicPartition("t", 0, acknowledged)], asynchronous=False)
         assert committed(node, "g", where) == acknowledged

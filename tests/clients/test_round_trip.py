@@ -6,7 +6,6 @@ import time
 from types import ModuleType
 
 import pytest
-
 from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import AWKWARD, FIRST_TIMESTAMP_MS, Message, content
@@ -36,13 +35,15 @@ def test_every_client_reads_what_every_client_wrote(
         assert half == found[len(sent) - len(sent) // 2 :], "a read from the middle of a batch"
 
 
-@pytest.mark.parametrize("writer", (librdkafka, kafka_python, asyncio_client), ids=client_name)
+@pytest.mark.parametrize("writer", [librdkafka, kafka_python, asyncio_client], ids=client_name)
 def test_log_append_time_replaces_the_producers_time(
     bootstrap: str, make_topic: MakeTopic, writer: ModuleType
 ) -> None:
     topic = make_topic(message_timestamp_type="LogAppendTime")
     before_ms = time.time_ns() // 1_000_000
-    writer.produce(bootstrap, topic, [Message(b"%d" % n, timestamp_ms=FIRST_TIMESTAMP_MS) for n in range(5)], "gzip")
+    writer.produce(
+        bootstrap, topic, [Message(b"%d" % n, timestamp_ms=FIRST_TIMESTAMP_MS) for n in range(5)], "gzip"
+    )
     after_ms = time.time_ns() // 1_000_000
     readings = [reader.consume(bootstrap, topic, 5) for reader in CLIENTS]
     for found in readings:

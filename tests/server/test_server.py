@@ -111,7 +111,9 @@ def test_requests_are_answered_in_order_however_they_are_cut() -> None:
             stream = b"".join(struct.pack(">i", 3) + ECHO + f"{n:02}".encode() for n in range(50))
             for position in range(0, len(stream), 11):
                 await client.send(stream[position : position + 11])
-            assert [await client.receive() for _ in range(50)] == [ECHO + f"{n:02}".encode() for n in range(50)]
+            assert [await client.receive() for _ in range(50)] == [
+                ECHO + f"{n:02}".encode() for n in range(50)
+            ]
             await client.close()
 
     run(scenario())
@@ -480,6 +482,23 @@ def test_closing_finishes_what_is_in_flight_and_accepts_nothing_more() -> None:
             assert [await client.receive(), await client.receive()] == [b"p1", b"n2"]
             assert await client.closed_by_server()  # e3 was not begun
             await closing
+            await client.close()
+
+    run(scenario())
+
+
+def test_what_was_asked_before_a_read_that_is_given_up_is_still_answered() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for name in (b"p1", b"n2"):
+                await client.send_frame(name)
+            await dispatcher.until_seen(2)
+            dispatcher.pending[1][1].cancel()
+            await asyncio.sleep(0)
+            dispatcher.resolve(0)
+            assert await client.receive() == b"p1"
+            assert await client.closed_by_server()
             await client.close()
 
     run(scenario())

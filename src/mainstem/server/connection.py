@@ -86,8 +86,9 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        # the peer may still read: answer what it asked, then close
+        # the peer may still read: answer what it asked, but for reads that wait for something to come; then close
         self._eof = True
+        self.dispatcher.disconnected(self.peer)
         self._advance()
         return not self._dead
 
@@ -231,9 +232,9 @@ class Connection(asyncio.BufferedProtocol):
     def _replied(self, place: Place, future: asyncio.Future[Reply], pipelined: bool) -> None:
         if not pipelined:
             self._exclusive = False
-        if future.cancelled():  # the node is stopping
-            self._server.budget.give(place.request_bytes)
-            self.abort()
+        if future.cancelled():  # given up; what was asked before is still answered
+            self._answer(place, None)
+            self.end()
             return
         error = future.exception()
         if error is not None:

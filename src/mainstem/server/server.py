@@ -123,6 +123,7 @@ class Server:
             acceptor.close()
         for connection in tuple(self._connections):
             connection.end()
+            connection.dispatcher.disconnected(connection.peer)  # nobody waits for data while the node stops
         try:
             async with asyncio.timeout(self.config.shutdown_ms_max / 1000):
                 await self._empty.wait()
