@@ -118,6 +118,7 @@ class RunningNode:
         stack.push_async_callback(store_files.close)
         nameserver = await Nameserver.open(write_files, random.SystemRandom(), config.nameserver, identity)
         stack.push_async_callback(nameserver.close)
+        log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
         storage = await Storage.open(
             write_files=write_files,
             store_files=store_files,
@@ -205,6 +206,7 @@ class RunningNode:
         stack.push_async_callback(finish, console_task, console)
         await supervisor.start(node=f"http://{http_host}:{http_port}")
         stack.push_async_callback(supervisor.close)
+        log.info("splitter %s (%s)", supervisor.state, config.pipeline.master)
 
         await server.start(dispatcher)
         stack.push_async_callback(server.close)  # again, and first: what is in flight needs all of the above

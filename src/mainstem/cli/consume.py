@@ -3,6 +3,8 @@
 Alone, every partition (or those named) is read from one position, nothing is committed. In a group the
 coordinator shares the partitions out, reading goes on where the group stands, and offsets are committed after
 the messages they cover were written out: at least once. Without `--follow` it ends at the end of each partition.
+
+A node that goes away is waited for: with `--follow` until it is back, else for `LOST_SECONDS_MAX`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any
 import click
 
 from mainstem.cli import message_format, options, position
-from mainstem.cli.errors import RequestRefused
+from mainstem.cli.connection_news import LOST_SECONDS_MAX, ConnectionNews
+from mainstem.cli.errors import NodeUnreachable, RequestRefused
 
 _POLL_SECONDS = 0.2
 """How long a quiet topic keeps us from seeing Ctrl-C."""
@@ -36,7 +39,7 @@ _DEFAULT_FORMAT = "%s\\n"
               help="Messages taken and committed at once.")
 @click.option("-F", "--format", "form", default=_DEFAULT_FORMAT, show_default=True, help=message_format.HELP)
 @click.option("-f", "--follow", is_flag=True, help="Go on at the end, until Ctrl-C.")
-@options.bootstrap
+@options.kafka_only
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(
     topic: str,
@@ -64,25 +67,29 @@ def command(
     known = position.partitions_of(admin, topic)
     if unknown := set(partitions) - set(known):
         raise RequestRefused(f"topic {topic} has no partition {min(unknown)}; it has {len(known)}")
+    news = ConnectionNews(bootstrap)
     settings = kafka_node.settings(
         bootstrap,
         **{
             # A consumer must name a group even when it assigns itself; this one never joins nor commits.
             "group.id": group or "mainstem-cli-unused",
             "enable.auto.commit": False,
+            "error_cb": news.on_error,
             "enable.partition.eof": not follow,
             "auto.offset.reset": "latest" if start.anchor is position.Anchor.END else "earliest",
         },
     )
     consumer = Consumer(settings)
-    reading = Reading(consumer, written, commits=group is not None, batch_size=batch_size)
+    reading = Reading(
+        consumer, topic, written, news, commits=group is not None, batch_size=batch_size, follows=follow
+    )
     try:
         if group is None:
             queues = [(topic, partition) for partition in partitions or known]
             offsets = position.resolved(admin, position.bounds(admin, queues), start)
             reading.assign(offsets)
         else:
-            reading.join(topic)
+            reading.join()
         reading.run(max_messages)
     finally:
         consumer.close()
@@ -92,14 +99,27 @@ class Reading:
     """One run of a consumer: takes batches, writes them out, commits, and knows when it is at the end."""
 
     def __init__(
-        self, consumer: Any, written: Callable[[Any], bytes], *, commits: bool, batch_size: int
+        self,
+        consumer: Any,
+        topic: str,
+        written: Callable[[Any], bytes],
+        news: ConnectionNews,
+        *,
+        commits: bool,
+        batch_size: int,
+        follows: bool,
     ) -> None:
         self._consumer = consumer
+        self._topic = topic
         self._written = written
+        self._news = news
         self._commits = commits
         self._batch_size = batch_size
+        self._follows = follows
         self._open: set[int] | None = None
         """Partitions assigned that have not reached their end; None before the first assignment."""
+        self._uncommitted: dict[int, int] = {}
+        """Partition -> next offset, of messages written out."""
         self._stopped = False
 
     def assign(self, offsets: dict[tuple[str, int], int]) -> None:
@@ -109,8 +129,8 @@ class Reading:
         self._consumer.assign(queues)
         self._open = {queue.partition for queue in queues}
 
-    def join(self, topic: str) -> None:
-        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+    def join(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked)
 
     def run(self, messages_max: int | None) -> None:
         """Read to the end of every partition, to `messages_max`, or until SIGINT or SIGTERM."""
@@ -119,47 +139,58 @@ class Reading:
             left = sys.maxsize if messages_max is None else messages_max
             while left > 0 and not self._stopped and (self._open is None or self._open):
                 left -= self._read_batch(min(left, self._batch_size))
+            self._commit(last=True)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def _read_batch(self, size: int) -> int:
-        messages = [
-            message for message in self._consumer.consume(size, _POLL_SECONDS) if not self._is_end(message)
-        ]
+        taken = self._consumer.consume(size, _POLL_SECONDS)
+        messages = [message for message in taken if not self._is_end(message)]
+        if messages:
+            self._news.is_back()
+        elif not self._follows and self._news.lost_for() > LOST_SECONDS_MAX:
+            raise NodeUnreachable(f"the node did not come back within {LOST_SECONDS_MAX:.0f} s")
         for message in messages:
             sys.stdout.buffer.write(self._written(message))
         sys.stdout.buffer.flush()
-        if messages and self._commits:
-            self._commit(messages)
+        if self._commits:
+            self._uncommitted |= {message.partition(): message.offset() + 1 for message in messages}
+            self._commit()
         return len(messages)
 
-    def _commit(self, messages: list[Any]) -> None:
+    def _commit(self, *, last: bool = False) -> None:
+        """Commit what was written out. What cannot be committed now stays for the next time, if there is one."""
         from confluent_kafka import KafkaException, TopicPartition
 
         from mainstem.cli import kafka_node
 
-        topic = messages[0].topic()
-        next_offsets = {message.partition(): message.offset() + 1 for message in messages}
-        offsets = [TopicPartition(topic, partition, offset) for partition, offset in next_offsets.items()]
+        if not self._uncommitted:
+            return
+        offsets = [TopicPartition(self._topic, *place) for place in self._uncommitted.items()]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            raise RequestRefused(f"offsets were not committed: {kafka_node.reason(error)}") from None
+            if last or not kafka_node.is_passing(error.args[0]):
+                raise RequestRefused(f"offsets were not committed: {kafka_node.reason(error)}") from None
+        else:
+            self._uncommitted.clear()
 
     def _is_end(self, message: Any) -> bool:
         """Whether this is news about a partition instead of a message. Raises RequestRefused for an error."""
         from confluent_kafka import KafkaError
 
+        from mainstem.cli import kafka_node
+
         error = message.error()
         if error is None:
             return False
         if error.code() == KafkaError._PARTITION_EOF:
+            self._news.is_back()
             if self._open is not None:
                 self._open.discard(message.partition())
             return True
-        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            # The client reconnects by itself; a node that restarts is not the end of the reading.
+        if kafka_node.is_passing(error):
             return True
         raise RequestRefused(f"reading failed: {error.str()} ({error.name()})")
 
@@ -167,7 +198,9 @@ class Reading:
         self._open = {queue.partition for queue in queues}
 
     def _revoked(self, consumer: Any, queues: list[Any]) -> None:
+        """Who owns them next begins at the last commit; what was written out since comes twice."""
         self._open = None
+        self._uncommitted.clear()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopped = True

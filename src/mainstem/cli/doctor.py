@@ -1,7 +1,8 @@
 """`mainstem doctor`: what this machine has, what it lacks, and what to install.
 
 Each check is a function that answers one line; the command fails when one that the queue needs fails. What only
-the split needs (Java, pyspark) is a warning: the queue serves without.
+the split needs (Java, pyspark) is a warning: the queue serves without. No node is needed; one that is named by
+`--http` or `--bootstrap` is asked for its health, and then it must be well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from mainstem.cli import options
+from mainstem.cli.errors import CommandLineError
 from mainstem.cli.output import print_json, print_table, size
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ FREE_BYTES_WANTED = 10 * 1024**3
 class State(enum.Enum):
     OK = "ok"
     WARNING = "warning"
-    MISSING = "missing"
+    FAILED = "failed"
 
 
 class Check(NamedTuple):
@@ -46,16 +48,26 @@ class Check(NamedTuple):
 
 @click.command("doctor")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="Default: mainstem.toml, if there is one.")
+@click.option("--http", metavar="HOST:PORT", help="Also check the node whose HTTP answers there.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Also check that Kafka clients reach a node there.")
 @options.as_json
-def command(file: Path | None, as_json: bool) -> int:
-    """Check what this machine has and lacks."""
+def command(file: Path | None, http: str | None, bootstrap: str | None, as_json: bool) -> int:
+    """Check what this machine has and lacks, and a node's health if one is named.
+
+    Exit code 1 when something fails that a node cannot do without; warnings are advice.
+    """
     from mainstem.config_sources import load
 
     config = load(file=file, environment=os.environ, flags={})
-    checks = list(_checks(config))
-    failed = any(check.state is State.MISSING for check in checks)
+    checks = list(_checks(config, at_home=http is None and bootstrap is None))
+    if http is not None:
+        checks += node_health(http)
+    if bootstrap is not None:
+        checks.append(kafka_answers(bootstrap))
+    failed = any(check.state is State.FAILED for check in checks)
     if as_json:
-        print_json({"ok": not failed, "checks": [check._asdict() for check in checks]})
+        rows = [check._asdict() | {"advice": check.advice or None} for check in checks]
+        print_json({"ok": not failed, "checks": rows})
     else:
         print_table(
             ["CHECK", "STATE", "FOUND", "WHAT TO DO"],
@@ -65,7 +77,8 @@ def command(file: Path | None, as_json: bool) -> int:
     return 1 if failed else 0
 
 
-def _checks(config: NodeConfig) -> Iterator[Check]:
+def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
+    """`at_home`: whether a node is still to be started here, so that its ports should be free."""
     yield python()
     yield operating_system()
     yield java()
@@ -77,6 +90,8 @@ def _checks(config: NodeConfig) -> Iterator[Check]:
     else:
         yield disk("disk 2", Path(config.store_dir))
         yield apart(Path(config.write_dir), Path(config.store_dir))
+    if not at_home:
+        return
     for name, address in (*(("kafka port", address) for address in config.listen), ("http port", config.http),
                           ("rpc port", config.rpc)):
         yield port(name, address)
@@ -86,7 +101,7 @@ def python() -> Check:
     found = platform.python_version()
     if sys.version_info[:2] >= PYTHON_MIN:
         return Check("python", State.OK, found)
-    return Check("python", State.MISSING, found, "install Python 3.11 or newer")
+    return Check("python", State.FAILED, found, "install Python 3.11 or newer")
 
 
 def operating_system() -> Check:
@@ -131,7 +146,7 @@ def disk(name: str, directory: Path) -> Check:
     there = _nearest(directory)
     if not os.access(there, os.W_OK | os.X_OK):
         advice = "choose another directory, or change its owner"
-        return Check(name, State.MISSING, f"{there} is not writable", advice)
+        return Check(name, State.FAILED, f"{there} is not writable", advice)
     stat = os.statvfs(there)
     free = stat.f_bavail * stat.f_frsize
     found = f"{directory.absolute()}: {size(free)} free"
@@ -159,6 +174,43 @@ def port(name: str, address: str) -> Check:
         advice = "stop what listens there (a node that runs already?) or set another address"
         return Check(name, State.WARNING, f"{address}: {error.strerror}", advice)
     return Check(name, State.OK, f"{address} is free")
+
+
+def node_health(address: str) -> Iterator[Check]:
+    """Whether the node whose HTTP answers at `address` is ready, how its disks stand, and its splitter."""
+    from mainstem.cli.http_node import HttpNode
+    from mainstem.console.views import ClusterView, SplitView
+
+    node = HttpNode(address)
+    try:
+        reason = node.not_ready()
+        cluster = node.get("/v1/cluster", ClusterView)
+        split = node.get("/v1/split", SplitView)
+    except CommandLineError as error:
+        yield Check("node", State.FAILED, str(error), "start the node, or name another address")
+        return
+    found = f"{address}, cluster {cluster.cluster_id}"
+    if reason is None:
+        yield Check("node", State.OK, f"{found}: ready")
+    else:
+        yield Check("node", State.FAILED, f"{found}: {reason}", "the node's log says more")
+    lag = sum(group.lag_bytes for group in split.groups.values())
+    lagging = f"{split.splitter}; {size(lag)} to be split"
+    if split.splitter.startswith(("unavailable", "failed", "restarting")):
+        yield Check("splitter", State.WARNING, lagging, "`mainstem split status` says more")
+    else:
+        yield Check("splitter", State.OK, lagging)
+
+
+def kafka_answers(address: str) -> Check:
+    """Whether a Kafka client gets an answer at `address`, and from where it is told to come back."""
+    from mainstem.cli import kafka_node
+
+    try:
+        brokers = kafka_node.advertised(kafka_node.admin(address))
+    except CommandLineError as error:
+        return Check("kafka", State.FAILED, str(error), "start the node, or name another address")
+    return Check("kafka", State.OK, f"{address} answers; clients are sent to {', '.join(brokers)}")
 
 
 def _nearest(directory: Path) -> Path:

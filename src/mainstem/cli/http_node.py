@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import TypeVar
 
+import click
 import msgspec
 
-from mainstem.cli.errors import NodeUnreachable, RequestRefused
+from mainstem.cli.errors import CommandLineError, NodeUnreachable, RequestRefused
 
 T = TypeVar("T")
 
@@ -20,6 +22,13 @@ _RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 """A topic of a million partitions is about 200 MB of JSON; anything longer is not one of ours."""
 
 
+_REASON_BYTES_MAX = 4096
+"""Of what is not ready: one sentence."""
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Never through a proxy of the environment, which knows nothing of 127.0.0.1."""
+
+
 class HttpNode:
     def __init__(self, address: str) -> None:
         self._address = address
@@ -28,21 +37,46 @@ class HttpNode:
         """The JSON of a path, as `kind`. Raises NodeUnreachable or RequestRefused."""
         url = f"http://{self._address}{urllib.parse.quote(path)}"
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
+            with _DIRECT.open(url, timeout=TIMEOUT_SECONDS) as response:
                 content = response.read(_RESPONSE_BYTES_MAX)
         except urllib.error.HTTPError as error:
             raise RequestRefused(f"{self._address}: {_reason(error)}") from None
-        except (urllib.error.URLError, TimeoutError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise NodeUnreachable(
-                f"no answer from http://{self._address} ({reason}); is `mainstem serve` running? --http names it"
-            ) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
             raise RequestRefused(
                 f"{self._address} is not a Mainstem node, or one of another version: {error}"
             ) from None
+
+    def not_ready(self) -> str | None:
+        """Why the node should get no traffic, in its words; None when it is ready. Raises NodeUnreachable."""
+        try:
+            with _DIRECT.open(f"http://{self._address}/readyz", timeout=TIMEOUT_SECONDS):
+                return None
+        except urllib.error.HTTPError as error:
+            return error.read(_REASON_BYTES_MAX).decode("utf-8", "replace").strip() or str(error.reason)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+
+    def get_or_tell(self, path: str, kind: type[T], consequence: str) -> T | None:
+        """Like `get`, for what is good to have: None, after one line on stderr, where it cannot be had."""
+        try:
+            return self.get(path, kind)
+        except CommandLineError as error:
+            click.echo(f"mainstem: {error}; {consequence}", err=True)
+            return None
+
+    def _unreachable(self, error: Exception) -> NodeUnreachable:
+        reason = getattr(error, "reason", None) or error
+        return NodeUnreachable(
+            f"no answer from http://{self._address} ({reason}); is `mainstem serve` running? --http names it"
+        )
+
+    def tell(self, finding: str, consequence: str) -> None:
+        """One line on stderr about this address."""
+        click.echo(f"mainstem: http://{self._address} {finding}; {consequence}", err=True)
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -37,6 +37,23 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient(settings(bootstrap))
 
 
+def topic_names(admin: AdminClient) -> list[str]:
+    """Every topic, internal ones included. Raises RequestRefused."""
+    try:
+        return list(admin.list_topics(timeout=REQUEST_SECONDS).topics)
+    except KafkaException as error:
+        raise RequestRefused(f"the topics were not listed: {reason(error)}") from None
+
+
+def advertised(admin: AdminClient) -> list[str]:
+    """The addresses that the cluster tells its clients to come to. Raises RequestRefused."""
+    try:
+        brokers = admin.list_topics(timeout=CONNECT_SECONDS).brokers
+    except KafkaException as error:
+        raise RequestRefused(f"no answer in Kafka's protocol: {reason(error)}") from None
+    return [f"{broker.host}:{broker.port}" for _, broker in sorted(brokers.items())]
+
+
 def outcome(future: Future[T], what: str) -> T:
     """The result of an admin request. Raises RequestRefused: `what`, then the node's reason."""
     try:
@@ -51,6 +68,28 @@ def reason(error: KafkaException) -> str:
     """Kafka's reason in its own words, with the name of its code."""
     inner = error.args[0]
     return f"{inner.str()} ({inner.name()})"
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether an error is what a client sees while its node is away or its group changes: it comes back by
+    itself."""
+    return bool(error.retriable()) or error.code() in _PASSING
+
+
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 
 
 def _check_reachable(bootstrap: str) -> None:

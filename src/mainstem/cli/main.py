@@ -46,6 +46,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
         outcome = root.main(args=arguments, prog_name="mainstem", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.Abort:
@@ -60,6 +61,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output left (as `head` does). Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except UnicodeEncodeError as error:
+        # Bytes of an argument that are not UTF-8 reach us as surrogates, which nothing can be asked for with.
+        return _failed(ValueError(f"an argument is not UTF-8: {error.object!r}"), 2)
     except (MainstemError, OSError) as error:
         return _failed(error, 1)
     return outcome if isinstance(outcome, int) else 0

@@ -44,8 +44,10 @@ def stderr() -> Console:
     return Console(stderr=True, markup=False, highlight=False)
 
 
-def size(count: int) -> str:
-    """Bytes for people: 1536 is '1.5 KiB'."""
+def size(count: int | None) -> str:
+    """Bytes for people: 1536 is '1.5 KiB', an unknown size is '-'."""
+    if count is None:
+        return "-"
     value = float(count)
     for unit in _SIZE_UNITS:
         if value < 1024 or unit == _SIZE_UNITS[-1]:
@@ -55,7 +57,9 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: 3661 is '1 h 1 min'."""
+    """Seconds for people: 0.034 is '34 ms', 3661 is '1 h 1 min'."""
+    if 0 < seconds < 1:
+        return f"{max(round(seconds * 1000), 1)} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes = int(seconds // 60)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import click
 
 from mainstem.cli import options
+from mainstem.cli.connection_news import ConnectionNews
 from mainstem.cli.errors import CommandFailed
 from mainstem.cli.output import duration, print_json, size, stderr
 
@@ -24,8 +27,11 @@ _REQUEST_BYTES_MAX = 100 * 1024 * 1024
 
 
 class Piece(NamedTuple):
+    """One message to be, and the place it came from, for people."""
+
     key: bytes | None
     value: bytes
+    place: str
 
 
 @click.command("produce")
@@ -40,7 +46,7 @@ class Piece(NamedTuple):
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @click.option("--idempotent", is_flag=True, help="No duplicates and no reordering when requests are repeated.")
 @click.option("--progress/--no-progress", default=None, help="Default: on a terminal, for files.")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(
     topic: str,
@@ -70,7 +76,7 @@ def command(
         bootstrap,
         topic,
         partition=partition,
-        headers=list(options.pairs(headers, "--header").items()),
+        headers=[(key, os.fsencode(value)) for key, value in options.pairs(headers, "--header").items()],
         settings={
             "acks": acks,
             "compression.type": compression,
@@ -79,7 +85,7 @@ def command(
             "linger.ms": 5,
         },
     )
-    pieces = _pieces(files, whole, key_separator, None if key is None else key.encode())
+    pieces = _pieces(files, whole, key_separator, key)
     started = time.monotonic()
     try:
         if shown:
@@ -105,7 +111,8 @@ def command(
 
 
 class Sender:
-    """A confluent-kafka producer that counts what came of each message."""
+    """A confluent-kafka producer that counts what came of each message, and keeps the place of the first that
+    was refused."""
 
     def __init__(
         self,
@@ -113,14 +120,17 @@ class Sender:
         topic: str,
         *,
         partition: int | None,
-        headers: list[tuple[str, str]],
+        headers: list[tuple[str, bytes]],
         settings: dict[str, object],
     ) -> None:
         from confluent_kafka import Producer
 
         from mainstem.cli import kafka_node
 
-        self._producer = Producer(kafka_node.settings(bootstrap, **settings))
+        self._news = ConnectionNews(bootstrap)
+        self._producer = Producer(
+            kafka_node.settings(bootstrap, **settings, error_cb=self._news.on_error)
+        )
         self._topic = topic
         self._where: dict[str, Any] = {} if partition is None else {"partition": partition}
         if headers:
@@ -137,13 +147,17 @@ class Sender:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, piece.value, piece.key, on_delivery=self._delivered, **self._where
+                    self._topic,
+                    piece.value,
+                    piece.key,
+                    on_delivery=partial(self._delivered, piece.place),
+                    **self._where,
                 )
             except BufferError:
                 self._producer.poll(_LOCAL_WAIT_SECONDS)
                 continue
             except KafkaException as error:
-                self._count_failure(str(error.args[0].str()))
+                self._count_failure(piece.place, len(piece.value), error.args[0])
             self._producer.poll(0)
             return
 
@@ -152,16 +166,17 @@ class Sender:
         while self._producer.flush(_FLUSH_SECONDS):
             pass
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, place: str, error: Any, message: Any) -> None:
         if error is None:
+            self._news.is_back()
             self.acknowledged += 1
             self.bytes_sent += len(message)
         else:
-            self._count_failure(error.str())
+            self._count_failure(place, len(message), error)
 
-    def _count_failure(self, error: str) -> None:
+    def _count_failure(self, place: str, length: int, error: Any) -> None:
         self.failed += 1
-        self.first_error = self.first_error or error
+        self.first_error = self.first_error or f"{place} ({size(length)}): {error.str()}"
 
 
 def _send_with_progress(sender: Sender, pieces: Iterator[Piece], total: int) -> None:
@@ -176,28 +191,41 @@ def _send_with_progress(sender: Sender, pieces: Iterator[Piece], total: int) -> 
 
 
 def _pieces(
-    files: tuple[Path, ...], whole: bool, key_separator: str | None, key: bytes | None
+    files: tuple[Path, ...], whole: bool, key_separator: str | None, key: str | None
 ) -> Iterator[Piece]:
-    separator = None if key_separator is None else key_separator.encode()
+    # Arguments come as text; the bytes they were typed as are what counts.
+    separator = None if key_separator is None else os.fsencode(key_separator)
+    common = None if key is None else os.fsencode(key)
     for path in files or (Path("-"),):
         if str(path) == "-":
-            yield from _pieces_of(sys.stdin.buffer, whole, separator, key)
+            yield from _pieces_of(sys.stdin.buffer, "stdin", whole, separator, common)
         else:
             with path.open("rb") as stream:
-                yield from _pieces_of(stream, whole, separator, key)
+                yield from _pieces_of(stream, str(path), whole, separator, common)
 
 
-def _pieces_of(stream: IO[bytes], whole: bool, separator: bytes | None, key: bytes | None) -> Iterator[Piece]:
+def _pieces_of(
+    stream: IO[bytes], name: str, whole: bool, separator: bytes | None, key: bytes | None
+) -> Iterator[Piece]:
     if whole:
-        yield _piece(stream.read(), separator, key)
+        yield _piece(_bounded(stream.read(_REQUEST_BYTES_MAX + 1), name), separator, key, name)
         return
-    for line in stream:
-        yield _piece(line.removesuffix(b"\n"), separator, key)
+    number = 0
+    while line := stream.readline(_REQUEST_BYTES_MAX + 1):
+        number += 1
+        place = f"line {number} of {name}"
+        yield _piece(_bounded(line.removesuffix(b"\n"), place), separator, key, place)
 
 
-def _piece(content: bytes, separator: bytes | None, key: bytes | None) -> Piece:
+def _bounded(content: bytes, place: str) -> bytes:
+    if len(content) > _REQUEST_BYTES_MAX:
+        raise CommandFailed(f"{place} is longer than {size(_REQUEST_BYTES_MAX)}, which no node takes; ended there")
+    return content
+
+
+def _piece(content: bytes, separator: bytes | None, key: bytes | None, place: str) -> Piece:
     """A line without the separator is a message without a key."""
     if separator is not None:
         before, found, after = content.partition(separator)
-        return Piece(before, after) if found else Piece(None, content)
-    return Piece(key, content)
+        return Piece(before, after, place) if found else Piece(None, content, place)
+    return Piece(key, content, place)

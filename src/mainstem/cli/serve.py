@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem import __version__
+
 if TYPE_CHECKING:
     from mainstem.config import NodeConfig
     from mainstem.node import Addresses
@@ -70,6 +72,10 @@ async def _run(config: NodeConfig) -> None:
 
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
+    logger.info(
+        "mainstem %s, node %d (%s); disk 1 %s, disk 2 %s",
+        __version__, config.node_id, ", ".join(config.roles), _place(config.write_dir), _place(config.store_dir),
+    )
     node = RunningNode(config)
     stopped = asyncio.ensure_future(stopping.wait())
     start = asyncio.ensure_future(node.start())
@@ -80,7 +86,7 @@ async def _run(config: NodeConfig) -> None:
         await asyncio.wait([start])
         return
     try:
-        _announce(start.result(), config)
+        _announce(start.result())
         await stopped
     finally:
         stopped.cancel()
@@ -102,15 +108,15 @@ def _stop_on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, stop)
 
 
-def _announce(addresses: Addresses, config: NodeConfig) -> None:
+def _place(location: str) -> str:
+    return location if "://" in location else str(Path(location).expanduser().absolute())
+
+
+def _announce(addresses: Addresses) -> None:
     click.echo(
         f"ready kafka={addresses.kafka} http={addresses.http} rpc={addresses.rpc} node={addresses.node_id}"
     )
-    lines = {
-        "Kafka clients": addresses.kafka,
-        "status": f"http://{addresses.http}/v1/cluster",
-        "disk 1": str(Path(config.write_dir).absolute()),
-        "disk 2": config.store_dir if "://" in config.store_dir else str(Path(config.store_dir).absolute()),
-    }
-    for name, value in lines.items():
-        logger.info("%-14s %s", name, value)
+    logger.info(
+        "ready: Kafka clients at %s, HTTP at http://%s, node RPC at %s",
+        addresses.kafka, addresses.http, addresses.rpc,
+    )

@@ -58,7 +58,7 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     internal: bool
     unsplit_bytes: int
-    """Live bytes that only the journal on disk 1 holds."""
+    """Live bytes in the journal on disk 1. What is split counts until the journal is pruned of it."""
     stored_bytes: int
     """Live bytes in the queue store on disk 2."""
 

@@ -81,6 +81,7 @@ class GroupCoordinator:
         self._new_id = new_id
         self._topic: Topic | None = None
         self._partitions: list[GroupPartition] = []
+        self._first_load = FirstLoad(0)
         self._tasks: list[asyncio.Task[None]] = []
         self._opening = asyncio.Lock()
         self._rearm = asyncio.Event()
@@ -291,6 +292,7 @@ class GroupCoordinator:
                 )
                 if not self._running:
                     raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._first_load = FirstLoad(topic.partitions)
                 self._partitions = [self._partition(topic, index) for index in range(topic.partitions)]
                 for partition in self._partitions:
                     self._own(partition.run(), f"group coordinator: {partition.name}")
@@ -307,6 +309,7 @@ class GroupCoordinator:
             new_id=self._new_id,
             leads=lambda: self._metadata.leader(queue_id) == self._node_id,
             wake=self._rearm.set,
+            loaded=self._first_load.add,
         )
 
     async def _keep_time(self) -> None:
@@ -328,6 +331,29 @@ class GroupCoordinator:
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+
+class FirstLoad:
+    """One log line for all partitions, once every one of them is loaded for the first time; later loads are told
+    by the failure that made them necessary."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._left = partitions
+        self._groups = 0
+        self._records = 0
+
+    def add(self, groups: int, records: int) -> None:
+        if self._left == 0:
+            return
+        self._left -= 1
+        self._groups += groups
+        self._records += records
+        if self._left == 0:
+            logger.info(
+                "consumer groups: %d, from %d records in %d partitions",
+                self._groups, self._records, self._partitions,
+            )
 
 
 def _caller(call: Call) -> Caller:

@@ -64,7 +64,7 @@ class _Snapshot:
 
 class GroupPartition:
     """One partition of the internal topic. `leads`: whether this node is to serve it; `wake` is called when
-    `wake_at_ms` may have moved closer."""
+    `wake_at_ms` may have moved closer, `loaded` with the numbers of groups and records after each load."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class GroupPartition:
         new_id: Callable[[], str],
         leads: Callable[[], bool],
         wake: Callable[[], None],
+        loaded: Callable[[int, int], None] = lambda groups, records: None,
     ) -> None:
         self.name = name
         self.counts = Counts()
@@ -89,6 +90,7 @@ class GroupPartition:
         self._new_id = new_id
         self._leads = leads
         self._wake = wake
+        self._loaded = loaded
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._failure: Exception | None = None
         self._tickets: Ticket = 0
@@ -208,9 +210,10 @@ class GroupPartition:
         self.machine = machine
         self._take(machine.recovered(self._now()))
         self._work.set()  # the log may be long enough for a snapshot already
-        logger.info(
+        logger.debug(
             "group coordinator, %s: %d groups from %d records", self.name, len(machine.groups), replayed
         )
+        self._loaded(len(machine.groups), replayed)
 
     async def _write_next(self) -> None:
         """Wait for records, append them, answer; and go on with a snapshot."""

@@ -11,7 +11,7 @@ from mainstem.console.views import ClusterView, DiskView
 
 
 @click.command("status")
-@options.http
+@options.http_only
 @options.as_json
 def command(http: str, as_json: bool) -> None:
     """Show nodes, write groups and disks."""

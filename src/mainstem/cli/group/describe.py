@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from mainstem.cli import options
+from mainstem.cli.errors import RequestRefused
 from mainstem.cli.output import print_json, print_table
 
 
 @click.command("describe")
 @click.argument("group")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(group: str, bootstrap: str, as_json: bool) -> None:
     """Show a group's members, offsets and lag per partition."""
@@ -25,8 +26,10 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
         for member in description.members
         for queue in (member.assignment.topic_partitions if member.assignment else [])
     }
-    offsets = committed(admin, group)
+    offsets = committed(admin, group, owners)
     state = description.state.name.lower()
+    if state == "dead" and not offsets:
+        raise RequestRefused(f"there is no group {group}")
     if as_json:
         rows = []
         for queue in offsets:
@@ -38,13 +41,14 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
         ]
         print_json({"group": group, "state": state, "members": members, "partitions": rows})
         return
-    lag = sum(queue.lag for queue in offsets)
+    lag = sum(queue.lag or 0 for queue in offsets)
     click.echo(f"group {group}: {state}, {len(description.members)} members, lag {lag}\n")
     rows_drawn = []
     for queue in offsets:
         owner = owners.get((queue.topic, queue.partition))
         reader = f"{owner.client_id} {owner.host}" if owner else "-"
-        rows_drawn.append((queue.topic, queue.partition, queue.committed, queue.end, queue.lag, reader))
+        figures = ("-" if value is None else value for value in (queue.committed, queue.end, queue.lag))
+        rows_drawn.append((queue.topic, queue.partition, *figures, reader))
     print_table(
         ["TOPIC", ">PARTITION", ">COMMITTED", ">END", ">LAG", "MEMBER"], rows_drawn, empty="no committed offsets"
     )

@@ -9,7 +9,7 @@ from mainstem.cli.output import print_json, print_table
 
 
 @click.command("list")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(bootstrap: str, as_json: bool) -> None:
     """List the consumer groups."""

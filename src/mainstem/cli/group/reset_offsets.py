@@ -13,9 +13,11 @@ from mainstem.cli.output import print_json, print_table
 @click.argument("group")
 @click.option("--to", "target", type=position.PositionType(), required=True, help=position.HELP)
 @click.option("-t", "--topic", "topics", multiple=True, help="Default: every topic the group has offsets for.")
-@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only these; repeatable.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this; repeatable."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change.")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(
     group: str,
@@ -41,7 +43,7 @@ def command(
     )
     chosen = [queue for queue in queues if not partitions or queue[1] in partitions]
     if not chosen:
-        raise click.UsageError(f"group {group} has no offsets to move there; --topic names what it should read")
+        raise RequestRefused(f"group {group} has no offsets there to move; --topic names what it should read")
     after = position.resolved(admin, position.bounds(admin, chosen), target)
     if not dry_run:
         request = ConsumerGroupTopicPartitions(

@@ -19,7 +19,7 @@ from mainstem.console.views import SplitEndpoint
 )
 @click.option("--master", help="Spark master: local[N], spark://…, yarn, k8s://…")
 @click.option("--once", is_flag=True, help="Split everything committed now, then end.")
-@options.http
+@options.http_only
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
 def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) -> None:
     """Run a splitter against a node, here or on a Spark cluster.

@@ -11,9 +11,9 @@ from mainstem.cli.output import print_json
 @click.command("alter")
 @click.argument("topic")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
-@click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a config; repeatable.")
+@options.configs
 @click.option("--unset", metavar="KEY", multiple=True, help="Back to the default; repeatable.")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(
     topic: str,
@@ -34,9 +34,9 @@ def command(
 
     from mainstem.cli import kafka_node
 
-    assigned = options.pairs(configs, "--config")
+    assigned = options.pairs(configs, "--set")
     if not assigned and not unset and partitions is None:
-        raise click.UsageError("nothing to change: give --partitions, --config or --unset")
+        raise click.UsageError("nothing to change: give --partitions, --set or --unset")
     admin = kafka_node.admin(bootstrap)
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in assigned.items()

@@ -12,9 +12,9 @@ from mainstem.cli.output import print_json
 @click.argument("topic")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Default: the node's num_partitions.")
 @click.option("--replication-factor", type=click.IntRange(min=1), help="Default: the node's.")
-@click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Topic config; repeatable.")
+@options.configs
 @click.option("--if-not-exists", is_flag=True, help="Be content with a topic that is there already.")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(
     topic: str,
@@ -34,7 +34,7 @@ def command(
         topic,
         num_partitions=partitions or -1,
         replication_factor=replication_factor or -1,
-        config=options.pairs(configs, "--config"),
+        config=options.pairs(configs, "--set"),
     )
     admin = kafka_node.admin(bootstrap)
     future = admin.create_topics([wanted], request_timeout=kafka_node.REQUEST_SECONDS)[topic]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from mainstem.cli import options
+from mainstem.cli.errors import RequestRefused
 from mainstem.cli.output import print_json
 
 
 @click.command("delete")
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@options.bootstrap
+@options.kafka_only
 @options.as_json
 def command(topics: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Delete topics and free their data."""
@@ -21,9 +22,17 @@ def command(topics: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -
     if not yes:
         click.confirm(f"delete {', '.join(topics)} and all messages in them?", abort=True, err=True)
     futures = admin.delete_topics(list(topics), request_timeout=kafka_node.REQUEST_SECONDS)
+    deleted, failures = [], []
     for topic, future in futures.items():
-        kafka_node.outcome(future, f"topic {topic} was not deleted")
-        if not as_json:
-            click.echo(f"deleted topic {topic}")
+        try:
+            kafka_node.outcome(future, f"topic {topic} was not deleted")
+        except RequestRefused as failure:
+            failures.append(str(failure))
+        else:
+            deleted.append(topic)
+            if not as_json:
+                click.echo(f"deleted topic {topic}")
     if as_json:
-        print_json({"deleted": list(futures)})
+        print_json({"deleted": deleted})
+    if failures:
+        raise RequestRefused("; ".join(failures))

@@ -12,12 +12,21 @@ from mainstem.console.views import TopicSummary
 
 @click.command("list")
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
-@options.http
+@options.both
 @options.as_json
-def command(internal: bool, http: str, as_json: bool) -> None:
-    """List the topics and the bytes they hold on each disk."""
-    answer = HttpNode(http).get("/v1/topics", dict[str, list[TopicSummary]])
-    topics = [topic for topic in answer["topics"] if internal or not topic.internal]
+def command(internal: bool, bootstrap: str, http: str, as_json: bool) -> None:
+    """List the topics and, where HTTP answers, the bytes they hold on each disk."""
+    from mainstem.cli import kafka_node
+    from mainstem.cli.topic import view
+
+    topics = [topic for topic in view.lines(kafka_node.admin(bootstrap)) if internal or not topic.internal]
+    if topics:
+        node = HttpNode(http)
+        seen = node.get_or_tell("/v1/topics", dict[str, list[TopicSummary]], "bytes are left out")
+        if seen is not None:
+            topics = view.with_bytes(topics, seen["topics"])
+            if all(topic.unsplit_bytes is None for topic in topics):
+                node.tell("knows none of these topics: another cluster?", "bytes are left out")
     if as_json:
         print_json({"topics": topics})
         return

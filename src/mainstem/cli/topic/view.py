@@ -1,0 +1,153 @@
+"""Topics as the commands show them: what Kafka's protocol says, and beside it what only a Mainstem node knows.
+
+Names, partitions, leaders, offsets and configs come over Kafka and are always there. Bytes per disk, write groups
+and files come over HTTP; where it does not answer, or answers for another cluster, those fields are None. Topic
+ids tell: they are unique in the world, so that figures of a node elsewhere are never put beside our topics.
+
+These structs are what `--json` prints: fields are added and never renamed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
+
+from mainstem.cli import kafka_node
+from mainstem.cli.position import answers
+from mainstem.console.views import FileView, PartitionView, TopicSummary, TopicView
+
+
+class TopicLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic in the list."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    internal: bool
+    unsplit_bytes: int | None = None
+    stored_bytes: int | None = None
+
+
+class PartitionTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of a described topic; see `console.views.PartitionView` for the fields' meanings."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    log_start: int
+    high_watermark: int
+    write_group: int | None = None
+    split_end: int | None = None
+    end: int | None = None
+    unsplit_bytes: int | None = None
+    stored_bytes: int | None = None
+    files: Sequence[FileView] | None = None
+
+
+class TopicTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A described topic."""
+
+    name: str
+    topic_id: str
+    internal: bool
+    configs: dict[str, str]
+    """Explicit overrides only."""
+    partitions: Sequence[PartitionTree]
+
+
+def lines(admin: AdminClient) -> list[TopicLine]:
+    """Every topic, by name. Raises RequestRefused."""
+    names = sorted(kafka_node.topic_names(admin))
+    if not names:
+        return []
+    futures = admin.describe_topics(TopicCollection(names), request_timeout=kafka_node.REQUEST_SECONDS)
+    found = []
+    for name in names:
+        topic = kafka_node.outcome(futures[name], f"topic {name}")
+        found.append(
+            TopicLine(
+                name=name,
+                topic_id=_uuid(topic.topic_id),
+                partitions=len(topic.partitions),
+                internal=topic.is_internal,
+            )
+        )
+    return found
+
+
+def tree(admin: AdminClient, name: str) -> TopicTree:
+    """A topic down to its offsets. Raises RequestRefused."""
+    futures = admin.describe_topics(TopicCollection([name]), request_timeout=kafka_node.REQUEST_SECONDS)
+    topic = kafka_node.outcome(futures[name], f"topic {name}")
+    queues = [(name, partition.id) for partition in sorted(topic.partitions, key=lambda one: int(one.id))]
+    starts = answers(admin, queues, OffsetSpec.earliest())
+    ends = answers(admin, queues, OffsetSpec.latest())
+    leaders = {one.id: -1 if one.leader is None else one.leader.id for one in topic.partitions}
+    return TopicTree(
+        name=name,
+        topic_id=_uuid(topic.topic_id),
+        internal=topic.is_internal,
+        configs=_overrides(admin, name),
+        partitions=[
+            PartitionTree(
+                partition=queue[1],
+                leader=leaders[queue[1]],
+                leader_epoch=ends[queue].leader_epoch,
+                log_start=starts[queue].offset,
+                high_watermark=ends[queue].offset,
+            )
+            for queue in queues
+        ],
+    )
+
+
+def with_bytes(topics: Sequence[TopicLine], seen: Sequence[TopicSummary]) -> list[TopicLine]:
+    """The lines with the bytes of those topics that a node knows under the same id."""
+    by_id: Mapping[str, TopicSummary] = {topic.topic_id: topic for topic in seen}
+    return [
+        topic
+        if (known := by_id.get(topic.topic_id)) is None
+        else msgspec.structs.replace(topic, unsplit_bytes=known.unsplit_bytes, stored_bytes=known.stored_bytes)
+        for topic in topics
+    ]
+
+
+def with_files(topic: TopicTree, seen: TopicView) -> TopicTree:
+    """The tree with what a node knows of the same topic. Offsets stay those that Kafka answered."""
+    by_partition: Mapping[int, PartitionView] = {view.partition: view for view in seen.partitions}
+    return msgspec.structs.replace(
+        topic,
+        partitions=[
+            partition
+            if (view := by_partition.get(partition.partition)) is None
+            else msgspec.structs.replace(
+                partition,
+                write_group=view.write_group,
+                split_end=view.split_end,
+                end=view.end,
+                unsplit_bytes=view.unsplit_bytes,
+                stored_bytes=view.stored_bytes,
+                files=view.files,
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _overrides(admin: AdminClient, name: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    futures = admin.describe_configs([resource], request_timeout=kafka_node.REQUEST_SECONDS)
+    entries = kafka_node.outcome(futures[resource], f"the configs of {name}")
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {key: str(entry.value) for key, entry in sorted(entries.items()) if entry.source == own}
+
+
+def _uuid(topic_id: Any) -> str:
+    """The client's topic id in the usual notation, as the node's HTTP answers write it."""
+    bits = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+    return str(uuid.UUID(int=(bits[0] % (1 << 64)) << 64 | bits[1] % (1 << 64)))
