@@ -42,17 +42,17 @@ class LocalQueueAdmin:
     async def create(self, topic_number: int, first_partition: int, count: int) -> None:
         last = queue_id_of(topic_number, first_partition + count - 1)
         first = queue_id_of(topic_number, first_partition)
-        if self._table.find(first) != NO_SLOT and self._table.find(last) != NO_SLOT:
-            return
         partitions = range(first_partition, first_partition + min(count, SAMPLED_PARTITIONS))
         concerned = {self._group_of(queue_id_of(topic_number, partition)) for partition in partitions}
+        if self._table.find(first) != NO_SLOT and self._table.find(last) != NO_SLOT:
+            concerned = set()
         created = control.QueuesCreated(topic_number, first_partition, count)
         await self._propose((group, created) for group in concerned)
 
     async def delete(self, topic_number: int) -> None:
-        if self._table.ranges(topic_number):
-            deleted = control.QueuesDeleted(topic_number)
-            await self._propose((group, deleted) for group in range(len(self._groups)))
+        concerned = range(len(self._groups)) if self._table.ranges(topic_number) else ()
+        deleted = control.QueuesDeleted(topic_number)
+        await self._propose((group, deleted) for group in concerned)
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         answers: dict[int, int | None] = {}
@@ -77,12 +77,11 @@ class LocalQueueAdmin:
     async def move_log_starts(self, moves: Mapping[int, list[tuple[int, int]]]) -> None:
         """Log new log starts, (queue id, offset) pairs per write group."""
         moves = {group: pairs for group, pairs in moves.items() if pairs}
-        if moves:
-            await self._propose(
-                (group, control.LogStartMoved(tuple(pairs[first : first + MOVES_MAX])))
-                for group, pairs in moves.items()
-                for first in range(0, len(pairs), MOVES_MAX)
-            )
+        await self._propose(
+            (group, control.LogStartMoved(tuple(pairs[first : first + MOVES_MAX])))
+            for group, pairs in moves.items()
+            for first in range(0, len(pairs), MOVES_MAX)
+        )
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
         current = self._groups[self._group_of(queue_id)].term
@@ -92,7 +91,8 @@ class LocalQueueAdmin:
         return await self._usage.of(queue_ids)
 
     async def _propose(self, commands: Iterable[tuple[int, control.Command]]) -> None:
-        """Log a command in each of these groups; applied and durable when it returns.
+        """Log a command in each of these groups; applied and durable when it returns. So is then what somebody
+        else had changed before, should there be nothing left to do.
 
         Raises `StorageFailed` when this node writes no more."""
         futures = [self._groups[group].propose([command]) for group, command in commands]

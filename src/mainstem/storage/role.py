@@ -62,7 +62,7 @@ class Storage:
         journal_path: str,
         batch_bytes_max: int,
     ) -> None:
-        self._placement = placement = Placement(slots)
+        self.placement = placement = Placement(slots)
         groups = placement.groups
         self._topics = topics
         self._was_deleted = was_deleted
@@ -173,7 +173,7 @@ class Storage:
     async def _recover(self) -> None:
         recovered = await self._recovery.run()
         self.maintenance.recovered(recovered.checkpoint_position)
-        if await rejoin_store(self.groups, self.table, self.queue_store, self._placement, self._topics):
+        if await rejoin_store(self.groups, self.table, self.queue_store, self.placement, self._topics):
             await self.maintenance.save_checkpoint()
         log.info(
             "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
@@ -225,7 +225,7 @@ class Storage:
         return self.write_loop.failure or self.manifest.failure
 
     def group_of(self, queue_id: int) -> int:
-        return self._placement.group_of(queue_id)
+        return self.placement.group_of(queue_id)
 
     def _leader_epoch(self, queue_id: int) -> int:
         return self.groups[self.group_of(queue_id)].term
