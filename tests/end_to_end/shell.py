@@ -1,0 +1,38 @@
+"""`mainstem` commands against one node, run to their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tests.end_to_end.processes import SOURCE
+from tests.serving import Serving
+
+COMMAND_SECONDS_MAX = 120
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "mainstem.cli.main", *arguments]
+
+
+def environment(node: Serving) -> dict[str, str]:
+    """What a command finds its node by."""
+    return {"PYTHONPATH": str(SOURCE), "MAINSTEM_BOOTSTRAP": node.kafka, "MAINSTEM_HTTP": node.http}
+
+
+def mainstem(node: Serving, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
+    """The standard output of a command that must succeed."""
+    done = subprocess.run(
+        command(*arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX,
+        env={**os.environ, **environment(node), **(variables or {})},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def mainstem_json(node: Serving, *arguments: str) -> Any:
+    return json.loads(mainstem(node, *arguments, "--json"))

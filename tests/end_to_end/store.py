@@ -1,0 +1,74 @@
+"""What lies on the two disks, read as an outside program would by `docs/formats.md`."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.end_to_end.load import Record
+from tests.fakes.run_reader import read_runs
+from tests.serving import Serving
+
+from mainstem.protocol.records import StoredBatch, read_records
+
+
+class CommittedRange(NamedTuple):
+    group: int
+    after: int
+    upto: int
+
+
+class Committed(NamedTuple):
+    """What the manifest says counts."""
+
+    runs: list[str]
+    """In the order of their commits."""
+    ranges: list[CommittedRange]
+    positions: dict[int, int]
+    """Write group -> the last block that is split."""
+
+
+def committed(node: Serving) -> Committed:
+    """The manifest as it stands."""
+    with closing(sqlite3.connect(f"file:{node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
+        rows = manifest.execute("SELECT write_group, after, upto, name FROM ranges ORDER BY sequence").fetchall()
+        positions = dict(manifest.execute("SELECT write_group, position FROM positions"))
+    return Committed(
+        list(dict.fromkeys(name for *_, name in rows)),
+        sorted({CommittedRange(group, after, upto) for group, after, upto, _ in rows}),
+        positions,
+    )
+
+
+def runs_being_written(node: Serving) -> set[str]:
+    """The names that runs will bear once they are finished."""
+    return {path.name.split(".tmp-")[0] for path in (node.store_dir / "runs").glob("*.run.tmp-*")}
+
+
+def records_in_runs(node: Serving) -> dict[int, list[Record]]:
+    """The records of the committed runs per queue id, in the order of commits."""
+    runs = [node.store_dir / "runs" / name for name in committed(node).runs]
+    return {
+        queue_id: [
+            Record(record.offset, record.key, record.value)
+            for batch in batches
+            for record in read_records(StoredBatch.parse(batch))
+        ]
+        for queue_id, batches in read_runs(runs).items()
+    }
+
+
+def files_in(directory: Path, suffix: str) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.name.endswith(suffix)) if directory.exists() else []
+
+
+def bytes_in(directory: Path) -> int:
+    total = 0
+    for path in directory.iterdir():
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
