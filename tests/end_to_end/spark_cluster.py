@@ -1,0 +1,56 @@
+"""A Spark standalone cluster on loopback: one master and one worker, from the pyspark wheel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+from tests.end_to_end.processes import Commands
+from tests.serving import eventually
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+SECONDS_MAX = 120.0
+LOOPBACK = "127.0.0.1"
+
+
+class SparkCluster:
+    """`start` it; it ends with the `Commands` that own its processes."""
+
+    def __init__(self, commands: Commands, directory: Path) -> None:
+        self._commands = commands
+        self._directory = directory
+        self.master = ""
+        """spark://…"""
+
+    def start(self) -> None:
+        master = self._run("master", "org.apache.spark.deploy.master.Master")
+        self.master = self._logged("master", master, r"Starting Spark master at (spark://\S+)")
+        worker = self._run(
+            "worker", "org.apache.spark.deploy.worker.Worker", "--cores", "2", "--memory", "1g",
+            "--work-dir", str(self._directory), self.master)
+        self._logged("worker", worker, r"(Successfully registered with master)")
+
+    def _run(self, name: str, entry: str, *arguments: str) -> subprocess.Popen[bytes]:
+        return self._commands.start(
+            name, [str(SPARK_CLASS), entry, "--host", LOOPBACK, "--port", "0", "--webui-port", "0", *arguments],
+            {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_PUBLIC_DNS": LOOPBACK, "SPARK_NO_DAEMONIZE": "1",
+             "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable})
+
+    def _logged(self, name: str, process: subprocess.Popen[bytes], pattern: str) -> str:
+        """What the log says, once it does."""
+
+        def found() -> re.Match[str] | None:
+            assert process.poll() is None, self._commands.log(name)
+            return re.search(pattern, self._commands.log(name))
+
+        match: re.Match[str] = eventually(found, seconds=SECONDS_MAX, what=f"{name}: {pattern}")
+        return match[1]
+
+
+def split_options(executor_memory: str = "512m") -> Sequence[str]:
+    """What `mainstem split run` needs so that driver and executors meet on loopback."""
+    return ("--conf", f"spark.driver.host={LOOPBACK}", "--conf", f"spark.executor.memory={executor_memory}")
