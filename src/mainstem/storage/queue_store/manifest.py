@@ -117,13 +117,23 @@ class Manifest:
         """What the group's runs cover, oldest first. A snapshot: later changes make a new tuple."""
         return self._ranges.get(group, ())
 
-    def groups_by_file(self) -> dict[str, list[int]]:
-        """The groups each run counts for; runs in the order of their first commit."""
-        groups: dict[str, list[int]] = {name: [] for name in self.files}
-        for group, ranges in self._ranges.items():
-            for name in {entry.name for entry in ranges}:
-                groups[name].append(group)
-        return groups
+    def in_order(self) -> list[tuple[str, list[int]]]:
+        """(run, groups it counts for), such that the runs of every group come oldest first. A run comes more
+        than once if it was committed for one group early and for another one late."""
+        found: list[tuple[str, list[int]]] = []
+        newest_of_name: dict[str, int] = {}
+        newest_of_group: dict[int, int] = {}
+        entries = (entry for ranges in self._ranges.values() for entry in ranges)
+        for entry in sorted(entries, key=lambda entry: entry.sequence):
+            place = newest_of_name.get(entry.name, -1)
+            if place >= 0 and place >= newest_of_group.get(entry.group, -1):
+                found[place][1].append(entry.group)
+            else:
+                place = len(found)
+                found.append((entry.name, [entry.group]))
+                newest_of_name[entry.name] = place
+            newest_of_group[entry.group] = place
+        return found
 
     async def adopt(self, identity: uuid.UUID, commits: int) -> None:
         """Give an empty manifest the identity of its store."""

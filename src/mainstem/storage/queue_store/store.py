@@ -216,9 +216,10 @@ class QueueStore:
             return
 
     async def all_rows(self, groups_of: GroupsOf) -> AsyncIterator[Rows]:
-        """The extents of every run, run by run, oldest first, including those that are no longer live. Extents
-        of a group that the run does not count for are left out; `groups_of` gives the group per queue id."""
-        for name, groups in self._manifest.groups_by_file().items():
+        """The extents of every run, those of each queue oldest first, including those that are no longer live.
+        Extents of a group that the run does not count for are left out; `groups_of` gives the group per queue
+        id."""
+        for name, groups in self._manifest.in_order():
             try:
                 rows = (await self._run_files.index(self._search.run(name))).rows
             except RunGone:
