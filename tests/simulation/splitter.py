@@ -1,0 +1,82 @@
+"""A splitter without Spark: plans by the node's split log, writes real runs, commits; and misbehaves.
+
+It plays every splitter there could be at once: each `split` is one of them, and may overlap others. Commits are
+remembered and sent again later, by a zombie, even after the node's next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import numpy
+from tests.simulation.machine import SimulatedTarget
+from tests.simulation.node import SimulatedNode
+from tests.simulation.oracle import require
+
+from mainstem.pipeline.split_slice import SplitSlice, split_slice
+from mainstem.rpc.split import Slice
+from mainstem.storage.errors import SegmentGone
+
+FINISHED_MAX = 20
+"""Commits a zombie remembers."""
+
+
+class Splitters:
+    """All splitters of a run."""
+
+    def __init__(self, node: SimulatedNode, rng: random.Random) -> None:
+        self._node = node
+        self._rng = rng
+        self._finished: list[SplitSlice] = []
+        self.outcomes: dict[str, int] = {}
+
+    async def split(self, *, well_behaved: bool = False) -> None:
+        """Split about everything there is, once."""
+        rng, log = self._rng, self._node.storage.split_log
+        for group in log.positions():
+            require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")
+            require(group.durable <= group.committed, f"durable beyond committed: {group}")
+        after = {group.group: group.split for group in log.positions()}
+        upto = log.limit(after, 1 << 30 if well_behaved else rng.choice([1, 10_000, 1 << 20]))
+        slices = log.slices(after, upto, rng.choice([1, 10_000, 1 << 20]))
+        if not well_behaved and rng.random() < 0.2:
+            rng.shuffle(slices)
+        for work in slices:
+            if not well_behaved and rng.random() < 0.1:
+                continue
+            done = await self._split_slice(work)
+            if done is None:
+                return
+            await self._commit(done)
+            if not well_behaved and rng.random() < 0.2:
+                await self._commit(done)
+
+    async def replay(self) -> None:
+        """A zombie commits something again that was committed, or refused, at some time."""
+        if self._finished:
+            await self._commit(self._rng.choice(self._finished))
+
+    async def _split_slice(self, work: Slice) -> SplitSlice | None:
+        """Runs of a slice, or None when the journal does not have it any more: somebody else split it."""
+        log = self._node.storage.split_log
+        parts = []
+        for extent in work.extents:
+            try:
+                parts.append(await log.read(extent.sequence, extent.start, extent.end - extent.start))
+            except SegmentGone:
+                return None
+        await asyncio.sleep(self._rng.choice([0.0, 0.01, 0.5]))
+        buffer = numpy.frombuffer(b"".join(parts), numpy.uint8)
+        return split_slice(
+            work, buffer, log.retention_classes(),
+            lambda name: SimulatedTarget(self._node.machine.disk2, name),
+            new_name=lambda: f"{self._rng.getrandbits(64):016x}",
+        )
+
+    async def _commit(self, done: SplitSlice) -> None:
+        self._finished = [*self._finished[1 - FINISHED_MAX:], done]
+        for outcome in await self._node.storage.split_log.commit(done.ranges, done.files):
+            kind = outcome.split(":")[0]
+            require(kind in ("committed", "replayed", "refused"), outcome)
+            self.outcomes[kind] = self.outcomes.get(kind, 0) + 1

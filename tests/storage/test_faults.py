@@ -1,0 +1,417 @@
+"""The storage role on failing, full and damaged disks: what is acknowledged stays, what cannot be is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, outcomes, simulated
+
+from mainstem.model import Durability, Outcome, QueueRead, Tier
+from mainstem.storage.errors import CorruptJournal, FormatError, StorageError, StorageFailed
+from mainstem.storage.journal.format import segment_name
+
+# --- a disk that fails ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failed_write_acknowledges_nothing_and_ends_all_writing(tmp_path: Path, operation: str) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(3)
+        node.disk1.fail(operation, path=".wal")
+        failed = node.storage.messages.append([new_batch(QUEUE), new_batch(QUEUE + 9)], -1)
+        behind = node.storage.messages.append([new_batch(QUEUE)], 1)
+        assert outcomes(await failed) == {Outcome.STORAGE_FAILED, Outcome.UNKNOWN_QUEUE}
+        assert outcomes(await behind) == {Outcome.STORAGE_FAILED}
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
+        assert isinstance(node.storage.failure, StorageFailed)
+        with pytest.raises(StorageFailed):
+            await node.storage.queues.truncate({QUEUE: 2})
+        with pytest.raises(StorageFailed):
+            await node.storage.queues.create(7, 0, 1)
+        assert await node.read_offsets() == [0, 1, 2]
+        await node.storage.close()
+        node.disk1.crash(keep_bytes=0)
+        await node.start()
+        assert await node.read_offsets() == [0, 1, 2]
+        (result,) = await node.append(new_batch(QUEUE))
+        assert (result.outcome, result.base_offset) == (Outcome.OK, 3)
+
+    simulated(tmp_path, story)
+
+
+def test_maintenance_and_splitters_end_when_the_disk_has_failed(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(30)
+        done = await node.slices()
+        node.disk1.fail("write", path=".wal")
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
+        with pytest.raises(StorageFailed):
+            await node.storage.split_log.commit(done[0].ranges, done[0].files)
+        await node.rounds()
+        assert await node.read_offsets() == list(range(30))
+
+    simulated(tmp_path, story)
+
+
+def test_a_disk_that_fails_at_the_start_is_reported(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(2)
+        await node.storage.close()
+        node.disk1.fail("sync", path=".wal")
+        with pytest.raises(StorageFailed):
+            await node.start()
+        await node.storage.close()
+        node.disk1.crash(keep_bytes=0)
+        await node.start()
+        assert await node.read_offsets() == [0, 1]
+
+    simulated(tmp_path, story)
+
+
+def test_whoever_waits_when_the_write_loop_is_cancelled_gets_an_answer(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        waiting = node.storage.messages.append([new_batch(QUEUE)], -1)
+        command = node.storage.groups[0].propose([])
+        for task in asyncio.all_tasks():
+            if task.get_name() == "write loop":
+                task.cancel()
+        assert outcomes(await waiting) == {Outcome.STORAGE_FAILED}
+        with pytest.raises(StorageFailed):
+            await command
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
+
+    simulated(tmp_path, story)
+
+
+def test_what_comes_after_closing_is_refused(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        last = node.storage.messages.append([new_batch(QUEUE)], -1)
+        await node.storage.close()
+        assert outcomes(await last) == {Outcome.OK}
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
+        await node.start()
+        assert await node.read_offsets() == [0]
+
+    simulated(tmp_path, story)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stand_in_the_way_of_closing(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(3)
+        node.disk1.fail("write", path="checkpoint/", error=errno.ENOSPC)
+        await node.storage.close()
+        await node.start()
+        assert await node.read_offsets() == [0, 1, 2]
+
+    simulated(tmp_path, story)
+
+
+# --- a disk that is full ----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_and_what_was_under_way_is_completed_later(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(8)
+        node.disk1.capacity_bytes = 1 << 34
+        filler = (1 << 34) - sum(len(node.disk1.content(path)) for path in node.disk1.paths())
+        node.disk1.capacity_bytes -= filler
+        waiting = [node.storage.messages.append([new_batch(QUEUE, 3000)], -1) for _ in range(3)]
+        await asyncio.sleep(2)
+        assert not any(future.done() for future in waiting)
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_BUSY}
+        assert len(await node.read_offsets()) == 8
+        node.disk1.capacity_bytes += filler
+        results = [(await future)[0] for future in waiting]
+        assert [result.base_offset for result in results] == [8, 9, 10]
+        await node.rounds()
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+        await node.crash()
+        await node.start()
+        assert await node.read_offsets() == list(range(12))
+
+    simulated(tmp_path, story)
+
+
+def test_closing_on_a_full_disk_ends_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(8)
+        node.disk1.capacity_bytes = sum(len(node.disk1.content(path)) for path in node.disk1.paths())
+        waiting = [node.storage.messages.append([new_batch(QUEUE, 3000)], -1) for _ in range(3)]
+        await node.storage.close()
+        assert [outcomes(await future) for future in waiting][-1] == {Outcome.STORAGE_FAILED}
+        acknowledged = 8 + sum(outcomes(future.result()) == {Outcome.OK} for future in waiting)
+        node.disk1.capacity_bytes = None
+        await node.start()
+        assert await node.read_offsets() == list(range(acknowledged))
+
+    simulated(tmp_path, story)
+
+
+def test_disk_pressure_slows_down_then_refuses_then_lets_go(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.disk1.capacity_bytes = 100 << 20  # slowed below 10 MiB of free space, refused below 2.5
+
+    async def story(node: SmallNode) -> None:
+        loop = node.storage.write_loop
+
+        async def with_free(free: float) -> tuple[float, set[Outcome]]:
+            used = sum(len(node.disk1.content(path)) for path in node.disk1.paths() if path != "filler")
+            node.disk1.put("filler", bytes((100 << 20) - used - int(free * (1 << 20))))
+            await asyncio.sleep(2 * node.config.prune_seconds)
+            return loop.delay_seconds, outcomes(await node.append(new_batch(QUEUE)))
+
+        assert await with_free(20) == (0.0, {Outcome.OK})
+        slow, accepted = await with_free(8)
+        slower, accepted_too = await with_free(4)
+        assert 0 < slow < slower <= 0.1
+        assert accepted == accepted_too == {Outcome.OK}
+        assert (await with_free(2))[1] == {Outcome.STORAGE_BUSY}
+        assert await node.storage.queues.truncate({QUEUE: 1}) == {QUEUE: 1}, "control blocks are still written"
+        assert await with_free(20) == (0.0, {Outcome.OK})
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_the_journals_own_bound_slows_down_and_refuses_until_it_is_split(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(node.config, journal_bytes_max=20 * SEGMENT_BYTES)
+
+    async def story(node: SmallNode) -> None:
+        while len(node.segments()) < 19:
+            assert outcomes(await node.append(new_batch(QUEUE, 3000))) == {Outcome.OK}
+        await asyncio.sleep(2 * node.config.prune_seconds)
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_BUSY}
+        assert set(await node.split()) == {"committed"}
+        await node.rounds()
+        assert len(node.segments()) <= 2
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+        assert node.storage.write_loop.delay_seconds == 0.0
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_backlog_refuses_until_it_is_written_and_what_is_refused_does_not_count(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(node.config, write_backlog_bytes_max=8000)
+
+    async def story(node: SmallNode) -> None:
+        for _ in range(50):
+            assert outcomes(await node.append(new_batch(99 << 32))) == {Outcome.UNKNOWN_QUEUE}
+        waiting = [node.storage.messages.append([new_batch(QUEUE)], -1) for _ in range(20)]
+        answers = [outcomes(await future) for future in waiting]
+        assert answers[:8] == [{Outcome.OK}] * 8
+        assert answers[8:] == [{Outcome.STORAGE_BUSY}] * 12
+        assert node.storage.write_loop.backlog_bytes == 0
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+        assert node.storage.messages.appended_batches == 9
+
+    simulated(tmp_path, story, prepare)
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+def test_a_corrupt_block_below_the_durable_mark_is_refused_and_named(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(5)
+        await node.crash()
+        path = f"journal/{segment_name(1)}"
+        second = node.disk1.content(path).find(b"MBK1", 4096 + 200)
+        node.disk1.flip(path, (second + 100) * 8)
+        with pytest.raises(CorruptJournal, match=segment_name(1)):
+            await node.start()
+        node.disk1.flip(path, (second + 100) * 8)
+        await node.start()
+        assert await node.read_offsets() == list(range(5))
+
+    simulated(tmp_path, story)
+
+
+def test_a_corrupt_checkpoint_is_refused_and_named_and_nothing_is_left_open(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(5)
+        await node.storage.close()
+        (path,) = [path for path in node.disk1.paths() if path.startswith("checkpoint/")]
+        node.disk1.flip(path, 8 * 60)
+        for _ in range(2):  # the second attempt finds neither the lock nor the manifest taken
+            with pytest.raises(FormatError, match=path):
+                await node.start()
+        node.disk1.flip(path, 8 * 60)
+        await node.start()
+        assert await node.read_offsets() == list(range(5))
+
+    simulated(tmp_path, story)
+
+
+def test_a_lost_journal_segment_is_noticed(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(40)
+        await node.storage.close()
+        content = node.disk1.content(f"journal/{segment_name(2)}")
+        await node.disk1.remove(f"journal/{segment_name(2)}")
+        with pytest.raises(StorageError, match=segment_name(2)):
+            await node.start()
+        node.disk1.put(f"journal/{segment_name(2)}", content)
+        await node.start()
+        assert await node.read_offsets() == list(range(40))
+
+    simulated(tmp_path, story)
+
+
+@pytest.mark.parametrize("byte", [7, 300])
+def test_a_bad_batch_in_the_journal_fails_that_read_only(tmp_path: Path, byte: int) -> None:
+    """Byte 7 is the base offset's, which the batch's own CRC does not cover."""
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(3)
+        await node.fill(3, QUEUE + 1)
+        path = f"journal/{segment_name(1)}"
+        batch = node.storage.index.window(node.storage.table.find(QUEUE), 1)[0]
+        place = (batch.block.header.payload_position & 0xFFFFFFFF) + batch.position
+        node.disk1.flip(path, 8 * (place + byte))
+        assert (await node.read(1)).outcome is Outcome.STORAGE_FAILED
+        assert (await node.read(0, bytes_max=1)).outcome is Outcome.OK
+        assert (await node.read(2)).outcome is Outcome.OK
+        both = await node.storage.messages.read(
+            [QueueRead(QUEUE, 1, 5000), QueueRead(QUEUE + 1, 0, 5000)], 10_000
+        )
+        assert [found.outcome for found in both] == [Outcome.STORAGE_FAILED, Outcome.OK]
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+        node.disk1.flip(path, 8 * (place + byte))
+        assert await node.read_offsets() == [0, 1, 2, 3]
+
+    simulated(tmp_path, story)
+
+
+def test_a_bad_extent_in_a_run_fails_that_read_only(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(30)
+        await node.fill(10, QUEUE + 1)
+        await node.split()
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_age_seconds=1.0)
+        await node.restart()
+        await node.append(new_batch(QUEUE))
+        await node.rounds()
+        (path,) = [path for path in node.disk2.paths() if path.endswith(".run")]
+        node.disk2.flip(path, 8 * 1000)
+        assert (await node.read(0)).outcome is Outcome.STORAGE_FAILED
+        other = await node.read(0, QUEUE + 1)
+        assert (other.outcome, other.tier) == (Outcome.OK, Tier.QUEUE_STORE)
+        node.disk2.flip(path, 8 * 1000)
+        assert (await node.read(0)).tier is Tier.QUEUE_STORE
+
+    simulated(tmp_path, story)
+
+
+def test_a_run_that_is_not_what_the_commit_says_is_refused(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(5)
+        (done,) = await node.slices()
+        (file,) = done.files
+        lying = msgspec.structs.replace(file, record_count=file.record_count + 1)
+        missing = msgspec.structs.replace(file, name="0-0-none.run")
+        for files in ((lying,), (missing,)):
+            (outcome,) = await node.storage.split_log.commit(done.ranges, files)
+            assert outcome.startswith("refused: ")
+        beyond = [msgspec.structs.replace(done.ranges[0], upto=10_000)]
+        (outcome,) = await node.storage.split_log.commit(beyond, done.files)
+        assert outcome.startswith("refused: block 10000 does not exist")
+        elsewhere = [msgspec.structs.replace(done.ranges[0], group=17)]
+        (outcome,) = await node.storage.split_log.commit(elsewhere, done.files)
+        assert outcome.startswith("refused: this node has no write group 17")
+        assert await node.storage.split_log.commit(done.ranges, done.files) == ["committed"]
+        assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
+
+    simulated(tmp_path, story)
+
+
+# --- what one disk knows and the other does not ------------------------------------------------------------
+
+
+def test_a_missing_manifest_is_refused_while_there_are_runs(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(5)
+        await node.split()
+        await node.storage.close()
+        right, node.manifest_path = node.manifest_path, tmp_path / "another.sqlite"
+        with pytest.raises(StorageError, match="manifest"):
+            await node.start()
+        assert any(path.endswith(".run") for path in node.disk2.paths())
+        node.manifest_path = right
+        await node.start()
+        assert await node.read_offsets() == list(range(5))
+
+    simulated(tmp_path, story)
+
+
+def test_a_manifest_that_cannot_be_written_is_tried_again_and_nothing_is_pruned_meanwhile(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.store_config = msgspec.structs.replace(node.store_config, index_cache_bytes=0)
+        node.config = msgspec.structs.replace(node.config, checkpoint_seconds=0.1)
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(40)
+        before = node.segments()
+        (done,) = await node.slices()
+        node.disk2.fail("read", path="runs/", nth=4)  # the first three are those of the check before the commit
+        with pytest.raises(StorageError, match="manifest"):
+            await node.storage.split_log.commit(done.ranges, done.files)
+        assert node.storage.failure is not None
+        await asyncio.sleep(3)
+        assert node.segments() == before
+        await asyncio.sleep(5)
+        assert node.storage.failure is None
+        assert len(node.segments()) <= 2
+        assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
+        assert await node.read_offsets() == list(range(40))
+
+    simulated(tmp_path, story, prepare)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_lost_journal_goes_on_behind_what_is_stored(tmp_path: Path, crash: bool) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(20)
+        await node.storage.queues.truncate({QUEUE: 5})
+        await node.split()
+        await node.storage.close()
+        for path in node.disk1.paths():
+            await node.disk1.remove(path)
+        await node.start()
+        assert await node.read_offsets() == list(range(20))
+        (result,) = await node.append(new_batch(QUEUE))
+        assert result.base_offset == 20
+        if crash:
+            await node.crash()
+            await node.start()
+        else:
+            await node.restart()
+        await node.fill(1)
+        assert await node.read_offsets() == list(range(22))
+        assert set(await node.split()) == {"committed"}
+
+    simulated(tmp_path, story)
+
+
+def test_changes_to_queues_are_durable_under_async_durability(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.journal_config = msgspec.structs.replace(
+            node.journal_config, durability=Durability.ASYNC, flush_interval_seconds=1e6
+        )
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(5)
+        await node.storage.queues.truncate({QUEUE: 3})
+        await node.fill(5)
+        epoch = node.offsets().leader_epoch
+        await node.crash()
+        await node.start()
+        offsets = node.offsets()
+        assert (offsets.log_start, offsets.end) == (3, 5)
+        assert offsets.leader_epoch > epoch, "an epoch that records were served under is not used again"
+
+    simulated(tmp_path, story, prepare)
