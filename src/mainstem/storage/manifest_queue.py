@@ -99,7 +99,7 @@ class ManifestQueue:
         self._wake = asyncio.Event()
         self._written: list[asyncio.Future[None]] = []
         """Those who wait until nothing is pending."""
-        self.failure: Exception | None = None
+        self.failure: StorageError | None = None
         """What the last write failed with; None once it succeeded."""
 
     # --- where things stand -------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class ManifestQueue:
         except Exception as error:  # whatever it is: this task must not end, others wait for it
             if self.failure is None:
                 log.exception("a split cannot be written to the manifest, it is tried again")
-            self.failure = error
-            self._answer(error)
+            self.failure = StorageError(f"the manifest cannot be written: {error}")
+            self._answer(self.failure)
             await asyncio.sleep(RETRY_SECONDS)
         else:
             self.failure = None
@@ -206,7 +206,7 @@ class ManifestQueue:
         if not self._pending:
             return
         if self.failure is not None:
-            raise StorageError(f"the manifest cannot be written: {self.failure}") from self.failure
+            raise StorageError(str(self.failure)) from self.failure
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._written.append(future)
         await future
