@@ -89,6 +89,11 @@ class JournalMap:
             )
         )
 
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of all data blocks of all groups the map has ever seen."""
+        return sum(self._data_bytes)
+
     def cut(self) -> None:
         """Let the next block begin a mark: what comes is of another age than what was."""
         self._cut = True

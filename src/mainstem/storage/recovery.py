@@ -30,12 +30,9 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal_map import JournalMap
-from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
-from mainstem.storage.unsplit_index import UnsplitIndex
 from mainstem.storage.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -53,24 +50,12 @@ class Recovery:
     """Rebuilds the state of a node's write groups."""
 
     def __init__(
-        self,
-        files: Files,
-        journal: Journal,
-        groups: Sequence[WriteGroup],
-        table: QueueTable,
-        index: UnsplitIndex,
-        journal_map: JournalMap,
-        manifest: ManifestQueue,
-        applied: AppliedState,
+        self, files: Files, journal: Journal, groups: Sequence[WriteGroup], state: AppliedState
     ) -> None:
         self._files = files
         self._journal = journal
         self._groups = groups
-        self._table = table
-        self._index = index
-        self._map = journal_map
-        self._manifest = manifest
-        self._applied = applied
+        self._state = state
         self._position = 0
         self._blocks_applied = 0
         self._blocks_indexed = 0
@@ -84,15 +69,15 @@ class Recovery:
         await self._journal.recover(self._start(), self._visit, durable=self._position)
         segments = self._journal.segments()
         if segments:  # those before were recycled, perhaps after the checkpoint
-            self._map.drop(segments[0].sequence)
+            self._state.journal_map.drop(segments[0].sequence)
         return Recovered(self._position, self._blocks_applied, self._blocks_indexed)
 
     def _load(self, checkpoint: checkpoints.Checkpoint) -> None:
         self._position = checkpoint.position
-        self._table.load(checkpoint.ranges, checkpoint.images)
-        self._map.load(checkpoint.journal_map)
-        self._manifest.load(checkpoint.splits)
-        self._applied.end = checkpoint.position
+        self._state.table.load(checkpoint.ranges, checkpoint.images)
+        self._state.journal_map.load(checkpoint.journal_map)
+        self._state.manifest.load(checkpoint.splits)
+        self._state.end = checkpoint.position
         for group, state in checkpoint.groups.items():
             self._groups[group].load(state)
 
@@ -106,7 +91,7 @@ class Recovery:
     def _visit(self, header: BlockHeader, directory: bytes, payload: bytes) -> None:
         if header.end <= self._position:
             if header.kind == KIND_DATA:
-                self._index.add(header, directory, None)
+                self._state.index.add(header, directory, None)
                 self._blocks_indexed += 1
             return
         where = f"{segment_name(sequence_of(header.position))} at byte {offset_of(header.position)}"

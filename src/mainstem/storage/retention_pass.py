@@ -15,6 +15,7 @@ import numpy.typing
 from mainstem.model import Topic
 from mainstem.ports import Clock
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.liveness import Liveness
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.extent_index import QueueIds, Rows
@@ -47,6 +48,7 @@ class RetentionPass:
         placement: Placement,
         topics: Callable[[], Iterable[Topic]],
         clock: Clock,
+        liveness: Liveness,
     ) -> None:
         self._table = table
         self._journal = journal
@@ -55,6 +57,12 @@ class RetentionPass:
         self._placement = placement
         self._topics = topics
         self._clock = clock
+        self._liveness = liveness
+
+    async def run(self) -> None:
+        """Move log starts, then drop the runs without a live record."""
+        await self.move_log_starts()
+        await self._store.retain(self._liveness.log_starts)
 
     async def move_log_starts(self) -> int:
         """Apply retention as of now; durable when it returns. How many queues lost something."""

@@ -14,18 +14,20 @@ from contextlib import AsyncExitStack
 from mainstem.model import HistogramSample, Sample, Topic
 from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
+from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.disk_watch import DiskWatch
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.liveness import Liveness
 from mainstem.storage.maintenance import Maintenance
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.placement import Placement
+from mainstem.storage.pruning import Pruning
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
@@ -39,7 +41,6 @@ from mainstem.storage.sealed_segments import SealedSegments
 from mainstem.storage.split_log import LocalSplitLog
 from mainstem.storage.unsplit_index import UnsplitIndex
 from mainstem.storage.usage import Usage
-from mainstem.storage.waiters import Waiters
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
@@ -68,63 +69,54 @@ class Storage:
         self._was_deleted = was_deleted
         self.journal = journal
         self.queue_store = store
-        self.table = QueueTable()
-        self.index = UnsplitIndex(self.table, config.write_cache_bytes)
-        self.waiters = Waiters()
-        self.manifest = ManifestQueue(store, groups)
-        self._map = JournalMap(groups)
-        self._applied = AppliedState(self.table, self.index, self._map, self.manifest, self.waiters)
+        self.state = state = AppliedState(store, groups, cache_bytes_max=config.write_cache_bytes)
         self.groups = [
-            WriteGroup(group, self.table, self._applied, min(config.block_bytes_max, batch_bytes_max))
+            WriteGroup(group, state.table, state, min(config.block_bytes_max, batch_bytes_max))
             for group in range(groups)
         ]
-        self._recovery = Recovery(
-            write_files, journal, self.groups, self.table, self.index, self._map, self.manifest, self._applied
-        )
+        self._recovery = Recovery(write_files, journal, self.groups, state)
         self.write_loop = WriteLoop(journal, self.groups, clock)
-        self.read_path = ReadPath(
-            self.table, self.index, SealedSegments(journal), store, self.group_of, self._leader_epoch
-        )
-        lookup = OffsetLookup(self.table, self.index, journal, store, self.read_path, self.group_of)
+        sealed = SealedSegments(journal)
+        self.read_path = ReadPath(state.table, state.index, sealed, store, self.group_of, self._leader_epoch)
+        lookup = OffsetLookup(state.table, state.index, journal, store, self.read_path, self.group_of)
         self.messages = LocalMessageStore(
             self.groups,
             self.group_of,
             self.write_loop,
             self.read_path,
             lookup,
-            self.waiters,
+            state.waiters,
             clock,
             batch_bytes_max=batch_bytes_max,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
-        usage = Usage(self.table, self.index, journal, store, placement.groups_of)
-        self.queues = LocalQueueAdmin(self.groups, self.group_of, self.table, self.write_loop, lookup, usage)
+        usage = Usage(state.table, state.index, journal, store, placement.groups_of)
+        self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(
-            self.groups,
-            journal,
-            self._map,
-            self.manifest,
-            self.write_loop,
-            self.retention_classes,
-            journal_path,
+            self.groups, journal, state, self.write_loop, self.retention_classes, journal_path
         )
-        retention = RetentionPass(self.table, journal, store, self.queues, placement, topics, clock)
-        self.maintenance = Maintenance(
-            write_files,
-            clock,
-            config,
+        liveness = Liveness(state.table, was_deleted)
+        self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state)
+        self.pruning = Pruning(
             journal,
             self.groups,
-            self.table,
-            self.index,
-            self._map,
-            self.manifest,
-            self._applied,
+            state,
             self.write_loop,
-            self.messages,
-            store,
-            retention,
-            Liveness(self.table, was_deleted),
+            self.checkpointer,
+            liveness,
+            checkpoint_seconds=config.checkpoint_seconds,
+        )
+        self.disk_watch = DiskWatch(write_files, config, journal, self.messages, self.write_loop)
+        self.maintenance = Maintenance(
+            config,
+            clock,
+            journal,
+            self.groups,
+            state,
+            self.disk_watch,
+            RetentionPass(state.table, journal, store, self.queues, placement, topics, clock, liveness),
+            self.pruning,
+            self.checkpointer,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -172,14 +164,14 @@ class Storage:
 
     async def _recover(self) -> None:
         recovered = await self._recovery.run()
-        self.maintenance.recovered(recovered.checkpoint_position)
-        if await rejoin_store(self.groups, self.table, self.queue_store, self.placement, self._topics):
-            await self.maintenance.save_checkpoint()
+        self.checkpointer.recovered(recovered.checkpoint_position)
+        if await rejoin_store(self.groups, self.state.table, self.queue_store, self.placement, self._topics):
+            await self.checkpointer.save()
         log.info(
             "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
             recovered.blocks_applied,
             recovered.blocks_indexed,
-            len(self.table),
+            len(self.state.table),
             len(self.groups),
         )
 
@@ -187,7 +179,7 @@ class Storage:
         """Begin to write: every group takes a new term and logs a no-op in it before anything is served."""
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self.manifest.run(), name="manifest"),
+            loop.create_task(self.state.manifest.run(), name="manifest"),
             loop.create_task(self.write_loop.run(), name="write loop"),
         ]
         for group in self.groups:
@@ -215,14 +207,29 @@ class Storage:
 
     async def _last_checkpoint(self) -> None:
         try:
-            await self.maintenance.checkpoint()
+            await self.checkpointer.checkpoint()
         except (StorageError, OSError) as error:
             log.error("no checkpoint at the end, the next start takes longer: %s", error)
 
     @property
     def failure(self) -> Exception | None:
         """Why this node accepts no more writes; None while it does."""
-        return self.write_loop.failure or self.manifest.failure
+        return self.write_loop.failure or self.state.manifest.failure
+
+    @property
+    def table(self) -> QueueTable:
+        """All queues of this node."""
+        return self.state.table
+
+    @property
+    def index(self) -> UnsplitIndex:
+        """The newest blocks, and the write cache."""
+        return self.state.index
+
+    @property
+    def manifest(self) -> ManifestQueue:
+        """How far the split is."""
+        return self.state.manifest
 
     def group_of(self, queue_id: int) -> int:
         return self.placement.group_of(queue_id)
@@ -236,9 +243,9 @@ class Storage:
         classes = {
             topic.number: retention_class(topic.settings, topic.internal)
             for topic in self._topics()
-            if self.table.ranges(topic.number)
+            if self.state.table.ranges(topic.number)
         }
-        for number in self.table.topics():
+        for number in self.state.table.topics():
             if number not in classes and not self._was_deleted(number):
                 classes[number] = "forever"
         return classes

@@ -78,10 +78,12 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
                 getattr(positions, name),
                 label,
             )
-    maintenance = storage.maintenance
-    yield Sample("mainstem_checkpoints_total", "counter", "Checkpoints written", maintenance.checkpoints)
+    yield Sample("mainstem_checkpoints_total", "counter", "Checkpoints written", storage.checkpointer.saved)
     yield Sample(
-        "mainstem_pruned_segments_total", "counter", "Journal segments recycled", maintenance.pruned_segments
+        "mainstem_pruned_segments_total",
+        "counter",
+        "Journal segments recycled",
+        storage.pruning.pruned_segments,
     )
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

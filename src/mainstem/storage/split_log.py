@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
 from mainstem.storage import control
+from mainstem.storage.applied import AppliedState
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal_map import JournalMap
-from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
@@ -28,16 +27,15 @@ class LocalSplitLog:
         self,
         groups: Sequence[WriteGroup],
         journal: Journal,
-        journal_map: JournalMap,
-        manifest: ManifestQueue,
+        state: AppliedState,
         write_loop: WriteLoop,
         retention_classes: Callable[[], dict[int, str]],
         journal_path: str,
     ) -> None:
         self._groups = groups
         self._journal = journal
-        self._map = journal_map
-        self._manifest = manifest
+        self._map = state.journal_map
+        self._manifest = state.manifest
         self._write_loop = write_loop
         self._retention_classes = retention_classes
         self._journal_path = journal_path

@@ -1,0 +1,73 @@
+"""When and what to checkpoint: the applied state, behind everything it says is done elsewhere.
+
+A checkpoint is captured within one turn of the event loop and saved after the manifest has caught up and the
+journal is synced, so it never knows more than the disks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.ports import Clock, Files
+from mainstem.storage import checkpoint as checkpoints
+from mainstem.storage.applied import AppliedState
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.write_group import WriteGroup
+
+
+class Checkpointer:
+    """Saves the applied state of a node."""
+
+    def __init__(
+        self, files: Files, clock: Clock, journal: Journal, groups: Sequence[WriteGroup], state: AppliedState
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._journal = journal
+        self._groups = groups
+        self._state = state
+        self._saved_at = clock.monotonic()
+        self._bytes_at_save = 0
+        self.position = 0
+        """Journal position of the newest checkpoint: what ends at or below it is not needed to recover."""
+        self.saved = 0
+
+    def recovered(self, position: int) -> None:
+        """The node started from the checkpoint at this journal position."""
+        self.position = position
+        self._bytes_at_save = self._state.journal_map.data_bytes
+
+    @property
+    def seconds_since(self) -> float:
+        return self._clock.monotonic() - self._saved_at
+
+    @property
+    def bytes_since(self) -> int:
+        """Bytes of data blocks applied since the newest checkpoint, or since the start."""
+        return self._state.journal_map.data_bytes - self._bytes_at_save
+
+    async def checkpoint(self) -> None:
+        """Save the applied state as of now, unless nothing was applied since the last one."""
+        if self._state.end > self.position:
+            await self.save()
+
+    async def save(self) -> None:
+        """Save the applied state as of now, even one that no block led to."""
+        state = self._state
+        position, size = state.end, state.journal_map.data_bytes
+        ranges, images = state.table.dump()
+        checkpoint = checkpoints.Checkpoint(
+            position=position,
+            groups={group.group: group.dump() for group in self._groups},
+            ranges=ranges,
+            images=images,
+            journal_map=state.journal_map.dump(),
+            splits=state.manifest.dump(),
+        )
+        await state.manifest.drained()
+        await self._journal.sync()
+        await checkpoints.save(self._files, checkpoint)
+        self.position = position
+        self._saved_at = self._clock.monotonic()
+        self._bytes_at_save = size
+        self.saved += 1

@@ -1,0 +1,95 @@
+"""Which journal segments may go: those in which every block is split, or nothing lives any more.
+
+A segment is recycled only when its index is written (so that lookups never depend on memory), a checkpoint lies
+behind it, and the manifest, not merely the log, says that its blocks are split.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy
+
+from mainstem.storage import control
+from mainstem.storage.applied import AppliedState
+from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.journal.journal import Journal, SegmentInfo
+from mainstem.storage.liveness import Liveness
+from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_loop import WriteLoop
+
+
+class Pruning:
+    """Recycles the journal of a node from its oldest segment on."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        state: AppliedState,
+        write_loop: WriteLoop,
+        checkpointer: Checkpointer,
+        liveness: Liveness,
+        *,
+        checkpoint_seconds: float,
+    ) -> None:
+        self._journal = journal
+        self._groups = groups
+        self._state = state
+        self._write_loop = write_loop
+        self._checkpointer = checkpointer
+        self._liveness = liveness
+        self._checkpoint_seconds = checkpoint_seconds
+        self.pruned_segments = 0
+
+    async def prune(self) -> None:
+        """Recycle the longest prefix of the journal in which everything is split or dead."""
+        free: list[SegmentInfo] = []
+        for segment in self._journal.segments():
+            if not segment.index_ready or not await self._superfluous(segment):
+                break
+            free.append(segment)
+        if not free:
+            return
+        if self._checkpointer.position < free[-1].end:
+            if self._checkpointer.seconds_since >= self._checkpoint_seconds:
+                await self._checkpointer.checkpoint()
+            free = [segment for segment in free if segment.end <= self._checkpointer.position]
+            if not free:
+                return
+        recycled = await self._journal.recycle(free[-1].sequence + 1)
+        self.pruned_segments += len(recycled)
+        if recycled:
+            self._state.journal_map.drop(recycled[-1] + 1)
+
+    async def _superfluous(self, segment: SegmentInfo) -> bool:
+        """Is every block of the segment split, or is nothing in it live? In that case the split position is
+        moved over it, through the log."""
+        mark = self._state.journal_map.at_end_of(segment.sequence)
+        if mark is None:
+            return True
+        last = mark.last
+        unsplit = [
+            group
+            for group in self._groups
+            if mark.last_data[group.group] > self._state.manifest.written(group.group)
+        ]
+        if not unsplit:
+            return True
+        rows = (await self._journal.index(segment.sequence)).rows
+        if numpy.any(rows["last_offset"] >= self._liveness.log_starts(rows["queue_id"])):
+            return False
+        futures = [
+            group.propose(
+                [control.SplitCommitted(self._state.manifest.reached(group.group), last[group.group], ())]
+            )
+            for group in unsplit
+            if last[group.group] > self._state.manifest.reached(group.group)
+        ]
+        self._write_loop.wake()
+        await asyncio.gather(*futures)
+        await self._state.manifest.drained()
+        return all(
+            mark.last_data[group.group] <= self._state.manifest.written(group.group) for group in unsplit
+        )
