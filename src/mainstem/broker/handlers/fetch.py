@@ -63,7 +63,12 @@ class _Round(NamedTuple):
         """Waiting cannot make it better: something is wrong, or nothing is left to wait for."""
         if self.refused or self.diverged or not self.slices:
             return True
-        return any(found.outcome is not Outcome.OK for found in self.slices.values())
+        return any(found.outcome is not Outcome.OK or _was_cut(found) for found in self.slices.values())
+
+
+def _was_cut(found: QueueSlice) -> bool:
+    """More is there than the limits let through: what comes while waiting would not get through either."""
+    return found.next_offset < found.offsets.high_watermark
 
 
 async def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse:
