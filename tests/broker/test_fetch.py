@@ -259,7 +259,7 @@ def test_it_does_not_wait_for_more_than_its_limits_let_it_have() -> None:
 
 @pytest.mark.parametrize("bounded", ["partition", "response"])
 def test_it_does_not_wait_for_data_that_would_not_fit_anyway(bounded: str) -> None:
-    """A reader that is behind, whose limits end within a batch: more will be committed, but not for this answer."""
+    """A reader that is behind, whose limits end within a batch: what else comes is not for this answer."""
 
     async def scenario() -> None:
         fakes = make_broker(LoopClock())
