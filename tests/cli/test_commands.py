@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import click
 import msgspec
 import pytest
+from tests.cli.documented import documented_keys, keys_of
 from tests.cli.fake_node import serving
-from tests.console.views import FLIGHTS, FakeViews
+from tests.console.views import FakeViews
 
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
@@ -38,10 +39,8 @@ def node() -> Iterator[str]:
     encode = msgspec.json.encode
     answers = {
         "/v1/cluster": (200, encode(asyncio.run(views.cluster()))),
-        "/v1/topics": (200, encode({"topics": asyncio.run(views.topics())})),
-        "/v1/topics/flights": (200, encode(FLIGHTS)),
         "/v1/split": (200, encode(asyncio.run(views.split()))),
-        "/v1/topics/gone": (404, b'{"error": "there is no topic gone"}'),
+        "/readyz": (200, b"ready\n"),
     }
     with serving(answers) as address:
         yield address
@@ -80,25 +79,11 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
     assert status["last_progress"] == {"batch_id": 4, "bytes": 1 << 20}
 
 
-def test_describe_draws_offsets_bytes_and_files(node: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topic", "describe", "flights", "--http", node]) == 0
-    drawn = capsys.readouterr().out
-    for part in (
-        "flights  2 partitions, 95 offsets, 2.5 KiB in the journal, 1.0 MiB in the queue store",
-        "retention.ms=60000",
-        "partition 0  offsets 10..100",
-        "journal      offsets 80..100, 2.0 KiB",
-        "queue store  offsets 10..80, 1.0 MiB, 1 files",
-        "run runs/00000007.run  offsets 10..79, 1.0 MiB of 3.0 MiB",
-    ):
-        assert part in drawn
-
-
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (["cluster", "status"], "J5p4kC1mQ0uYk3n2bqzX9A"),
-        (["topic", "list"], "flights"),
+        (["doctor"], "J5p4kC1mQ0uYk3n2bqzX9A: ready"),
         (["split", "status"], "running"),
     ],
 )
@@ -107,9 +92,41 @@ def test_text_for_people(arguments: list[str], part: str, node: str, capsys: pyt
     assert part in capsys.readouterr().out
 
 
-def test_a_refusal_is_one_line_with_the_nodes_reason(node: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topic", "describe", "gone", "--http", node]) == 1
-    assert capsys.readouterr().err == f"mainstem: {node}: there is no topic gone\n"
+def test_every_command_takes_both_addresses() -> None:
+    for path in all_commands():
+        command: click.Command = root
+        for name in path:
+            assert isinstance(command, LazyGroup)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None
+            command = found
+        if isinstance(command, LazyGroup) or path == ["serve"]:
+            continue
+        taken = {option for parameter in command.params for option in parameter.opts}
+        assert {"--bootstrap", "--http"} <= taken, path
+
+
+def test_a_refusal_is_one_line_with_the_nodes_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving({"/v1/split": (503, b'{"error": "too many requests at once"}')}) as address:
+        assert run(["split", "status", "--http", address]) == 1
+    assert capsys.readouterr().err == f"mainstem: {address}: too many requests at once\n"
+
+
+def test_doctor_fails_for_a_node_that_is_not_well(capsys: pytest.CaptureFixture[str], node: str) -> None:
+    assert run(["doctor", "--http", node, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    with serving({"/readyz": (503, b"not ready: disk 1 failed\n")}) as address:
+        assert run(["doctor", "--http", address, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is False
+    assert [check["name"] for check in found["checks"] if check["state"] == "failed"] == ["node"]
+
+
+@pytest.mark.parametrize("words", ["split status", "cluster status", "doctor"])
+def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words.split(), "--http", node, "--json"]) == 0
+    documented = documented_keys()[words]
+    assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
 
 
 def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,8 +137,9 @@ def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["topic", "list", "--http"], ["group", "list", "--bootstrap"], ["produce", "t", "--bootstrap"],
-     ["consume", "t", "--bootstrap"], ["split", "run", "--http"]],
+    [["topic", "list", "--bootstrap"], ["topic", "describe", "t", "--bootstrap"],
+     ["group", "list", "--bootstrap"], ["produce", "t", "--bootstrap"], ["consume", "t", "--bootstrap"],
+     ["split", "run", "--http"], ["split", "status", "--http"], ["cluster", "status", "--http"]],
 )
 def test_a_closed_port_says_what_to_do(
     arguments: list[str], closed_port: str, capsys: pytest.CaptureFixture[str]

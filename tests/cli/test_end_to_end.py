@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.documented import documented_keys, keys_of
 from tests.serving import Serving
 
 COMMAND_SECONDS_MAX = 60
@@ -39,6 +40,24 @@ class Shell:
         )
         assert done.returncode == code, done.stderr.decode()
         return (done.stdout if code == 0 else done.stderr).decode()
+
+    def started(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A command that runs on; the caller ends it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "mainstem.cli.main", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment,
+        )
+
+    def left_by_its_reader(self, *arguments: str) -> str:
+        """What a command says on stderr when nobody reads its output."""
+        process = self.started(*arguments)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        with process.stderr as stream:
+            said = stream.read().decode()
+        assert process.wait(COMMAND_SECONDS_MAX) == 1
+        return said
 
 
 @pytest.fixture
@@ -84,15 +103,96 @@ def test_topics_are_described_altered_and_deleted(mainstem: Shell) -> None:
     mainstem("topic", "create", "short", "--partitions", "2", "--config", "retention.ms=60000")
     assert "already exists" in mainstem("topic", "create", "short", code=1).lower().replace("_", " ")
     mainstem("topic", "create", "short", "--if-not-exists")
-    mainstem("topic", "alter", "short", "--partitions", "4", "--config", "retention.bytes=1000")
+    mainstem("topic", "alter", "short", "--partitions", "4", "--set", "retention.bytes=1000")
     view = json.loads(mainstem("topic", "describe", "short", "--json"))
     assert len(view["partitions"]) == 4
     assert view["configs"] == {"retention.ms": "60000", "retention.bytes": "1000"}
     assert "retention.mz" in mainstem("topic", "alter", "short", "--config", "retention.mz=1", code=1)
+    assert "whole number" in mainstem("topic", "alter", "short", "--set", "retention.ms=soon", code=1)
     mainstem("topic", "delete", "short", "--yes")
     topics = json.loads(mainstem("topic", "list", "--json"))["topics"]
     assert "short" not in [topic["name"] for topic in topics]
-    assert "there is no topic short" in mainstem("topic", "describe", "short", code=1)
+    assert "topic short: Broker: Unknown topic" in mainstem("topic", "describe", "short", code=1)
+
+
+def test_topics_are_shown_without_http(mainstem: Shell) -> None:
+    mainstem("topic", "create", "alone", "--partitions", "2")
+    mainstem("produce", "alone", "-p", "1", stdin=b"x\ny\n")
+    view = json.loads(mainstem("topic", "describe", "alone", "--json", "--http", "127.0.0.1:1"))
+    assert [queue["high_watermark"] for queue in view["partitions"]] == [0, 2]
+    assert {queue["files"] for queue in view["partitions"]} == {None}
+    topics = json.loads(mainstem("topic", "list", "--json", "--http", "127.0.0.1:1"))["topics"]
+    assert {topic["stored_bytes"] for topic in topics} == {None}
+    assert json.loads(mainstem("topic", "describe", "alone", "--json"))["partitions"][1]["unsplit_bytes"] > 0
+
+
+def test_a_refused_line_is_named_and_the_others_are_sent(mainstem: Shell) -> None:
+    mainstem("topic", "create", "small", "--set", "max.message.bytes=1000")
+    error = mainstem("produce", "small", stdin=b"one\n" + b"2" * 5000 + b"\nthree\n", code=1)
+    assert "1 of 3 messages were not acknowledged; the first: line 2 of stdin (4.9 KiB)" in error
+    assert mainstem("consume", "small") == "one\nthree\n"
+
+
+def test_a_reader_that_leaves_is_no_traceback(mainstem: Shell) -> None:
+    mainstem("topic", "create", "long", "--partitions", "1")
+    mainstem("produce", "long", stdin=b"line\n" * 50_000)
+    for arguments in (["consume", "long"], ["topic", "list", "--json"], ["topic", "describe", "long"]):
+        assert mainstem.left_by_its_reader(*arguments) == ""
+
+
+def test_unknown_groups_are_told(mainstem: Shell) -> None:
+    assert "there is no group nobody" in mainstem("group", "describe", "nobody", code=1)
+    assert "GROUP_ID_NOT_FOUND" in mainstem("group", "delete", "nobody", code=1)
+    assert "no offsets" in mainstem("group", "reset-offsets", "nobody", "--to", "end", code=1)
+
+
+def test_data_has_the_documented_keys(mainstem: Shell) -> None:
+    outputs = {
+        "topic create": mainstem("topic", "create", "keys", "--partitions", "1", "--json"),
+        "produce": mainstem("produce", "keys", "-k", "a", "-H", "b=c", "--json", stdin=b"x\n"),
+        "consume": mainstem("consume", "keys", "-g", "key-readers", "--json"),
+        "topic list": mainstem("topic", "list", "--json"),
+        "topic describe": mainstem("topic", "describe", "keys", "--json"),
+        "topic alter": mainstem("topic", "alter", "keys", "--set", "retention.ms=1", "--json"),
+        "group list": mainstem("group", "list", "--json"),
+        "group describe": mainstem("group", "describe", "key-readers", "--json"),
+        "group reset-offsets": mainstem("group", "reset-offsets", "key-readers", "--to", "end", "--json"),
+        "group delete": mainstem("group", "delete", "key-readers", "--json"),
+        "topic delete": mainstem("topic", "delete", "keys", "--yes", "--json"),
+        "split status": mainstem("split", "status", "--json"),
+        "cluster status": mainstem("cluster", "status", "--json"),
+        "doctor": mainstem("doctor", "--json"),
+    }
+    documented = documented_keys()
+    assert outputs.keys() == documented.keys()
+    for words, output in outputs.items():
+        assert keys_of(json.loads(output), documented[words]) == documented[words], words
+
+
+def test_a_follower_tells_that_its_node_went_and_came_back(tmp_path: Path) -> None:
+    node = Serving(tmp_path, "pipeline.mode=off", "groups.rebalance_delay_ms=0").start()
+    shell = Shell(node)
+    shell("topic", "create", "followed", "--partitions", "1")
+    follower = shell.started("consume", "followed", "--group", "followers", "--follow")
+    try:
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        shell("produce", "followed", stdin=b"before\n")
+        assert follower.stdout.readline() == b"before\n"
+        node.kill()
+        assert b"lost the node" in follower.stderr.readline()
+        node.start()
+        shell("produce", "followed", stdin=b"after\n")
+        assert follower.stdout.readline() == b"after\n"
+        assert b"is back" in follower.stderr.readline()
+        follower.terminate()
+        assert follower.wait(COMMAND_SECONDS_MAX) == 0
+        described = json.loads(shell("group", "describe", "followers", "--json"))
+        assert [queue["committed"] for queue in described["partitions"]] == [2]
+    finally:
+        follower.kill()
+        follower.communicate()
+        node.close()
 
 
 def test_status_of_cluster_and_split(mainstem: Shell, node: Serving) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -54,8 +55,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Read the messages of a topic."""
-    from confluent_kafka import Consumer
-
     from mainstem.cli import kafka_node
 
     if group is not None and partitions:
@@ -79,10 +78,8 @@ def command(
             "auto.offset.reset": "latest" if start.anchor is position.Anchor.END else "earliest",
         },
     )
-    consumer = Consumer(settings)
-    reading = Reading(
-        consumer, topic, written, news, commits=group is not None, batch_size=batch_size, follows=follow
-    )
+    reading = Reading(topic, written, news, commits=group is not None, batch_size=batch_size, follows=follow)
+    consumer = reading.begin(settings)
     try:
         if group is None:
             queues = [(topic, partition) for partition in partitions or known]
@@ -100,7 +97,6 @@ class Reading:
 
     def __init__(
         self,
-        consumer: Any,
         topic: str,
         written: Callable[[Any], bytes],
         news: ConnectionNews,
@@ -109,7 +105,7 @@ class Reading:
         batch_size: int,
         follows: bool,
     ) -> None:
-        self._consumer = consumer
+        self._consumer: Any = None
         self._topic = topic
         self._written = written
         self._news = news
@@ -120,7 +116,17 @@ class Reading:
         """Partitions assigned that have not reached their end; None before the first assignment."""
         self._uncommitted: dict[int, int] = {}
         """Partition -> next offset, of messages written out."""
+        self._committing = False
+        """Whether a commit is on its way: one at a time, so that none overtakes another."""
+        self._commit_failure: str | None = None
         self._stopped = False
+
+    def begin(self, settings: dict[str, Any]) -> Any:
+        """Make the consumer; the caller closes it."""
+        from confluent_kafka import Consumer
+
+        self._consumer = Consumer({**settings, "on_commit": self._committed})
+        return self._consumer
 
     def assign(self, offsets: dict[tuple[str, int], int]) -> None:
         from confluent_kafka import TopicPartition
@@ -139,13 +145,14 @@ class Reading:
             left = sys.maxsize if messages_max is None else messages_max
             while left > 0 and not self._stopped and (self._open is None or self._open):
                 left -= self._read_batch(min(left, self._batch_size))
-            self._commit(last=True)
+            self._commit_rest()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def _read_batch(self, size: int) -> int:
         taken = self._consumer.consume(size, _POLL_SECONDS)
+        self._raise_commit_failure()
         messages = [message for message in taken if not self._is_end(message)]
         if messages:
             self._news.is_back()
@@ -156,25 +163,49 @@ class Reading:
         sys.stdout.buffer.flush()
         if self._commits:
             self._uncommitted |= {message.partition(): message.offset() + 1 for message in messages}
-            self._commit()
+            if not self._committing:
+                self._commit()
         return len(messages)
 
-    def _commit(self, *, last: bool = False) -> None:
-        """Commit what was written out. What cannot be committed now stays for the next time, if there is one."""
-        from confluent_kafka import KafkaException, TopicPartition
+    def _commit(self) -> None:
+        """Send what is uncommitted; `_committed` hears what came of it. Waiting for the answer here would make us
+        deaf while the node is away, to Ctrl-C as well."""
+        from confluent_kafka import TopicPartition
 
+        if self._uncommitted:
+            offsets = [TopicPartition(self._topic, *place) for place in self._uncommitted.items()]
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._committing = True
+
+    def _committed(self, error: Any, queues: list[Any]) -> None:
+        """The client's `on_commit`. What failed stays uncommitted, and goes with the next commit."""
         from mainstem.cli import kafka_node
 
-        if not self._uncommitted:
+        self._committing = False
+        failure = error or next((queue.error for queue in queues if queue.error), None)
+        if failure is not None:
+            if not kafka_node.is_passing(failure):
+                self._commit_failure = failure.str()
             return
-        offsets = [TopicPartition(self._topic, *place) for place in self._uncommitted.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            if last or not kafka_node.is_passing(error.args[0]):
-                raise RequestRefused(f"offsets were not committed: {kafka_node.reason(error)}") from None
-        else:
-            self._uncommitted.clear()
+        for queue in queues:
+            if self._uncommitted.get(queue.partition) == queue.offset:
+                del self._uncommitted[queue.partition]
+
+    def _commit_rest(self) -> None:
+        """Commit what is left at the end. Raises RequestRefused."""
+        deadline = time.monotonic() + LOST_SECONDS_MAX
+        while self._uncommitted:
+            if not self._committing:
+                self._commit()
+            # Serves the callback. What is taken here is not written out, and not committed.
+            self._consumer.consume(1, _POLL_SECONDS)
+            self._raise_commit_failure()
+            if time.monotonic() > deadline:
+                raise RequestRefused(f"offsets were not committed within {LOST_SECONDS_MAX:.0f} s")
+
+    def _raise_commit_failure(self) -> None:
+        if self._commit_failure is not None:
+            raise RequestRefused(f"offsets were not committed: {self._commit_failure}")
 
     def _is_end(self, message: Any) -> bool:
         """Whether this is news about a partition instead of a message. Raises RequestRefused for an error."""
@@ -199,6 +230,7 @@ class Reading:
 
     def _revoked(self, consumer: Any, queues: list[Any]) -> None:
         """Who owns them next begins at the last commit; what was written out since comes twice."""
+        self._commit()
         self._open = None
         self._uncommitted.clear()
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from mainstem.cli.errors import NodeUnreachable, RequestRefused
 
@@ -43,6 +43,17 @@ def topic_names(admin: AdminClient) -> list[str]:
         return list(admin.list_topics(timeout=REQUEST_SECONDS).topics)
     except KafkaException as error:
         raise RequestRefused(f"the topics were not listed: {reason(error)}") from None
+
+
+def topic_config(admin: AdminClient, topic: str, key: str) -> str | None:
+    """A topic's config in force; None where it cannot be had, as for a topic that is yet to be created."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    future = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+    try:
+        entry = future.result(timeout=REQUEST_SECONDS + 5).get(key)
+    except (KafkaException, TimeoutError):
+        return None
+    return None if entry is None else str(entry.value)
 
 
 def advertised(admin: AdminClient) -> list[str]:

@@ -22,6 +22,8 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _FLUSH_SECONDS = 0.5
 _LOCAL_WAIT_SECONDS = 1.0
 """How long a full send queue is waited for before trying again."""
+_BATCH_BYTES_MAX = 1_000_000
+"""The client's default."""
 _REQUEST_BYTES_MAX = 100 * 1024 * 1024
 """The largest message the client lets through: the node's own limit is to decide."""
 
@@ -83,6 +85,7 @@ def command(
             "enable.idempotence": idempotent,
             "message.max.bytes": _REQUEST_BYTES_MAX,
             "linger.ms": 5,
+            "batch.size": _batch_bytes(bootstrap, topic),
         },
     )
     pieces = _pieces(files, whole, key_separator, key)
@@ -107,7 +110,10 @@ def command(
         sent = f"{sender.acknowledged} messages, {size(sender.bytes_sent)}"
         stderr().print(f"produced {sent} to {topic} in {duration(seconds)}")
     if sender.failed:
-        raise CommandFailed(f"{sender.failed} messages were not acknowledged; the first: {sender.first_error}")
+        total = sender.failed + sender.acknowledged
+        raise CommandFailed(
+            f"{sender.failed} of {total} messages were not acknowledged; the first: {sender.first_error}"
+        )
 
 
 class Sender:
@@ -177,6 +183,17 @@ class Sender:
     def _count_failure(self, place: str, length: int, error: Any) -> None:
         self.failed += 1
         self.first_error = self.first_error or f"{place} ({size(length)}): {error.str()}"
+
+
+def _batch_bytes(bootstrap: str, topic: str) -> int:
+    """How much goes into one batch: no more than the topic takes, since a batch is refused as a whole and one long
+    line would take its neighbours with it. A line that is longer goes alone."""
+    from mainstem.cli import kafka_node
+
+    limit = kafka_node.topic_config(kafka_node.admin(bootstrap), topic, "max.message.bytes")
+    if limit is None or not limit.isdecimal():
+        return _BATCH_BYTES_MAX
+    return min(max(int(limit), 1), _BATCH_BYTES_MAX)
 
 
 def _send_with_progress(sender: Sender, pieces: Iterator[Piece], total: int) -> None:
