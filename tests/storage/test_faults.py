@@ -87,6 +87,22 @@ def test_whoever_waits_when_the_write_loop_is_cancelled_gets_an_answer(tmp_path:
     simulated(tmp_path, story)
 
 
+def test_whoever_waits_for_a_block_that_cannot_be_applied_gets_an_answer(tmp_path: Path) -> None:
+    """A programmer's error, in the one place where a block is neither in flight nor applied."""
+
+    async def story(node: SmallNode) -> None:
+        def broken(queue_ids: object) -> None:
+            raise ArithmeticError("made up")
+
+        node.storage.state.waiters.committed = broken  # type: ignore[method-assign,assignment]
+        waiting = node.storage.messages.append([new_batch(QUEUE)], -1)
+        assert outcomes(await waiting) == {Outcome.STORAGE_FAILED}
+        with pytest.raises(StorageFailed, match="made up"):
+            await node.storage.queues.create(7, 0, 1)
+
+    simulated(tmp_path, story)  # which closes: a loop that has ended is not waited for
+
+
 def test_what_comes_after_closing_is_refused(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         last = node.storage.messages.append([new_batch(QUEUE)], -1)

@@ -267,11 +267,12 @@ class WriteGroup:
 
     def durable(self, header: BlockHeader) -> None:
         """The oldest block in flight is on this node's disk. A single voter commits by that alone."""
-        block = self._in_flight.popleft()
+        block = self._in_flight[0]  # left there until it is applied: should that fail, `fail` answers its tickets
         assert block.index == header.index, (block.index, header.index)
         payload = memoryview(block.builder.payload) if block.kind == KIND_DATA else None
-        self.pending_bytes -= len(block.builder.payload)
         outcomes = self.apply(header, block.builder.directory, payload, block.commands)
+        self._in_flight.popleft()
+        self.pending_bytes -= len(block.builder.payload)
         for ticket in block.tickets:
             ticket.block_committed()
         if block.outcome is not None and not block.outcome.done():

@@ -52,6 +52,8 @@ class WriteLoop:
 
     def wake(self) -> None:
         """There is something to write; called from the event loop by whoever appends or proposes."""
+        if self.ended is not None:
+            return  # nobody would make it idle again, and `close` waits for that
         self._idle.clear()
         self._wake.set()
 
