@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -384,6 +385,40 @@ def test_a_manifest_that_cannot_be_written_is_tried_again_and_nothing_is_pruned_
         assert len(node.segments()) <= 2
         assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
         assert await node.read_offsets() == list(range(40))
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_runs_of_commits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Path) -> None:
+    """A manifest that cannot be written for hours: what is decided still names its runs, whose grace is over."""
+
+    def prepare(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(node.config, retention_check_seconds=5.0)
+        node.store_config = msgspec.structs.replace(node.store_config, orphan_grace_seconds=20.0)
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(10)
+        (first,) = await node.slices()
+        with sqlite3.connect(node.manifest_path) as other:
+            other.execute("CREATE TRIGGER full BEFORE INSERT ON ranges BEGIN SELECT RAISE(ABORT, 'full'); END")
+        other.close()
+        with pytest.raises(StorageError, match="full"):
+            await node.storage.split_log.commit(first.ranges, first.files)
+        await node.fill(10)
+        (second,) = await node.slices()
+        with pytest.raises(StorageError, match="full"):
+            await node.storage.split_log.commit(second.ranges, second.files)
+        await asyncio.sleep(100)
+        with sqlite3.connect(node.manifest_path) as other:
+            other.execute("DROP TRIGGER full")
+        other.close()
+        await asyncio.sleep(20)
+        assert node.storage.failure is None
+        for done in (first, second):
+            assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
+        assert {file.name for file in first.files + second.files} <= {
+            path.removeprefix("runs/") for path in node.disk2.paths()
+        }
 
     simulated(tmp_path, story, prepare)
 

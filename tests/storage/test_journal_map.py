@@ -59,6 +59,8 @@ def test_slices_cover_every_data_block_once(
                 if any(first <= header.position and header.end <= end for first, end in stretch.places)
             ]
             for entry in stretch.ranges:
+                there = {header.index for header in within if header.group == entry.group}
+                assert set(range(entry.after + 1, entry.upto + 1)) <= there, "a block of a range lies elsewhere"
                 taken += [
                     (header.group, header.index)
                     for header in within
@@ -105,3 +107,23 @@ def test_a_cut_begins_a_mark_so_that_lag_is_told_exactly() -> None:
     journal_map.add(BlockHeader(KIND_DATA, 0, 1, 2, 160, 0, 0, 0, position_of(1, 4896), 0, 0, 200))
     assert journal_map.data_after(0, 1) == (160, 200)
     assert journal_map.data_after(0, 0) == (960, 100)
+
+
+def test_what_was_dropped_is_remembered_and_is_no_lag() -> None:
+    journal_map = JournalMap(2)
+    for index in range(1, 5):
+        journal_map.add(BlockHeader(KIND_DATA, 0, 1, index, 800, 0, 0, 0, position_of(index, 4096), 0, 0, index))
+    journal_map.add(BlockHeader(KIND_CONTROL, 1, 1, 1, 80, 0, 0, 0, position_of(4, 4896), 0, 0, 9))
+    journal_map.drop(3)
+    copy = JournalMap(2)
+    copy.load(journal_map.dump())
+    for same in (journal_map, copy):
+        assert (same.pruned(0), same.pruned(1)) == (2, 0)
+        assert same.data_after(0, 2) == (1600, 3)
+        assert same.indexes_at(position_of(3, 4096), [4, 1]) == [2, 0]
+        same.drop(9)
+        assert (same.pruned(0), same.pruned(1)) == (4, 1)
+        assert same.data_after(0, 4) == (0, -1)
+        same.add(BlockHeader(KIND_DATA, 1, 1, 2, 400, 0, 0, 0, position_of(9, 4096), 0, 0, 10))
+        assert same.dump().marks[-1].last == (4, 2), "the other group still stands where it stood"
+        assert same.data_after(1, 1) == (400, 10)

@@ -107,6 +107,7 @@ class JournalMap:
         self._last = list(newest.last)
         self._last_data = list(newest.last_data)
         self._data_bytes = list(newest.data_bytes)
+        self._cut = True
 
     def drop(self, before_sequence: int) -> None:
         """Forget the marks of recycled segments."""

@@ -1,0 +1,202 @@
+"""Split commits: what counts is decided in log order from the log alone, and written to the manifest in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes.simulated_loop import SimulatedLoop
+
+from mainstem.rpc.split import RunFile
+from mainstem.storage.control import SplitCommitted
+from mainstem.storage.errors import StorageError
+from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, BlockHeader
+from mainstem.storage.manifest_queue import RETRY_SECONDS, ManifestQueue, SplitImage
+from mainstem.storage.queue_store.store import CommitOutcome
+
+
+class Store:
+    """The queue store as far as commits go: one position per group, and faults to come."""
+
+    def __init__(self, positions: Sequence[int] = (0, 0)) -> None:
+        self.positions = list(positions)
+        self.commits: list[tuple[int, int, int, int]] = []
+        self.faults: list[Exception] = []
+
+    def split_position(self, group: int) -> int:
+        return self.positions[group]
+
+    async def commit(
+        self, group: int, after: int, upto: int, files: Sequence[RunFile], *, applied_index: int
+    ) -> CommitOutcome:
+        await asyncio.sleep(0.1)
+        if self.faults:
+            raise self.faults.pop()
+        if upto <= self.positions[group]:
+            return CommitOutcome.REPLAY
+        if after != self.positions[group]:
+            return CommitOutcome.GAP
+        self.positions[group] = upto
+        self.commits.append((group, after, upto, applied_index))
+        return CommitOutcome.COMMITTED
+
+
+def queue(store: Store) -> ManifestQueue:
+    return ManifestQueue(store, len(store.positions))  # type: ignore[arg-type]
+
+
+class Log:
+    """One group's blocks, applied to a queue one after the other; 'd' is data, 'c' control."""
+
+    def __init__(self, manifest: ManifestQueue, group: int = 0) -> None:
+        self.manifest = manifest
+        self.group = group
+        self.index = 0
+
+    def block(self, kind: int) -> int:
+        self.index += 1
+        self.manifest.block_applied(BlockHeader(kind, self.group, 1, self.index, 8, 0, 0, 0, 0, 0, 0, 0))
+        return self.index
+
+    def blocks(self, kinds: str) -> None:
+        for kind in kinds:
+            self.block(KIND_DATA if kind == "d" else KIND_CONTROL)
+
+    def commit(self, after: int, upto: int) -> str:
+        index = self.block(KIND_CONTROL)
+        return self.manifest.decide(self.group, index, SplitCommitted(after, upto, ())).split(":")[0]
+
+
+def test_a_commit_continues_replays_or_is_refused() -> None:
+    log = Log(queue(Store()))
+    log.blocks("ddd")
+    assert log.commit(0, 2) == "committed"
+    assert log.manifest.reached(0) == 2
+    assert log.commit(0, 2) == "replayed"
+    assert log.commit(1, 3) == "refused"
+    assert log.commit(3, 3) == "refused"
+    assert log.commit(2, 3) == "committed"
+    assert log.manifest.reached(0) == log.index
+
+
+def test_a_commit_of_blocks_that_do_not_exist_is_refused() -> None:
+    log = Log(queue(Store()))
+    log.blocks("d")
+    assert log.commit(0, 2) == "refused", "block 2 is the commit itself"
+    assert log.commit(0, 1_000_000) == "refused"
+    assert log.commit(0, 1) == "committed"
+
+
+def test_blocks_without_records_are_never_left_to_split() -> None:
+    log = Log(queue(Store()))
+    log.blocks("ccdcdd")
+    assert log.manifest.reached(0) == 2
+    assert log.commit(2, 3) == "committed"
+    assert log.manifest.reached(0) == 4, "block 4 is no data either, although data follows it"
+    assert log.commit(5, 6) == "refused", "block 5 is data"
+    assert log.commit(4, 6) == "committed"
+    log.blocks("cc")
+    assert log.manifest.reached(0) == log.index
+
+
+@given(
+    st.text("dc", min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8),
+    st.integers(0, 40),
+)
+def test_a_restart_from_any_checkpoint_decides_and_stands_as_before(
+    kinds: str, commits: list[tuple[int, int]], checkpoint_at: int
+) -> None:
+    """However far the manifest is ahead of it, replaying the rest of the log ends in the same state."""
+
+    def play(manifest: ManifestQueue, first: int) -> list[SplitImage]:
+        log = Log(manifest)
+        log.index = first
+        images = []
+        remaining = list(commits)
+        for place, kind in enumerate(kinds):
+            if place >= first:
+                if kind == "c" and place % 3 == 0 and remaining:
+                    log.commit(*remaining[place % len(remaining)])
+                else:
+                    log.blocks(kind)
+            images.append(manifest.dump()[0])
+        return images
+
+    store = Store([0])
+    live = queue(store)
+    images = play(live, 0)
+    store.positions = [images[-1].committed]
+    from_manifest_alone = queue(store)
+    assert play(from_manifest_alone, 0)[-1] == images[-1]
+    checkpoint_at = min(checkpoint_at, len(images) - 1)
+    restarted = queue(store)
+    restarted.load([images[checkpoint_at]])
+    assert play(restarted, checkpoint_at + 1)[-1] == images[-1]
+
+
+def test_writes_follow_in_order_and_failures_are_tried_again() -> None:
+    store = Store()
+    store.faults = [StorageError("full")]
+    manifest = queue(store)
+    log, other = Log(manifest), Log(manifest, 1)
+
+    async def story() -> None:
+        task = asyncio.get_running_loop().create_task(manifest.run())
+        await manifest.drained()
+        log.blocks("dddd")
+        other.blocks("d")
+        assert log.commit(0, 2) == other.commit(0, 1) == log.commit(2, 4) == "committed"
+        assert manifest.written(0) == 0, "decided is not written"
+        for _ in range(2):  # at once and again, as long as it fails
+            with pytest.raises(StorageError, match="full"):
+                await manifest.drained()
+        assert manifest.failure is not None
+        await asyncio.sleep(RETRY_SECONDS + 1)
+        await manifest.drained()
+        assert manifest.failure is None
+        assert store.commits == [(0, 0, 2, 5), (1, 0, 1, 2), (0, 2, 4, 6)]
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(story())
+
+
+def test_a_manifest_that_lost_commits_is_reported_and_nobody_waits_for_ever() -> None:
+    store = Store()
+    manifest = queue(store)
+    log = Log(manifest)
+
+    async def story() -> None:
+        task = asyncio.get_running_loop().create_task(manifest.run())
+        log.blocks("dd")
+        assert log.commit(0, 1) == "committed"
+        await manifest.drained()
+        store.positions = [0, 0]
+        assert log.commit(1, 2) == "committed"
+        waiting = asyncio.gather(manifest.drained(), manifest.drained(), return_exceptions=True)
+        assert [type(outcome) for outcome in await waiting] == [StorageError, StorageError]
+        store.positions = [1, 0]
+        await asyncio.sleep(RETRY_SECONDS + 1)
+        await manifest.drained()
+        assert log.commit(2, 2) == "replayed"
+        log.blocks("d")
+        assert log.commit(2, log.index - 1) == "committed"
+        drained = asyncio.ensure_future(manifest.drained())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task, drained])
+        assert isinstance(drained.exception(), StorageError), "closing answers those who wait"
+
+    run(story())
+
+
+def run(story: object) -> None:
+    loop = SimulatedLoop()
+    try:
+        loop.run_until_complete(story)  # type: ignore[call-overload]
+    finally:
+        loop.close()

@@ -1,0 +1,81 @@
+"""Long polls: woken by enough bytes on their own queues, by a log start that moves, or by time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from tests.fakes.simulated_loop import SimulatedLoop
+
+from mainstem.kernel.block import ROW
+from mainstem.storage.waiters import Waiters
+
+
+def rows(*batches: tuple[int, int]) -> memoryview:
+    """Directory rows of (queue, length) as cells."""
+    packed = b"".join(ROW.pack(queue, 0, 0, -1, 0, length, 0, 1, -1, -1, 0, 0, 0) for queue, length in batches)
+    return memoryview(packed).cast("q")
+
+
+def waited(
+    queues: Iterable[int], bytes_min: int, events: list[tuple[float, memoryview | int]], timeout: float = 10.0
+) -> float:
+    """Seconds until a wait for `queues` returns, while at each time rows are committed, or a queue is woken."""
+    loop = SimulatedLoop()
+    waiters = Waiters()
+    for time, event in events:
+        if isinstance(event, int):
+            loop.call_later(time, waiters.wake, [event])
+        else:
+            loop.call_later(time, waiters.committed, event)
+
+    async def story() -> float:
+        await waiters.wait(queues, bytes_min, timeout)
+        assert len(waiters) == 0, "nothing is left behind"
+        return loop.time()
+
+    try:
+        return round(loop.run_until_complete(story()), 6)
+    finally:
+        loop.close()
+
+
+def test_enough_bytes_on_any_of_its_queues_wake_a_reader() -> None:
+    assert waited([1, 2], 100, [(1, rows((1, 60))), (2, rows((2, 39))), (3, rows((2, 1)))]) == 3
+    assert waited([1, 2], 100, [(1, rows((1, 60), (3, 500), (2, 40)))]) == 1
+    assert waited([1], 0, [(1, rows((2, 1000))), (4, rows((1, 1)))]) == 4, "at least one batch"
+
+
+def test_time_ends_a_wait() -> None:
+    assert waited([1], 100, [(1, rows((1, 99)))]) == 10
+    assert waited([1], 1, [], timeout=0) == 0
+
+
+def test_a_queue_that_changed_otherwise_wakes_its_readers() -> None:
+    assert waited([1, 2], 1000, [(1, 3), (2, 2)]) == 2
+
+
+def test_readers_of_one_queue_are_independent_and_a_cancelled_one_leaves_no_trace() -> None:
+    loop = SimulatedLoop()
+    waiters = Waiters()
+
+    async def story() -> None:
+        tasks = [asyncio.ensure_future(waiters.wait([1, 2], size, 10)) for size in (1, 50, 1)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.wait([tasks[2]])
+        waiters.committed(rows((1, 10)))
+        waiters.committed(rows((1, 10)))  # to one who was woken and has not run yet
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True, False, True]
+        assert len(waiters) == 2
+        waiters.committed(rows((2, 30)))
+        await tasks[1]
+        assert len(waiters) == 0
+        waiters.committed(rows((1, 10)))
+
+    try:
+        loop.run_until_complete(story())
+    finally:
+        loop.close()

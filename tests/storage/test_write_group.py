@@ -1,0 +1,263 @@
+"""A write group without a journal: blocks are handed over, become durable, are applied, and answer who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.fakes.simulated_loop import SimulatedLoop
+from tests.storage.small_node import QUEUE, new_batch
+
+from mainstem.kernel.block import ROW
+from mainstem.model import AppendResult, BatchAppend, Outcome
+from mainstem.storage import control
+from mainstem.storage.errors import StorageFailed
+from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
+from mainstem.storage.journal.journal import BlockToWrite
+from mainstem.storage.message_store import with_log_append_time
+from mainstem.storage.queue_table import COMMITTED_END, NEXT_OFFSET, QueueTable
+from mainstem.storage.write_group import Ticket, WriteGroup
+
+BLOCK_BYTES_MAX = 5000
+NOW_MS = 1_700_000_000_000
+
+
+class Applied:
+    """Records what is applied; commands come to their own names."""
+
+    def __init__(self) -> None:
+        self.blocks: list[BlockHeader] = []
+
+    def block_applied(
+        self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None
+    ) -> None:
+        self.blocks.append(header)
+
+    def command_applied(self, group: int, index: int, command: control.Command) -> str:
+        return type(command).__name__
+
+
+class Driver:
+    """One group and its disk: `take` what is to be written, `durable` once it is."""
+
+    def __init__(self) -> None:
+        self.table = QueueTable()
+        self.table.create(1, 0, 2)
+        self.applied = Applied()
+        self.group = WriteGroup(0, self.table, self.applied, BLOCK_BYTES_MAX)
+        self.written: list[BlockToWrite] = []
+
+    def append(self, *batches: BatchAppend) -> asyncio.Future[list[AppendResult]]:
+        results: list[AppendResult] = []
+        ticket = Ticket(asyncio.get_running_loop().create_future(), results)
+        for batch in batches:
+            results.append(self.group.append(batch, ticket, NOW_MS, with_log_append_time))
+        if not ticket.blocks:
+            ticket.future.set_result(results)
+        return ticket.future
+
+    def take(self, bytes_max: int = 1 << 20) -> list[BlockToWrite]:
+        blocks = self.group.take(NOW_MS, bytes_max)
+        self.written += blocks
+        return blocks
+
+    def durable(self, count: int = 1) -> None:
+        for _ in range(count):
+            block = self.written.pop(0)
+            self.group.durable(
+                BlockHeader(
+                    block.kind, 0, block.term, block.index, 0, block.batch_count, 0, 0, 0, 0, 0, block.created_ms
+                )
+            )
+
+    def cell(self, cell: int, queue_id: int = QUEUE) -> int:
+        return self.table.get(self.table.find(queue_id), cell)
+
+
+def driven(story: Callable[[Driver], Awaitable[None]]) -> None:
+    loop = SimulatedLoop()
+
+    async def told() -> None:
+        await story(Driver())
+
+    try:
+        loop.run_until_complete(told())
+    finally:
+        loop.close()
+
+
+def test_offsets_run_ahead_and_are_committed_block_by_block() -> None:
+    async def story(driver: Driver) -> None:
+        first = driver.append(new_batch(QUEUE, 10, records=3), new_batch(QUEUE + 1, 10))
+        second = driver.append(new_batch(QUEUE, 10))
+        (block,) = driver.take()
+        third = driver.append(new_batch(QUEUE, 10))
+        assert (driver.cell(NEXT_OFFSET), driver.cell(COMMITTED_END)) == (5, 0)
+        driver.take()
+        driver.durable()
+        assert (driver.cell(NEXT_OFFSET), driver.cell(COMMITTED_END)) == (5, 4)
+        assert [result.base_offset for result in await first] == [0, 0]
+        assert [result.base_offset for result in await second] == [3]
+        assert not third.done()
+        driver.durable()
+        assert (await third)[0].base_offset == 4
+        rows = [ROW.unpack_from(block.directory, 64 * row) for row in range(block.batch_count)]
+        assert [(row[0], row[1], row[6], row[7]) for row in rows] == [
+            (QUEUE, 0, 2, 3), (QUEUE + 1, 0, 0, 1), (QUEUE, 3, 0, 1)]
+        assert driver.group.pending_bytes == 0
+
+    driven(story)
+
+
+def test_a_request_in_many_blocks_waits_for_the_last() -> None:
+    async def story(driver: Driver) -> None:
+        future = driver.append(*(new_batch(QUEUE, 2000) for _ in range(6)))
+        assert len(driver.take()) == 3
+        driver.durable(2)
+        assert not future.done()
+        driver.durable()
+        assert [result.base_offset for result in await future] == list(range(6))
+
+    driven(story)
+
+
+def test_no_block_outgrows_its_bound_but_for_a_single_batch() -> None:
+    async def story(driver: Driver) -> None:
+        driver.append(new_batch(QUEUE, 3000), new_batch(QUEUE, 3000), new_batch(QUEUE, 9000), new_batch(QUEUE, 10))
+        blocks = driver.take()
+        assert [block.batch_count for block in blocks] == [1, 1, 1, 1]
+        for block in blocks:
+            size = len(block.directory) + sum(map(len, block.payload))
+            assert size <= BLOCK_BYTES_MAX or block.batch_count == 1
+
+    driven(story)
+
+
+def test_a_turn_takes_about_what_it_may_and_leaves_the_rest_in_order() -> None:
+    async def story(driver: Driver) -> None:
+        driver.append(*(new_batch(QUEUE, 4000) for _ in range(5)))
+        assert [len(driver.take(bytes_max)) for bytes_max in (1, 8000, 1 << 20, 1 << 20)] == [1, 2, 2, 0]
+        assert [block.index for block in driver.written] == [1, 2, 3, 4, 5]
+        assert not driver.group.has_work
+
+    driven(story)
+
+
+def test_a_duplicate_waits_for_the_block_of_the_first_wherever_that_is() -> None:
+    async def story(driver: Driver) -> None:
+        def send(sequence: int) -> asyncio.Future[list[AppendResult]]:
+            return driver.append(new_batch(QUEUE, 10, producer=(7, 0, sequence)))
+
+        first = send(0)
+        in_open_block = send(0)
+        driver.take()
+        second = send(1)
+        driver.group.propose([])  # closes the block of the second
+        in_closed_block, in_flight = send(1), send(0)
+        assert not any(future.done() for future in (first, in_open_block, second, in_closed_block, in_flight))
+        driver.durable()
+        for future in (first, in_open_block, in_flight):
+            assert (await future)[0].base_offset == 0
+        assert not second.done()
+        assert not in_closed_block.done()
+        driver.take()
+        driver.durable(2)
+        assert (await second)[0].base_offset == (await in_closed_block)[0].base_offset == 1
+        afterwards = send(0)
+        assert afterwards.done()
+        assert (await afterwards)[0].base_offset == 0
+        assert driver.cell(COMMITTED_END) == 2, "no duplicate was appended"
+        assert driver.group.appended_batches == 2
+
+    driven(story)
+
+
+def test_what_is_refused_leaves_nothing_behind() -> None:
+    async def story(driver: Driver) -> None:
+        refused = driver.append(new_batch(9 << 32))
+        assert (await refused)[0].outcome is Outcome.UNKNOWN_QUEUE
+        driver.append(new_batch(QUEUE, 10, producer=(7, 1, 0)))
+        driver.take()
+        stale = driver.append(new_batch(QUEUE, 10, producer=(7, 0, 1)))
+        gap = driver.append(new_batch(QUEUE, 10, producer=(7, 1, 2)))
+        assert (await stale)[0].outcome is Outcome.STALE_PRODUCER_EPOCH
+        assert (await gap)[0].outcome is Outcome.OUT_OF_ORDER_SEQUENCE
+        assert not driver.group.has_work
+        assert driver.cell(NEXT_OFFSET) == 1
+
+    driven(story)
+
+
+def test_log_append_time_is_in_batch_directory_and_answer() -> None:
+    async def story(driver: Driver) -> None:
+        future = driver.append(new_batch(QUEUE, 10)._replace(log_append_time=True))
+        (block,) = driver.take()
+        driver.durable()
+        assert (await future)[0].log_append_time_ms == NOW_MS
+        assert ROW.unpack(block.directory)[2] == NOW_MS
+
+    driven(story)
+
+
+def test_commands_are_logged_behind_what_was_appended_and_bring_their_outcomes() -> None:
+    async def story(driver: Driver) -> None:
+        driver.append(new_batch(QUEUE, 10))
+        commands = driver.group.propose([control.QueuesDeleted(3), control.LogStartMoved(())])
+        no_op = driver.group.propose([])
+        driver.append(new_batch(QUEUE, 10))
+        blocks = driver.take()
+        assert [block.kind for block in blocks] == [KIND_DATA, KIND_CONTROL, KIND_NO_OP, KIND_DATA]
+        assert control.decode(bytes(blocks[1].payload[0]), "") == (
+            control.QueuesDeleted(3), control.LogStartMoved(()))
+        driver.durable(4)
+        assert await commands == ["QueuesDeleted", "LogStartMoved"]
+        assert await no_op == []
+        assert [header.index for header in driver.applied.blocks] == [1, 2, 3, 4]
+
+    driven(story)
+
+
+def test_a_failure_answers_everybody_and_nothing_is_accepted_after_it() -> None:
+    async def story(driver: Driver) -> None:
+        in_flight = driver.append(new_batch(QUEUE, 10), new_batch(9 << 32))
+        driver.take()
+        closed, command, opened = (
+            driver.append(new_batch(QUEUE, 10)), driver.group.propose([]), driver.append(new_batch(QUEUE, 10)))
+        driver.group.fail(Outcome.STORAGE_FAILED, StorageFailed("gone"))
+        assert [result.outcome for result in await in_flight] == [Outcome.STORAGE_FAILED, Outcome.UNKNOWN_QUEUE]
+        assert (await closed)[0].outcome is (await opened)[0].outcome is Outcome.STORAGE_FAILED
+        for proposal in (command, driver.group.propose([])):
+            with pytest.raises(StorageFailed):
+                await proposal
+        assert driver.group.pending_bytes == 0
+        assert not driver.group.has_work
+        assert driver.cell(COMMITTED_END) == 0
+
+    driven(story)
+
+
+def test_a_checkpoint_holds_nothing_of_what_is_merely_appended() -> None:
+    async def story(driver: Driver) -> None:
+        driver.append(new_batch(QUEUE, 10, producer=(7, 0, 0)))
+        driver.take()
+        driver.durable()
+        driver.append(new_batch(QUEUE, 10, producer=(7, 0, 1)), new_batch(QUEUE, 10, producer=(8, 0, 0)))
+        state = driver.group.dump()
+        ranges, images = driver.table.dump()
+        again = Driver()
+        again.table = QueueTable()
+        again.table.load(ranges, images)
+        again.group = WriteGroup(0, again.table, again.applied, BLOCK_BYTES_MAX)
+        again.group.load(state)
+        assert again.cell(NEXT_OFFSET) == again.cell(COMMITTED_END) == 1
+        results = await asyncio.gather(
+            again.append(new_batch(QUEUE, 10, producer=(7, 0, 0))),  # a duplicate, committed before
+        )
+        assert results[0][0].base_offset == 0
+        fresh = again.append(new_batch(QUEUE, 10, producer=(7, 0, 1)), new_batch(QUEUE, 10, producer=(8, 0, 0)))
+        again.take()
+        again.durable()
+        assert [result.base_offset for result in await fresh] == [1, 2]
+
+    driven(story)
