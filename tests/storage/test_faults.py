@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, outcomes, simulated
+from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, outcomes, simulated, topic
 
 from mainstem.model import Durability, Outcome, QueueRead, Tier
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError, StorageFailed
@@ -393,6 +393,7 @@ def test_runs_of_commits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Pat
     """A manifest that cannot be written for hours: what is decided still names its runs, whose grace is over."""
 
     def prepare(node: SmallNode) -> None:
+        node.topics = [topic(retention_ms=-1)]
         node.config = msgspec.structs.replace(node.config, retention_check_seconds=5.0)
         node.store_config = msgspec.structs.replace(node.store_config, orphan_grace_seconds=20.0)
 
@@ -416,9 +417,7 @@ def test_runs_of_commits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Pat
         assert node.storage.failure is None
         for done in (first, second):
             assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
-        assert {file.name for file in first.files + second.files} <= {
-            path.removeprefix("runs/") for path in node.disk2.paths()
-        }
+        assert {f"runs/{file.name}" for file in first.files + second.files} <= set(node.disk2.paths())
 
     simulated(tmp_path, story, prepare)
 

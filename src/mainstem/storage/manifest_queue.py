@@ -3,7 +3,8 @@
 Applying a split commit is a decision (does it continue the group's split?) and a write to sqlite. The decision
 is made at once, in log order; the writes follow one by one in the background. Until a write is done the
 manifest's position has not moved, so nothing is pruned for it; a checkpoint waits until all are done. A write that
-fails is tried again, for as long as the node runs and at its next start; meanwhile the journal keeps everything.
+fails is tried again, for as long as the node runs and at its next start; meanwhile the journal keeps everything,
+and the runs that are to be named are held.
 
 A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, the last
 one before the next data block. A commit may start anywhere from the one to the other: what lies between holds
@@ -142,6 +143,8 @@ class ManifestQueue:
             )
         split.commit(command.upto)
         self._pending.append(Decided(group, index, committed, command.upto, command.files))
+        for file in command.files:
+            self._store.hold(file.name)
         self._wake.set()
         return COMMITTED
 
@@ -179,7 +182,8 @@ class ManifestQueue:
             await asyncio.sleep(RETRY_SECONDS)
         else:
             self.failure = None
-            self._pending.popleft()
+            for file in self._pending.popleft().files:
+                self._store.let_go(file.name)
 
     async def _write(self, item: Decided) -> None:
         outcome = await self._store.commit(

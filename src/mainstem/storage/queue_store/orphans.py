@@ -1,5 +1,6 @@
 """Files in the directory of runs that the manifest does not name: left by splitters that died, or whose commit
-never came.
+never came. A commit that is decided and waits to be written to the manifest holds its files, however long that
+takes.
 
 Age is counted from when this process first saw the file, by the monotonic clock: a file's own times say
 nothing when clocks jump, and after a start every file has its whole grace again. Only names that a splitter
@@ -8,6 +9,7 @@ gives are ever touched.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 
 from mainstem.ports import Clock, Files
@@ -23,13 +25,24 @@ class Orphans:
         self._clock = clock
         self._grace_seconds = grace_seconds
         self._seen: dict[str, float] = {}
+        self._held: Counter[str] = Counter()
+
+    def hold(self, name: str) -> None:
+        """A commit that will name this file is decided. Several may hold the same one."""
+        self._held[name] += 1
+
+    def let_go(self, name: str) -> None:
+        """Such a commit is in the manifest."""
+        self._held[name] -= 1
+        if not self._held[name]:
+            del self._held[name]
 
     def spare(self, name: str) -> None:
         """A commit is about to name this file: its grace begins anew."""
         self._seen[name] = self._clock.monotonic()
 
     def is_due(self, name: str) -> bool:
-        return self._clock.monotonic() - self._seen[name] >= self._grace_seconds
+        return name not in self._held and self._clock.monotonic() - self._seen[name] >= self._grace_seconds
 
     async def due(self, named: Container[str]) -> list[str]:
         """The files whose grace is over."""

@@ -136,6 +136,14 @@ class QueueStore:
                 self._orphans.spare(file.name)
                 await self._verified(file)
 
+    def hold(self, name: str) -> None:
+        """A commit that names this run is decided: until `let_go` it is no orphan, however late the commit."""
+        self._orphans.hold(name)
+
+    def let_go(self, name: str) -> None:
+        """The commit that the run was held for is in the manifest."""
+        self._orphans.let_go(name)
+
     async def commit(
         self, group: int, after: int, upto: int, files: Sequence[RunFile], *, applied_index: int
     ) -> CommitOutcome:
