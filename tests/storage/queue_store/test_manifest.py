@@ -15,7 +15,7 @@ from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import SCHEMA_VERSION, FileRange, Manifest
+from mainstem.storage.queue_store.manifest import DROPPED_REMEMBERED_MS, SCHEMA_VERSION, FileRange, Manifest
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
 
@@ -179,6 +179,28 @@ def test_memory_mirrors_what_a_fresh_start_reads(tmp_path: Path) -> None:
         assert (set(again.files), again.dropped) == ({"a-later.run"}, {"shared.run"})
         assert again.position(1).position == 4
         await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_dropped_names_are_forgotten_in_memory_as_on_disk(tmp_path: Path) -> None:
+    """A node that runs for years must not remember every run it ever had."""
+
+    async def scenario() -> None:
+        files = WatchedFiles()
+        database = tmp_path / "manifest.sqlite"
+        store = await open_store(files, database)
+        for number, name in enumerate(("a.run", "b.run", "c.run")):
+            run = write_run(files, name, [make_batch(1, number)])
+            await store.commit(0, number, number + 1, [run], applied_index=number)
+        mirror = store._manifest
+        for name, now_ms in (("a.run", 1000), ("b.run", 2000), ("c.run", 1001 + DROPPED_REMEMBERED_MS)):
+            await mirror.drop({name}, now_ms)
+        assert mirror.dropped == {"b.run", "c.run"}
+        await store.close()
+        fresh = await Manifest.open(str(database))
+        assert fresh.dropped == mirror.dropped
+        await fresh.close()
 
     asyncio.run(scenario())
 

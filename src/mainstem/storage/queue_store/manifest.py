@@ -94,9 +94,10 @@ class Manifest:
         """Runs that count, in the order of their first commit."""
         self.dropped = contents.dropped
         self._positions = contents.positions
-        self._ranges: dict[int, tuple[FileRange, ...]] = {}
+        by_group: dict[int, list[FileRange]] = {}
         for entry in contents.ranges:
-            self._ranges[entry.group] = (*self._ranges.get(entry.group, ()), entry)
+            by_group.setdefault(entry.group, []).append(entry)
+        self._ranges = {group: tuple(ranges) for group, ranges in by_group.items()}
 
     @classmethod
     async def open(cls, path: str) -> Manifest:
@@ -159,10 +160,11 @@ class Manifest:
     async def drop(self, names: Collection[str], now_ms: int) -> None:
         """Forget runs, in one transaction, before their files are deleted."""
 
-        def done(_result: None) -> None:
+        def done(forgotten: list[str]) -> None:
             self.commits += 1
             for name in names:
                 del self.files[name]
+            self.dropped.difference_update(forgotten)
             self.dropped.update(names)
             for group, ranges in self._ranges.items():
                 self._ranges[group] = tuple(entry for entry in ranges if entry.name not in names)
@@ -276,15 +278,19 @@ class _Database:
         ).fetchall()
         return [FileRange(*row) for row in reversed(added)]
 
-    def drop(self, names: Iterable[str], now_ms: int) -> None:
+    def drop(self, names: Iterable[str], now_ms: int) -> list[str]:
+        """Returns the names that were dropped long enough ago to be forgotten."""
+        before = (now_ms - DROPPED_REMEMBERED_MS,)
+        forgotten = self._database.execute("SELECT name FROM dropped WHERE dropped_ms < ?", before).fetchall()
         statements: list[tuple[str, tuple[object, ...]]] = [
-            ("DELETE FROM dropped WHERE dropped_ms < ?", (now_ms - DROPPED_REMEMBERED_MS,)),
+            ("DELETE FROM dropped WHERE dropped_ms < ?", before),
             ("UPDATE store SET commits = commits + 1", ()),
         ]
         for name in names:
             statements.append(("DELETE FROM files WHERE name = ?", (name,)))
             statements.append(("INSERT OR REPLACE INTO dropped VALUES (?, ?)", (name, now_ms)))
         self._transaction(statements)
+        return [name for (name,) in forgotten]
 
     def close(self) -> None:
         self._database.close()
