@@ -122,11 +122,15 @@ def test_find_coordinator(version: int) -> None:
         lost = await ask(find_coordinator, FindCoordinatorRequest(**keys), version)
         lost = lost.coordinators[0] if version >= 4 else lost
         assert (lost.error_code, lost.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-        for key_type, code in ((1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.INVALID_REQUEST)):
+        refusals = (
+            (1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"),
+            (2, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message),
+        )
+        for key_type, code, text in refusals:
             if version >= 1:
                 answer = await ask(find_coordinator, FindCoordinatorRequest(key_type=key_type, **keys), version)
                 answer = answer.coordinators[0] if version >= 4 else answer
-                assert answer.error_code == code
+                assert (answer.error_code, answer.error_message, answer.node_id) == (code, text, -1)
 
     told(story)
 

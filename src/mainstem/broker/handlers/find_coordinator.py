@@ -1,4 +1,9 @@
-"""FindCoordinator. There are no transactions yet, hence no coordinators for them, and no share groups."""
+"""FindCoordinator: the node that keeps a group.
+
+There are no share groups, and no transactions yet. Who asks for the coordinator of a transaction is refused
+with the error that every client takes for final: told that there is none at the moment, producers would go on
+asking until their time is over, and then blame the time.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +50,7 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) ->
 
 async def _coordinator(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, Node]:
     if key_type == KEY_TYPE_TRANSACTION:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOWHERE
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NOWHERE
     if key_type != KEY_TYPE_GROUP:
         return ErrorCode.INVALID_REQUEST, NOWHERE
     leader = await broker.groups.leader_of(key)
@@ -56,4 +61,6 @@ async def _coordinator(broker: Broker, key_type: int, key: str) -> tuple[ErrorCo
 
 
 def _message(code: ErrorCode) -> str | None:
+    if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return "transactions are not supported"
     return None if code is ErrorCode.NONE else code.message
