@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch,
 
 from mainstem.model import Durability, Outcome, QueueRead, Tier
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError, StorageFailed
-from mainstem.storage.journal.format import segment_name
+from mainstem.storage.journal.format import segment_name, sequence_of
 
 # --- a disk that fails ------------------------------------------------------------------------------------
 
@@ -225,6 +225,31 @@ def test_a_backlog_refuses_until_it_is_written_and_what_is_refused_does_not_coun
         assert node.storage.write_loop.backlog_bytes == 0
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
         assert node.storage.messages.appended_batches == 9
+
+    simulated(tmp_path, story, prepare)
+
+
+@pytest.mark.parametrize("refused", [".idx.tmp", "checkpoint/"])
+def test_what_a_full_disk_cannot_take_does_not_keep_it_from_being_freed(tmp_path: Path, refused: str) -> None:
+    """Neither the index of a new segment nor a new checkpoint is needed to give up older segments."""
+
+    def prepare(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(node.config, checkpoint_seconds=0.1, checkpoint_bytes=30_000)
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(60)
+        await node.rounds()
+        old = node.segments()[:2]
+        assert sequence_of(node.storage.checkpointer.position) > old[-1]
+        for _ in range(1000):
+            node.disk1.fail("write", path=refused, error=errno.ENOSPC)
+        await node.fill(30)
+        await node.rounds()
+        assert node.segments()[:2] == old
+        assert set(await node.split()) == {"committed"}
+        await node.rounds(5)
+        assert not set(node.segments()) & set(old)
+        assert await node.read_offsets() == list(range(90))
 
     simulated(tmp_path, story, prepare)
 

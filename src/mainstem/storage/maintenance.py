@@ -51,25 +51,39 @@ class Maintenance:
         self._retention_at = clock.monotonic()
 
     async def run(self) -> None:
-        """Rounds until cancelled. A round that fails is logged and tried again."""
+        """Rounds until cancelled, or until the journal has failed."""
         while True:
             await asyncio.sleep(self._config.prune_seconds)
             try:
                 await self.round()
             except StorageFailed:
                 return
+
+    async def round(self) -> None:
+        """Every step once. One that fails is logged and tried again in the next round; it does not keep the others
+        from their turn: on a full disk the first steps may fail for want of the space that pruning frees."""
+        for step in (
+            self._disk_watch.check,
+            self._journal.roll_if_due,
+            self.index_sealed,
+            self.retain_if_due,
+            self._pruning.prune,
+            self.checkpoint_if_due,
+        ):
+            try:
+                await step()
+            except StorageFailed:
+                raise
             except Exception:
                 log.exception("storage maintenance failed; it is tried again")
 
-    async def round(self) -> None:
-        await self._disk_watch.check()
-        await self._journal.roll_if_due()
-        await self.index_sealed()
+    async def retain_if_due(self) -> None:
         now = self._clock.monotonic()
         if now - self._retention_at >= self._config.retention_check_seconds:
             self._retention_at = now
             await self.retain()
-        await self._pruning.prune()
+
+    async def checkpoint_if_due(self) -> None:
         if self._checkpointer.bytes_since >= self._config.checkpoint_bytes:
             await self._checkpointer.checkpoint()
 

@@ -50,15 +50,18 @@ class Pruning:
             if not segment.index_ready or not await self._superfluous(segment):
                 break
             free.append(segment)
-        if not free:
+        await self._recycle(free)  # first what needs nothing of a disk that may be full
+        uncovered = bool(free) and self._checkpointer.position < free[-1].end
+        if uncovered and self._checkpointer.seconds_since >= self._checkpoint_seconds:
+            await self._checkpointer.checkpoint()
+            await self._recycle(free)
+
+    async def _recycle(self, free: Sequence[SegmentInfo]) -> None:
+        """Recycle those of the superfluous segments that a checkpoint lies behind."""
+        covered = [segment for segment in free if segment.end <= self._checkpointer.position]
+        if not covered:
             return
-        if self._checkpointer.position < free[-1].end:
-            if self._checkpointer.seconds_since >= self._checkpoint_seconds:
-                await self._checkpointer.checkpoint()
-            free = [segment for segment in free if segment.end <= self._checkpointer.position]
-            if not free:
-                return
-        recycled = await self._journal.recycle(free[-1].sequence + 1)
+        recycled = await self._journal.recycle(covered[-1].sequence + 1)
         self.pruned_segments += len(recycled)
         if recycled:
             self._state.journal_map.drop(recycled[-1] + 1)
