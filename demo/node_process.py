@@ -58,15 +58,15 @@ class NodeProcess:
         watchdog.cancel()
         fields = dict(field.split("=", 1) for field in line.split()[1:])
         if not line.startswith("ready ") or not self.addresses.keys() <= fields.keys():
-            raise NodeFailed(f"the node did not start\n{self._log_tail()}")
+            raise NodeFailed(f"the node did not start\n{self.log_tail()}")
         self.addresses = {name: fields[name] for name in self.addresses}
         return time.monotonic() - started
 
-    def kill(self) -> None:
-        """SIGKILL: no goodbye, nothing flushed."""
+    def kill(self) -> int:
+        """SIGKILL: no goodbye, nothing flushed. The exit code, -9."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait()
+        return self._process.wait()
 
     def stop(self) -> None:
         """SIGTERM and a clean end. Raises NodeFailed when it takes too long or fails."""
@@ -78,9 +78,9 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             problem = f"the node did not stop within {STOP_SECONDS_MAX:.0f} s"
-            raise NodeFailed(f"{problem}\n{self._log_tail()}") from None
+            raise NodeFailed(f"{problem}\n{self.log_tail()}") from None
         if code != 0:
-            raise NodeFailed(f"the node ended with exit code {code}\n{self._log_tail()}")
+            raise NodeFailed(f"the node ended with exit code {code}\n{self.log_tail()}")
 
     def end(self) -> None:
         """Make sure that nothing is left running."""
@@ -101,12 +101,13 @@ class NodeProcess:
             with urllib.request.urlopen(url, timeout=HTTP_SECONDS_MAX) as response:
                 return str(response.read().decode())
         except OSError as error:
-            raise NodeFailed(f"{url}: {error}\n{self._log_tail()}") from error
+            raise NodeFailed(f"{url}: {error}\n{self.log_tail()}") from error
 
     def _keep_log(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
         for line in process.stderr:
             self._log.append(line.rstrip())
 
-    def _log_tail(self) -> str:
+    def log_tail(self) -> str:
+        """The node's last log lines, for people who look for a reason."""
         return "\n".join(f"    {line}" for line in self._log)
