@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mainstem.errors import MainstemError
 from mainstem.pipeline.config import PipelineConfig
@@ -27,6 +28,9 @@ from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.split import LeaseHeld
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("mainstem.split")
 
@@ -117,7 +121,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
                 return EXIT_FAILED
             ended = Ended.LEASE_LOST
         finally:
-            spark.stop()
+            _stop_spark(spark)
         if ended is Ended.LEASE_LOST:
             log.error("the split lease is lost: %s. This splitter stops; nothing of its is committed any more.",
                       keeper.lost)
@@ -136,6 +140,14 @@ def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSetting
     )
 
 
+def _stop_spark(spark: SparkSession) -> None:
+    """End Spark. When its JVM was killed there is nothing left to end, and the reason is known already."""
+    try:
+        spark.stop()
+    except Exception as error:
+        log.warning("Spark did not stop in order: %s", error)
+
+
 def _report_failure(node: NodeLink, keeper: LeaseKeeper, message: str) -> None:
     try:
         node.report(keeper.held, None, message)
@@ -145,6 +157,10 @@ def _report_failure(node: NodeLink, keeper: LeaseKeeper, message: str) -> None:
 
 def _essence(error: Exception) -> str:
     """The lines of a Spark error that say what happened, without the JVM's stack."""
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    if isinstance(error, ConnectionError | Py4JNetworkError):  # calls to the node raise neither
+        return f"Spark's JVM is gone, killed or out of memory: {error}"
     lines = [line for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.lstrip().startswith("at ")]
     ours = [line for line in lines if line.startswith("mainstem.")]
