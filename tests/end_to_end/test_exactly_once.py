@@ -62,6 +62,7 @@ class Story:
         """Processes of the node that had not ended by themselves after it was killed."""
         self.unanswered_runs: set[str] = set()
         """Runs that the zombie had finished or begun when it was frozen."""
+        self.jvm_error = ""
         self.zombie_log = ""
         self.status: dict[str, Any] = {}
         self.orders: dict[str, Any] = {}
@@ -124,6 +125,8 @@ class Story:
         jvm = self.splitters.jvm()
         assert jvm is not None
         jvm.kill()
+        self.jvm_error = eventually(
+            lambda: self.node.get("/v1/split")["last_error"], seconds=SECONDS_MAX, what="an error in the status")
 
     def _kill_the_node_and_lose_the_checkpoint(self) -> None:
         self._wait_for_a_task()
@@ -226,9 +229,10 @@ class Story:
         eventually(lambda: self.load.acknowledged_count > sent, seconds=SECONDS_MAX, what="the flow of messages")
 
     def _wait_for_a_task(self) -> set[str]:
-        """Until a split task writes runs; the names they will bear."""
+        """Until a split task writes runs; the names they will bear. What killed tasks left does not count."""
+        left = runs_being_written(self.node)
         names: set[str] = eventually(
-            lambda: runs_being_written(self.node), seconds=SECONDS_MAX, what="a split task")
+            lambda: runs_being_written(self.node) - left, seconds=SECONDS_MAX, what="a split task")
         return names
 
     def _answered(self, names: set[str]) -> set[str]:
@@ -286,6 +290,10 @@ def test_committed_ranges_do_not_overlap(story: Story) -> None:
         assert all(entry.after < entry.upto for entry in ranges)
         assert all(first.upto <= second.after for first, second in itertools.pairwise(ranges))
         assert ranges[-1].upto <= final.positions[group]
+
+
+def test_status_tells_what_the_splitter_died_of(story: Story) -> None:
+    assert "JVM" in story.jvm_error
 
 
 def test_a_zombie_commits_nothing(story: Story) -> None:
