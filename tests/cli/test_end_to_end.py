@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,6 +169,14 @@ def test_data_has_the_documented_keys(mainstem: Shell) -> None:
     assert outputs.keys() == documented.keys()
     for words, output in outputs.items():
         assert keys_of(json.loads(output), documented[words]) == documented[words], words
+
+
+def test_every_metric_is_documented_and_no_other(node: Serving) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text().split("## Metrics", 1)[1]
+    documented = set(re.findall(r"^\| `(mainstem_\w+)` \|", page, re.MULTILINE))
+    with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=30) as answer:
+        told = set(re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE))
+    assert documented == told
 
 
 def test_a_follower_tells_that_its_node_went_and_came_back(tmp_path: Path) -> None:
