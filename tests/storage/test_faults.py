@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, outcomes, simulated, topic
 
-from mainstem.model import Durability, Outcome, QueueRead, Tier
+from mainstem.model import Durability, Outcome, QueueRead, Sample, Tier
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError, StorageFailed
 from mainstem.storage.journal.format import segment_name, sequence_of
 
@@ -191,6 +191,50 @@ def test_disk_pressure_slows_down_then_refuses_then_lets_go(tmp_path: Path) -> N
         assert await with_free(20) == (0.0, {Outcome.OK})
 
     simulated(tmp_path, story, prepare)
+
+
+def test_a_small_disk_keeps_room_for_the_segment_that_the_split_needs(tmp_path: Path) -> None:
+    """A fortieth of this disk is less than a segment: were it filled to there, nothing could be split any more."""
+
+    def prepare(node: SmallNode) -> None:
+        node.disk1.capacity_bytes = 15 * SEGMENT_BYTES
+
+    async def story(node: SmallNode) -> None:
+        for _ in range(2):
+            accepted = 0
+            while outcomes(await node.append(new_batch(QUEUE, 3000))) == {Outcome.OK}:
+                accepted += 1
+                await asyncio.sleep(0.5)
+            assert accepted > 10
+            assert set(await node.split()) == {"committed"}
+            await node.rounds()
+        assert len(node.segments()) < 5
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_file_of_the_pool_that_cannot_be_opened_now_is_taken_later(tmp_path: Path) -> None:
+    """No descriptor is left for a while: the pool must not lose a file with every try."""
+
+    def pool(node: SmallNode) -> float:
+        samples = {entry.name: entry for entry in node.storage.journal.samples()}
+        ready = samples["mainstem_journal_pool_segments"]
+        assert isinstance(ready, Sample)
+        return ready.value
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(90)
+        await node.split()
+        await node.rounds()
+        assert pool(node) > 4
+        for _ in range(3):
+            node.disk1.fail("open", path=".free", error=errno.EMFILE)
+        await node.fill(30)
+        assert pool(node) == sum(path.endswith(".free") for path in node.disk1.paths())
+        assert await node.read_offsets() == list(range(120))
+
+    simulated(tmp_path, story)
 
 
 def test_the_journals_own_bound_slows_down_and_refuses_until_it_is_split(tmp_path: Path) -> None:
@@ -453,10 +497,13 @@ def test_a_lost_journal_goes_on_behind_what_is_stored(tmp_path: Path, crash: boo
         await node.fill(20)
         await node.storage.queues.truncate({QUEUE: 5})
         await node.split()
+        await node.restart()
+        epoch = node.offsets().leader_epoch
         await node.storage.close()
         for path in node.disk1.paths():
             await node.disk1.remove(path)
         await node.start()
+        assert node.offsets().leader_epoch > epoch, "clients refuse to go back to an older epoch"
         assert await node.read_offsets() == list(range(20))
         (result,) = await node.append(new_batch(QUEUE))
         assert result.base_offset == 20

@@ -20,6 +20,11 @@ JOURNAL_REFUSE_SHARE = 0.95
 """Of `journal_bytes_max`: what is between them is filled in seconds, time enough for the splitter to free some."""
 
 
+SEGMENTS_KEPT_FREE = 2
+"""What is refused must leave room for: a segment that takes the backlog, and one for the control blocks behind it.
+Without the latter no split can be committed, and nothing is ever freed again."""
+
+
 class DiskWatch:
     """Measures the pressure on disk 1 and passes it on."""
 
@@ -40,6 +45,8 @@ class DiskWatch:
     async def check(self) -> None:
         """Slow producers down, then refuse them, as disk 1 fills; let go as it empties."""
         pressure = await self._pressure()
+        if pressure > 0:
+            await self._journal.trim_pool()
         refusing = pressure >= 1
         if refusing != self._message_store.refusing:
             log.warning(
@@ -53,8 +60,9 @@ class DiskWatch:
     async def _pressure(self) -> float:
         """0 or less: all is well; up to 1: slow down; 1 or more: refuse."""
         total, free = await self._files.usage()
-        throttle = min(self._config.disk_throttle_free_bytes, total // 10)
         refuse = min(self._config.disk_refuse_free_bytes, total // 40)
+        refuse = max(refuse, SEGMENTS_KEPT_FREE * self._journal.segment_bytes)
+        throttle = max(min(self._config.disk_throttle_free_bytes, total // 10), 2 * refuse)
         pressure = (throttle - free) / max(throttle - refuse, 1)
         if self._config.journal_bytes_max:
             share = self._journal.bytes_used() / self._config.journal_bytes_max

@@ -37,6 +37,10 @@ from mainstem.storage.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 
+LOST_TERMS = 1 << 16
+"""Clients refuse a leader epoch older than one they know, and a lost journal may have seen starts that left no
+record in the store: more of them than anybody makes, and the epoch's 31 bits have room for 32,767 such losses."""
+
 
 class Recovered(NamedTuple):
     """What a start found."""
@@ -134,7 +138,9 @@ async def rejoin_store(
         group.applied_index = group.last_index = store.split_position(group.group)
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
+    epoch = 0
     async for rows in store.all_rows(placement.groups_of):
+        epoch = max(epoch, int(rows["leader_epoch"].max(initial=0)))
         queue_ids, firsts = numpy.unique(rows["queue_id"], return_index=True)
         lasts = numpy.append(firsts[1:], len(rows)) - 1
         for queue_id, start, last_offset in zip(
@@ -150,4 +156,6 @@ async def rejoin_store(
                 table.set(slot, LOG_START, start)
             for cell in (NEXT_OFFSET, COMMITTED_END):
                 table.set(slot, cell, max(last_offset + 1, table.get(slot, cell)))
+    for group in behind:
+        group.term = max(group.term, epoch + LOST_TERMS)
     return True

@@ -303,6 +303,11 @@ class Journal:
         """All segments, oldest first; the last is the one being written to, unless it was sealed by age."""
         return [*self._segments, _info(self._open)] if self._open is not None else list(self._segments)
 
+    @property
+    def segment_bytes(self) -> int:
+        """Size of a new segment."""
+        return self._config.segment_bytes
+
     def bytes_used(self) -> int:
         """Bytes of the segments' files, without the pool's."""
         sealed = sum(info.bytes for info in self._segments)
@@ -387,6 +392,10 @@ class Journal:
                     raise
                 recycled.append(info.sequence)
         return recycled
+
+    async def trim_pool(self) -> None:
+        """Keep no more files for reuse than are filled in advance: the disk needs the room."""
+        await self._pool.trim()
 
     def _find(self, sequence: int) -> int | None:
         """Where a sealed segment is in `_segments`."""

@@ -86,7 +86,8 @@ class SegmentPool:
         Raises `StorageBusy` when the disk has no room; nothing is lost by it."""
         self.taken += 1
         while self._free:
-            path = _path(self._free.pop(), FREE)
+            number = self._free.pop()
+            path = _path(number, FREE)
             self._wake.set()
             try:
                 file = await self._files.open(path)
@@ -99,6 +100,7 @@ class SegmentPool:
                 log.warning("%s has vanished from the journal's pool", path)
                 continue
             except OSError as error:
+                self._free.append(number)  # it is still there for the next try
                 raise _busy_or_same(error) from error
             return file
         self._wake.set()
@@ -124,6 +126,11 @@ class SegmentPool:
         if not unleased:
             self.leased += 1
         return unleased
+
+    async def trim(self) -> None:
+        """Give the disk back what is kept beyond the files that are filled in advance anyway."""
+        while len(self._free) > self._config.pool_segments:
+            await self._discard(_path(self._free.pop(0), FREE))
 
     def ready(self) -> int:
         """Files that can be taken at once."""
