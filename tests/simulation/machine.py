@@ -19,7 +19,9 @@ from mainstem.model import Buffer
 LATENCIES_SECONDS = (0.0, 0.0, 0.0, 0.0002, 0.001, 0.01)
 
 STALL_SECONDS = 0.3
-"""Now and then a sync of the journal takes this long; everything else overtakes it."""
+"""Now and then a sync of the journal, or a read of a run, takes this long; everything else overtakes it."""
+
+STALLING = (("sync", "journal/"), ("read", "runs/"))
 
 
 class SlowFiles(SimulatedFiles):
@@ -39,7 +41,7 @@ class SlowFiles(SimulatedFiles):
 
     async def _begin(self, operation: str, path: str, *, changes: bool = False) -> bool:
         latency = self._latency.choice(LATENCIES_SECONDS)
-        if operation == "sync" and path.startswith("journal/") and self._latency.random() < 0.1:
+        if (operation, path[: path.find("/") + 1]) in STALLING and self._latency.random() < 0.1:
             latency = STALL_SECONDS
         await asyncio.sleep(latency)
         return await super()._begin(operation, path, changes=changes)

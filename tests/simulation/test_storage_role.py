@@ -21,14 +21,22 @@ from tests.simulation.run import play
 
 from mainstem.model import Tier
 
-SEEDS = 300
+SEEDS = 260
 CHUNK = 20
 
-REGRESSIONS = (0, 1, 3, 5, 7, 9, 16, 24)
-"""Seeds that found bugs which are fixed since; see the tests below for what they were."""
+REGRESSIONS = {
+    1000: "a log start that somebody else had moved was confirmed before it was durable (async)",
+    1007: "a split ahead of the newest checkpoint stood before itself after a crash, and refused every commit; "
+    "a block grew larger than a segment and ended all writing",
+    1012: "the same log start, moved twice at once",
+    1023: "a run that one group had refused counted for it in retention and usage",
+    1110: "a look-up by timestamp failed when its segment was recycled meanwhile",
+    1171: "runs of a group were not visited oldest first when one was committed late",
+}
+"""Seeds that found bugs, or find them again when they are put back, and which."""
 
 
-@pytest.mark.parametrize("first", range(1000, 1000 + SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(5000, 5000 + SEEDS, CHUNK))
 def test_abcdfgm_hold_in_random_programs(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path)
@@ -40,10 +48,10 @@ def test_seeds_that_found_bugs(seed: int, tmp_path: Path) -> None:
 
 
 def test_the_programs_reach_every_tier_and_prune(tmp_path: Path) -> None:
-    runs = [play(seed, tmp_path) for seed in range(40)]
+    runs = [play(seed, tmp_path) for seed in range(25)]
     for tier in Tier:
-        assert sum(run.served[tier] for run in runs) > 100, tier
-    assert sum(run.pruned_segments for run in runs) > 200
+        assert sum(run.served[tier] for run in runs) > 50, tier
+    assert sum(run.pruned_segments for run in runs) > 100
     outcomes = {kind for run in runs for kind in run.splitters.outcomes}
     assert outcomes == {"committed", "replayed", "refused"}
 

@@ -12,9 +12,11 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.model import SLOTS, QueueUsage, Tier, slot_of
 from mainstem.storage.errors import CorruptJournal, SegmentGone
+from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.liveness import GONE, Liveness
 from mainstem.storage.offset_lookup import MAX_TIMESTAMP
 from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.queue_table import LOG_START, QueueTable
 from mainstem.storage.sealed_segments import GAP_BYTES, SPAN_BYTES_MAX, Place, SealedSegments, spans
 
@@ -181,6 +183,36 @@ def test_a_place_in_a_recycled_segment_or_a_wrong_one_is_not_taken_for_the_batch
         with pytest.raises(SegmentGone):
             await sealed.read([place])
         assert await node.read_offsets() == list(range(30))
+
+    simulated(tmp_path, story)
+
+
+def test_a_search_goes_on_without_the_segments_that_are_recycled_under_it(tmp_path: Path) -> None:
+    class Recycling:
+        """A journal that recycles its oldest segment whenever it is asked for an index, up to `left` times."""
+
+        def __init__(self, node: SmallNode, left: int) -> None:
+            self.journal = node.storage.journal
+            self.left = left
+            self.gone = 0
+
+        def segments(self) -> list[SegmentInfo]:
+            return self.journal.segments()[self.gone:]
+
+        async def index(self, sequence: int) -> ExtentIndex:
+            if self.left:
+                self.left -= 1
+                self.gone += 1
+                raise SegmentGone(f"segment {sequence}")
+            return await self.journal.index(sequence)
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(90)
+        await node.rounds(1)
+        assert len(node.segments()) > 8
+        oldest = (await node.storage.journal.index(node.segments()[6])).rows["base_offset"].min()
+        (place, *_rest) = await SealedSegments(Recycling(node, 6)).places(QUEUE, 0, 1)  # type: ignore[arg-type]
+        assert place.base_offset == oldest, "the next there is"
 
     simulated(tmp_path, story)
 
