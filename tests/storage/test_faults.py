@@ -293,6 +293,7 @@ def test_what_a_full_disk_cannot_take_does_not_keep_it_from_being_freed(tmp_path
         assert set(await node.split()) == {"committed"}
         await node.rounds(5)
         assert not set(node.segments()) & set(old)
+        assert sum(path.endswith(".tmp") for path in node.disk1.paths()) <= 1, "tries leave nothing to pile up"
         assert await node.read_offsets() == list(range(90))
 
     simulated(tmp_path, story, prepare)

@@ -26,6 +26,7 @@ MAGIC = b"MSCHKPT1"
 FRAME = struct.Struct("<8sIQ")
 DIRECTORY = "checkpoint"
 SUFFIX = ".checkpoint"
+TEMPORARY = ".tmp"
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -49,8 +50,10 @@ async def save(files: Files, checkpoint: Checkpoint) -> None:
     body = msgspec.msgpack.encode(checkpoint)
     frame = FRAME.pack(MAGIC, google_crc32c.value(body), len(body))
     name = f"{DIRECTORY}/{checkpoint.position:020d}{SUFFIX}"
-    temporary = f"{name}.tmp"
-    await files.remove(temporary)
+    temporary = f"{name}{TEMPORARY}"
+    for left in await files.names(DIRECTORY):
+        if left.endswith(TEMPORARY):  # of a try that a full disk ended: it needs the room
+            await files.remove(f"{DIRECTORY}/{left}")
     file = await files.open(temporary, create=True)
     try:
         await file.write(0, [frame, body], sync=True)
