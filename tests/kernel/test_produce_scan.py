@@ -213,6 +213,20 @@ def test_lengths_that_lie_are_malformed(version: int, rest: bytes) -> None:
         scan(HEAD[version] + rest, version)
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        struct.pack(">i", 100_001) + 100_001 * struct.pack(">hi", 0, 0),
+        struct.pack(">ihi", 1, 0, 100_001) + 100_001 * struct.pack(">ii", 0, -1),
+        struct.pack(">i", 2) + 2 * (struct.pack(">hi", 0, 50_000) + 50_000 * struct.pack(">ii", 0, -1)),
+    ],
+)
+def test_entries_beyond_number_are_malformed(rest: bytes) -> None:
+    """Well formed, and only made to keep the event loop busy."""
+    with pytest.raises(MalformedProduce, match="100000"):
+        scan(HEAD[3] + rest, 3)
+
+
 @given(version=st.sampled_from([3, 8, 9, 13]), body=st.binary(max_size=200))
 @settings(max_examples=60, deadline=None)
 def test_noise_is_malformed_or_a_scan(version: int, body: bytes) -> None:

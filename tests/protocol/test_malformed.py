@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from typing import Any
 
@@ -23,6 +24,7 @@ from mainstem.protocol.messages import (
     ProduceRequest,
 )
 from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+from mainstem.protocol.messages.offset_fetch import OffsetFetchRequest
 from mainstem.protocol.schema import declaration_of
 
 CASES = [
@@ -106,6 +108,20 @@ def test_lengths_that_lie_cost_nothing(message_class: type[Any], version: int) -
     finally:
         tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_a_request_has_room_for_so_many_elements_in_all() -> None:
+    """Nested arrays count together, and numbers count as well."""
+
+    def fetch_of(topics: int, partitions: int) -> bytes:
+        topic = struct.pack(">hi", 0, partitions) + bytes(4 * partitions)
+        return struct.pack(">hi", 0, topics) + topics * topic
+
+    assert len(read(OffsetFetchRequest, 1, fetch_of(2, 999_999)).topics) == 2
+    with pytest.raises(MalformedMessage, match="more than a request may have"):
+        read(OffsetFetchRequest, 1, fetch_of(2, 1_000_000))
+    with pytest.raises(MalformedMessage, match="more than a request may have"):
+        read(MetadataRequest, 1, struct.pack(">i", 2_000_001) + bytes(2 * 2_000_001))
 
 
 def test_positions_name_the_place() -> None:

@@ -45,6 +45,10 @@ _LARGE_BYTES = 64 * 1024
 _TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
 _PARTITION_BYTES_MIN = 6  # flexible: index, null records, no tags
 
+_ENTRIES_MAX = 100_000
+"""Topics and partitions of one request. Clients send a few hundred, by their default size (1 MiB) 15,000 at most;
+an entry without records is six bytes and costs the event loop some microseconds."""
+
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
@@ -132,6 +136,8 @@ def _scan(frame: memoryview, position: int, version: int) -> tuple[ProduceScan, 
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
     position += _ACKS_AND_TIMEOUT.size
     topic_count, position = _count(frame, position, flexible, _TOPIC_BYTES_MIN)
+    if topic_count > _ENTRIES_MAX:
+        raise MalformedProduce(f"{topic_count} topics, more than the {_ENTRIES_MAX} a request may have")
     for _ in range(topic_count):
         if by_id:
             size = 16
@@ -143,6 +149,8 @@ def _scan(frame: memoryview, position: int, version: int) -> tuple[ProduceScan, 
         position += size
         partition_count, position = _count(frame, position, flexible, _PARTITION_BYTES_MIN)
         topics.append(ScannedTopic(key, partition_count))
+        if topic_count + len(batches) + partition_count > _ENTRIES_MAX:
+            raise MalformedProduce(f"more than {_ENTRIES_MAX} topics and partitions in a request")
         for _ in range(partition_count):
             (partition,) = _I32.unpack_from(frame, position)
             size, position = _length(frame, position + 4, flexible)

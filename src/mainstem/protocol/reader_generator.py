@@ -6,6 +6,7 @@ The generated function is `read(buffer, at, end) -> (message, position after it)
   array of N elements needs N times the least an element can take, so that a lying count costs nothing;
 * fixed-width reads past the end raise IndexError or struct.error, caught once around the whole body;
 * whatever is wrong leaves as `MalformedMessage` with the position where reading stopped;
+* the arrays of a request hold no more than `REQUEST_ELEMENTS_MAX` elements together;
 * values are copies, except `records`, which are slices of the buffer.
 """
 
@@ -37,6 +38,11 @@ from mainstem.protocol.varint import read_unsigned_varint, skip_tagged_fields
 
 STRING_BYTES_MAX = 0x7FFF  # Kafka's bound, in versions with compact lengths too
 
+REQUEST_ELEMENTS_MAX = 2_000_000
+"""Of all arrays of a request together; a Fetch of a million topics with one partition each has as many. An element
+of two bytes becomes an object of a hundred and takes about a microsecond of everybody's event loop, so the size
+of a frame alone bounds too little. What comes back from a node is its own choice, and not bounded so."""
+
 MessageReader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
 
 
@@ -52,6 +58,7 @@ class _ReaderGenerator:
         self._flexible = version in declaration.flexible
         self._source = Source()
         self._title = f"{declaration.name} v{version}"
+        self._counts_elements = declaration.name.endswith("Request")
         self._source.namespace.update(
             new=object.__new__,
             read_varint=read_unsigned_varint,
@@ -65,6 +72,8 @@ class _ReaderGenerator:
     def compile(self) -> MessageReader:
         source = self._source
         with source.block("def read(buffer, at, end):"):
+            if self._counts_elements:
+                source.line(f"room = {REQUEST_ELEMENTS_MAX}")
             with source.block("try:"):
                 self._struct(self._declaration, "message", self._declaration.name)
             with source.block("except (IndexError, StructError):"):
@@ -207,6 +216,10 @@ class _ReaderGenerator:
         with source.block("else:"):
             with source.block(f"if {count} * {element_bytes_min} > end - at:"):
                 self._fail(path, f"claims {{{count}}} elements and {{end - at}} bytes remain")
+            if self._counts_elements:
+                source.line(f"room -= {count}")
+                with source.block("if room < 0:"):
+                    self._fail(path, f"has {{{count}}} elements: with those before more than a request may have")
             if isinstance(element, FixedKind):
                 source.line(f"{target} = unpack_from(f'>{{{count}}}{element.format}', buffer, at)")
                 source.line(f"at += {count} * {element.size_bytes}")
