@@ -15,9 +15,10 @@ import pytest
 from tests.fakes.clock import FakeClock, LoopClock
 from tests.server.raw_client import RawClient
 
-from mainstem.errors import MainstemError
+from mainstem.errors import ConfigError, MainstemError
 from mainstem.ports import Clock, Exchange, Peer, Reply
 from mainstem.server.config import ServerConfig
+from mainstem.server.connection import TRANSPORT_BYTES_HIGH
 from mainstem.server.receive_buffer import START_BYTES
 from mainstem.server.server import HALF_READ_SECONDS_MAX, Server
 
@@ -201,6 +202,13 @@ def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
             await client.close()
 
     run(scenario())
+
+
+def test_a_bound_below_what_a_transport_may_hold_is_refused() -> None:
+    """The transport tells when it falls below its own mark, not below ours: the connection would never go on."""
+    ServerConfig(response_bytes_unsent_max=TRANSPORT_BYTES_HIGH).validate()
+    with pytest.raises(ConfigError, match="response_bytes_unsent_max"):
+        ServerConfig(response_bytes_unsent_max=TRANSPORT_BYTES_HIGH - 1).validate()
 
 
 def test_requests_in_flight_are_bounded() -> None:

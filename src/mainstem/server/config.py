@@ -72,7 +72,8 @@ _SMALLEST = {
     "connections_per_host_max": 1,
     "connection_idle_ms_max": 100,
     "requests_in_flight_max": 1,
-    "response_bytes_unsent_max": 1,
+    # what a transport may hold without telling when it is sent: with less, nothing would wake the connection
+    "response_bytes_unsent_max": 256 * KIB,
     "request_bytes_in_flight_max": 1,
     "backlog": 1,
     "shutdown_ms_max": 0,
