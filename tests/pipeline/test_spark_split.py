@@ -184,3 +184,11 @@ def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> 
     assert "the heir holds epoch" in bench.log()
     assert len(bench.journal.committed) == 1, "only what was committed before the lease was taken"
     assert bench.node.lease.holder == "the heir", "a zombie does not release what it no longer holds"
+
+
+def test_jvm_that_does_not_start_is_reported_and_the_lease_given_back(bench: Bench) -> None:
+    process = bench.start("--once", "--driver-memory", "zz")
+    assert process.wait(SECONDS_MAX) == EXIT_FAILED, bench.log()
+    status = bench.node.on_loop(bench.node.service.status)
+    assert "JAVA_GATEWAY_EXITED" in status["last_error"]["message"]
+    assert status["splitter"] is None

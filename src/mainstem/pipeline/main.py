@@ -104,10 +104,11 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
         from mainstem.pipeline.session import start_session
         from mainstem.pipeline.splitter import Ended, Splitter
 
-        spark = start_session(
-            options.master, local_dir=Path(scratch), driver_memory=options.driver_memory,
-            name="mainstem split", extra=dict(entry.split("=", 1) for entry in options.conf))
+        spark: SparkSession | None = None
         try:
+            spark = start_session(
+                options.master, local_dir=Path(scratch), driver_memory=options.driver_memory,
+                name="mainstem split", extra=dict(entry.split("=", 1) for entry in options.conf))
             ended = Splitter(
                 spark, node, keeper, settings_of(options, endpoint),
                 checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",
@@ -121,7 +122,8 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
                 return EXIT_FAILED
             ended = Ended.LEASE_LOST
         finally:
-            _stop_spark(spark)
+            if spark is not None:
+                _stop_spark(spark)
         if ended is Ended.LEASE_LOST:
             log.error("the split lease is lost: %s. This splitter stops; nothing of its is committed any more.",
                       keeper.lost)
