@@ -74,8 +74,9 @@ class QueueAdmin(Protocol):
         ...
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the largest epoch <= `leader_epoch`; (-1, -1) when there is none; None for
-        an unknown queue."""
+        """(epoch, end offset) of the largest epoch <= `leader_epoch` that has records; (`leader_epoch`, log
+        start) when all that is left is younger, so that a reader who stands right there goes on; (-1, -1) for
+        an epoch that has not begun; None for an unknown queue."""
         ...
 
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:

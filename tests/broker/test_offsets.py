@@ -146,7 +146,7 @@ def test_ends_of_epochs(version: int) -> None:
             fakes.store.leader_epoch = epoch
             await append(fakes, topic, 0, batch(b"a", b"b"))
         ends = [await end(fakes, epoch) for epoch in (0, 1, 2, 3, 9)]
-        assert [(e.leader_epoch, e.end_offset) for e in ends] == [(-1, -1), (1, 2), (1, 2), (3, 4), (3, 4)]
+        assert [(e.leader_epoch, e.end_offset) for e in ends] == [(0, 0), (1, 2), (1, 2), (3, 4), (-1, -1)]
         assert (await end(fakes, 1, current=2)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (await end(fakes, 1, partition=7)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

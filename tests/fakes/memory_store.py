@@ -170,14 +170,16 @@ class MemoryStore:
         queue = self.queues.get(queue_id)
         if queue is None:
             return None
-        if leader_epoch >= self.leader_epoch:
+        if leader_epoch == self.leader_epoch:
             return self.leader_epoch, queue.end
+        if not 0 <= leader_epoch < self.leader_epoch:
+            return -1, -1
         found: StoredBatch | None = None
         for batch in queue.batches:
             if batch.leader_epoch > leader_epoch:
-                return (found.leader_epoch, batch.base_offset) if found else (-1, -1)
+                return (found.leader_epoch, batch.base_offset) if found else (leader_epoch, queue.log_start)
             found = batch
-        return (found.leader_epoch, queue.end) if found else (-1, -1)
+        return (found.leader_epoch, queue.end) if found else (leader_epoch, queue.log_start)
 
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
         found: list[QueueUsage | None] = []
