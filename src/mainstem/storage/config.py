@@ -31,7 +31,8 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     On disks smaller than 20 GiB a tenth of the disk counts instead."""
     disk_refuse_free_bytes: int = 512 * MEBIBYTE
     """Free space on disk 1 below which produce is refused with a retriable error; on small disks a fortieth
-    of the disk, but two journal segments at the least. The rest stays for control blocks, checkpoints and the manifest."""
+    of the disk, but two journal segments at the least. The rest stays for control blocks, checkpoints
+    and the manifest."""
     journal_bytes_max: int = 0
     """Bound on the journal itself: slowed down from 85 % of it on, refused at 95 %. 0: only the disk bounds it."""
     disk_check_seconds: float = 1.0
