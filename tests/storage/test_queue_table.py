@@ -83,3 +83,14 @@ def test_slots_of_a_dropped_topic_come_back_empty() -> None:
     table.drop(1)
     table.create(2, 0, 10)
     assert {table.get(table.find(queue_id_of(2, partition)), COMMITTED_END) for partition in range(10)} == {0}
+
+
+def test_what_small_topics_leave_is_room_for_a_large_one() -> None:
+    table = QueueTable()
+    for topic in range(1, 11):
+        table.create(topic, 0, 10)
+    used = table.find(queue_id_of(10, 9))
+    for topic in (3, 1, 2, 5, 4):
+        table.drop(topic)
+    table.create(11, 0, 50)
+    assert max(table.find(queue_id_of(11, partition)) for partition in range(50)) < used

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.kernel.block import ROW
+from mainstem.model import queue_id_of
 from mainstem.storage.waiters import Waiters
 
 
@@ -53,6 +54,27 @@ def test_time_ends_a_wait() -> None:
 
 def test_a_queue_that_changed_otherwise_wakes_its_readers() -> None:
     assert waited([1, 2], 1000, [(1, 3), (2, 2)]) == 2
+
+
+def test_a_deleted_topic_wakes_its_readers_and_no_others() -> None:
+    loop = SimulatedLoop()
+    waiters = Waiters()
+
+    async def story() -> float:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(waiters.wait([queue_id_of(1, 7)], 1000, 10))
+            other = group.create_task(waiters.wait([queue_id_of(2, 7)], 1000, 10))
+            await asyncio.sleep(1)
+            waiters.wake_topic(1)
+            await asyncio.sleep(1)
+            assert len(waiters) == 1
+            other.cancel()
+        return loop.time()
+
+    try:
+        assert loop.run_until_complete(story()) == 2
+    finally:
+        loop.close()
 
 
 def test_readers_of_one_queue_are_independent_and_a_cancelled_one_leaves_no_trace() -> None:

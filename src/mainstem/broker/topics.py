@@ -55,6 +55,7 @@ async def delete_topic(broker: Broker, name: str) -> Topic:
     async with broker.topic_changes:
         topic = await broker.metadata_admin.delete_topic(name)
         await broker.queue_admin.delete(topic.number)
+        await broker.groups.forget_topic(name)  # before a topic of the same name can be made
         return topic
 
 

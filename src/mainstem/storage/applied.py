@@ -44,6 +44,7 @@ class AppliedState:
                 self.table.create(topic_number, first_partition, count)
             case control.QueuesDeleted(topic_number):
                 self.table.drop(topic_number)
+                self.waiters.wake_topic(topic_number)
             case control.LogStartMoved(starts):
                 for queue_id, start in starts:
                     self._move_log_start(queue_id, start)

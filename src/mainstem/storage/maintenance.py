@@ -61,13 +61,14 @@ class Maintenance:
 
     async def round(self) -> None:
         """Every step once. One that fails is logged and tried again in the next round; it does not keep the others
-        from their turn: on a full disk the first steps may fail for want of the space that pruning frees."""
+        from their turn: on a full disk the first steps may fail for want of the space that pruning frees.
+        Retention comes behind pruning: it waits for the journal, which may be waiting for a segment."""
         for step in (
             self._disk_watch.check,
             self._journal.roll_if_due,
             self.index_sealed,
-            self.retain_if_due,
             self._pruning.prune,
+            self.retain_if_due,
             self.checkpoint_if_due,
         ):
             try:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import numpy
-
 from mainstem.storage import control
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.journal.blocks import Rows
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.liveness import Liveness
 from mainstem.storage.write_group import WriteGroup
@@ -41,6 +40,8 @@ class Pruning:
         self._checkpointer = checkpointer
         self._liveness = liveness
         self._checkpoint_seconds = checkpoint_seconds
+        self._witness: tuple[int, Rows | None] = (0, None)
+        """The oldest unsplit segment's sequence, and a row of it that was live when last looked at."""
         self.pruned_segments = 0
 
     async def prune(self) -> None:
@@ -80,9 +81,9 @@ class Pruning:
         ]
         if not unsplit:
             return True
-        rows = (await self._journal.index(segment.sequence)).rows
-        if numpy.any(rows["last_offset"] >= self._liveness.log_starts(rows["queue_id"])):
+        if self._write_loop.out_of_space or await self._has_live_rows(segment):
             return False
+        await self._write_loop.sync()  # the log starts that say so; a crash must not take them back
         futures = [
             group.propose(
                 [control.SplitCommitted(self._state.manifest.reached(group.group), last[group.group], ())]
@@ -96,3 +97,16 @@ class Pruning:
         return all(
             mark.last_data[group.group] <= self._state.manifest.written(group.group) for group in unsplit
         )
+
+    async def _has_live_rows(self, segment: SegmentInfo) -> bool:
+        """Whether anything in a segment is live. The row found once is asked first the next time: rounds come
+        every second, and a segment waits for its split or its retention."""
+        sequence, row = self._witness
+        if sequence == segment.sequence and row is not None and len(self._live(row)):
+            return True
+        live = self._live((await self._journal.index(segment.sequence)).rows)
+        self._witness = (segment.sequence, live[-1:].copy() if len(live) else None)
+        return bool(len(live))
+
+    def _live(self, rows: Rows) -> Rows:
+        return rows[rows["last_offset"] >= self._liveness.log_starts(rows["queue_id"])]

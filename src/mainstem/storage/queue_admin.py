@@ -83,6 +83,11 @@ class LocalQueueAdmin:
             for first in range(0, len(pairs), MOVES_MAX)
         )
 
+    async def confirm(self) -> None:
+        """Make durable the log starts that can be seen now. Under `async` durability a crash could take them back
+        otherwise, and what was removed because of them would be missing."""
+        await self._write_loop.sync()
+
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
         current = self._groups[self._group_of(queue_id)].term
         return await self._lookup.epoch_end(queue_id, leader_epoch, current)

@@ -54,6 +54,7 @@ class QueueTable:
         self._ranges: dict[int, list[Range]] = {}
         self._chunks: list[memoryview] = []
         self._free: list[tuple[int, int]] = []
+        """(slots, first slot) of ranges whose topics are gone."""
         self._slots_used = 0
 
     # --- ranges -----------------------------------------------------------------------------------------
@@ -81,6 +82,17 @@ class QueueTable:
                 for cell in range(CELLS):
                     cells[base + cell] = 0
             self._free.append((entry.count, entry.first_slot))
+        self._merge_free()
+
+    def _merge_free(self) -> None:
+        """Join neighbouring free ranges, so that topics of any size find room in what others left."""
+        merged: list[tuple[int, int]] = []
+        for count, slot in sorted(self._free, key=lambda free: free[1]):
+            if merged and sum(merged[-1]) == slot:
+                merged[-1] = (merged[-1][0] + count, merged[-1][1])
+            else:
+                merged.append((count, slot))
+        self._free = merged
 
     def _allocate(self, count: int) -> int:
         for position, (free, slot) in enumerate(self._free):

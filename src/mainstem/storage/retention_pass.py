@@ -62,7 +62,7 @@ class RetentionPass:
     async def run(self) -> None:
         """Move log starts, then drop the runs without a live record."""
         await self.move_log_starts()
-        await self._store.retain(self._liveness.log_starts)
+        await self._store.retain(self._liveness.log_starts, self._queues.confirm)
 
     async def move_log_starts(self) -> int:
         """Apply retention as of now; durable when it returns. How many queues lost something."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from mainstem.model import topic_number_of
+
 DIRECTORY_CELLS = 8
 
 
@@ -62,6 +64,10 @@ class Waiters:
         for queue_id in queue_ids:
             for waiter in self._by_queue.get(queue_id, ()):
                 waiter.committed(waiter.bytes_missing)
+
+    def wake_topic(self, topic_number: int) -> None:
+        """Wake whoever waits for queues of a topic that is gone."""
+        self.wake([queue_id for queue_id in self._by_queue if topic_number_of(queue_id) == topic_number])
 
     def __len__(self) -> int:
         return len(self._by_queue)

@@ -70,7 +70,6 @@ async def _delete(broker: Broker, state: DeleteTopicState, topic: Topic) -> Dele
         await delete_topic(broker, topic.name)
     except MainstemError as refusal:
         return _refused(state, error_of_refusal(refusal), str(refusal))
-    await broker.groups.forget_topic(topic.name)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
 
 

@@ -15,7 +15,7 @@ import bisect
 import enum
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -306,14 +306,19 @@ class QueueStore:
 
     # --- retention ----------------------------------------------------------------------------------------
 
-    async def retain(self, log_starts: LogStartsOf) -> list[RunFile]:
+    async def retain(
+        self, log_starts: LogStartsOf, confirmed: Callable[[], Awaitable[None]] | None = None
+    ) -> list[RunFile]:
         """Drop the runs in which no extent is live, and remove files that no commit ever named.
 
         `log_starts` gives the log start per queue id, the largest i64 for a queue that is known to be deleted:
-        an answer that is larger than the truth deletes data. Returns what was dropped."""
+        an answer that is larger than the truth deletes data. `confirmed` is awaited before anything is dropped:
+        when it returns, what `log_starts` said can no longer be taken back. Returns what was dropped."""
         dead = [name for name in await self._without_witness(log_starts) if await self._is_dead(name, log_starts)]
         dropped: list[RunFile] = []
         if dead:
+            if confirmed is not None:
+                await confirmed()
             async with self._changes:
                 dropped = [self._manifest.files[name] for name in dead]
                 runs = [self._search.run(name) for name in dead]
