@@ -31,6 +31,7 @@ REGRESSIONS = {
     1012: "the same log start, moved twice at once",
     1023: "a run that one group had refused counted for it in retention and usage",
     1110: "a look-up by timestamp failed when its segment was recycled meanwhile",
+    21687: "what a log start that was not durable yet let go was missing after a crash took it back (async)",
     1171: "runs of a group were not visited oldest first when one was committed late",
 }
 """Seeds that found bugs, or find them again when they are put back, and which."""
