@@ -166,7 +166,7 @@ def check_what_retention_frees(node: Serving, topics: Topics) -> None:
     assert len(names["sized"]) > 1
 
     topics.alter("aged", "retention.ms", "1")
-    topics.alter("sized", "retention.bytes", str(TOPIC_BYTES // 4))
+    topics.alter("sized", "retention.bytes", "1")  # any later run has that: how slices were cut does not matter
     assert topics.delete_records("trimmed", -1) == MESSAGES
     topics.delete("doomed")
     gone = names["aged"] | names["trimmed"] | names["doomed"]
@@ -178,7 +178,7 @@ def check_what_retention_frees(node: Serving, topics: Topics) -> None:
     assert topics.offsets("aged") == (MESSAGES, MESSAGES)
     assert topics.offsets("trimmed") == (MESSAGES, MESSAGES)
     log_start, _ = topics.offsets("sized")
-    assert 0 < log_start <= MESSAGES - MESSAGES // 4
+    assert 0 < log_start < MESSAGES
     topics.check("sized", log_start, MESSAGES)
     topics.check("kept", 0, MESSAGES)
     assert all((runs / name).exists() for name in names["kept"])
