@@ -138,9 +138,8 @@ class ProducerStates:
         return [(queue_id, producer_id, state) for (queue_id, producer_id), state in self._committed.items()]
 
     def load(self, states: Iterable[tuple[int, int, ProducerState]]) -> None:
-        for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in states:
-            seen = tuple(SeenBatch(*batch) for batch in batches)
-            self._committed[queue_id, producer_id] = ProducerState(epoch, seen, last_timestamp_ms)
+        for queue_id, producer_id, state in states:
+            self._committed[queue_id, producer_id] = state
 
     def __len__(self) -> int:
         return len(self._committed)

@@ -31,7 +31,7 @@ from mainstem.storage.journal.format import (
     BlockHeader,
 )
 from mainstem.storage.journal.journal import BlockToWrite
-from mainstem.storage.producer_states import ProducerStates
+from mainstem.storage.producer_states import ProducerState, ProducerStates
 from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 
 DIRECTORY_CELLS = 8
@@ -90,7 +90,8 @@ class GroupState(NamedTuple):
 
     term: int
     applied_index: int
-    producers: list[tuple[int, int, tuple[int, tuple[tuple[int, int, int, int], ...], int]]]
+    producers: list[tuple[int, int, ProducerState]]
+    """(queue id, producer id, state)"""
 
 
 class Applier(Protocol):
@@ -351,12 +352,12 @@ class WriteGroup:
 
     def dump(self) -> GroupState:
         """The applied state, for a checkpoint."""
-        return GroupState(self.applied_term, self.applied_index, self.producers.dump())  # type: ignore[arg-type]
+        return GroupState(self.applied_term, self.applied_index, self.producers.dump())
 
     def load(self, state: GroupState) -> None:
         self.term = self.applied_term = state.term
         self.last_index = self.applied_index = state.applied_index
-        self.producers.load(state.producers)  # type: ignore[arg-type]
+        self.producers.load(state.producers)
 
 
 def signed(value: int, bits: int) -> int:
