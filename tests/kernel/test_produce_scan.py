@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainstem.kernel import ProduceScan, Verdict, scan_produce
 from mainstem.kernel.errors import MalformedProduce
-from mainstem.kernel.produce import ProduceScan, Verdict, scan_produce
 from mainstem.protocol import codec
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.records import Compression, NewRecord, build_batch

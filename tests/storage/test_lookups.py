@@ -10,6 +10,7 @@ import numpy
 import pytest
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
+from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import SLOTS, QueueUsage, Tier, slot_of
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.journal import SegmentInfo
@@ -17,7 +18,6 @@ from mainstem.storage.liveness import GONE, Liveness
 from mainstem.storage.offset_lookup import MAX_TIMESTAMP
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.queue_table import LOG_START, QueueTable
 from mainstem.storage.sealed_segments import GAP_BYTES, SPAN_BYTES_MAX, Place, SealedSegments, spans
 
 OTHER = QUEUE + 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstem.kernel import SEQUENCE_MODULUS, ProducerStates
 from mainstem.model import Outcome
-from mainstem.storage.producer_states import SEQUENCE_MODULUS, ProducerStates
 
 QUEUE = 1 << 32
 

@@ -6,8 +6,7 @@ import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.model import queue_id_of
-from mainstem.storage.queue_table import (
+from mainstem.kernel import (
     CHUNK_SLOTS,
     COMMITTED_END,
     LOG_START,
@@ -17,6 +16,7 @@ from mainstem.storage.queue_table import (
     TAIL_LINK,
     QueueTable,
 )
+from mainstem.model import queue_id_of
 
 changes = st.lists(
     st.one_of(

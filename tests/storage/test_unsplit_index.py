@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.kernel.block import BlockBuilder
+from mainstem.kernel import BlockBuilder, QueueTable, UnsplitIndex
 from mainstem.model import BatchAppend, queue_id_of
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -14,8 +14,6 @@ from mainstem.storage.journal.format import (
     BlockHeader,
     aligned,
 )
-from mainstem.storage.queue_table import QueueTable
-from mainstem.storage.unsplit_index import UnsplitIndex
 
 QUEUES = 3
 

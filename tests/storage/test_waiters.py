@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.kernel.block import ROW
+from mainstem.kernel import ROW
 from mainstem.model import queue_id_of
 from mainstem.storage.waiters import Waiters
 

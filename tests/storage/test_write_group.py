@@ -9,14 +9,13 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import QUEUE, new_batch
 
-from mainstem.kernel.block import ROW
+from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, ROW, QueueTable
 from mainstem.model import AppendResult, BatchAppend, Outcome
 from mainstem.storage import control
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite
 from mainstem.storage.message_store import with_log_append_time
-from mainstem.storage.queue_table import COMMITTED_END, NEXT_OFFSET, QueueTable
 from mainstem.storage.write_group import Ticket, WriteGroup
 
 BLOCK_BYTES_MAX = 5000

@@ -1,8 +1,129 @@
-"""The hot path, from bytes to bytes: the scan of produced batches and the block they are copied to.
+"""The hot path, from bytes to bytes: what runs per batch, and the memory it runs over.
 
-Each module is the pure-Python twin of a compiled one with the same functions; `KERNEL` says which is active.
+There are two kernels with the same names: `compiled` (Cython, built when Mainstem is installed) and `pure`
+(plain Python: its fallback where there was no C compiler, and its oracle in the tests). `KERNEL` says which is
+active. The variable MAINSTEM_KERNEL chooses: `auto` (the default: compiled if it is there), `compiled`, `python`.
 """
 
 from __future__ import annotations
 
-KERNEL = "python"
+import os
+from typing import TYPE_CHECKING
+
+from mainstem.kernel.errors import KernelError, KernelUnavailable, MalformedProduce
+from mainstem.kernel.layout import (
+    CELLS,
+    CHUNK_SLOTS,
+    COMMITTED_END,
+    ENTRIES,
+    LOG_START,
+    NEXT_OFFSET,
+    NO_SLOT,
+    QUEUE_ID,
+    ROW,
+    ROW_BYTES,
+    SEQUENCE_MODULUS,
+    SKIP_EVERY,
+    SKIP_LINK,
+    TAIL_LINK,
+    WATCHERS,
+    Range,
+    Verdict,
+)
+
+KERNEL_VARIABLE = "MAINSTEM_KERNEL"
+
+
+def _chosen() -> str:
+    """`compiled` or `python`. Raises `KernelUnavailable` for a choice that cannot be met."""
+    choice = os.environ.get(KERNEL_VARIABLE, "auto")
+    if choice not in ("auto", "compiled", "python"):
+        raise KernelUnavailable(f"{KERNEL_VARIABLE}={choice!r}: choose auto, compiled or python")
+    if choice != "python":
+        try:
+            import mainstem.kernel.compiled  # noqa: F401
+        except ImportError as error:
+            if choice == "compiled":
+                raise KernelUnavailable(
+                    f"{KERNEL_VARIABLE}=compiled, but the compiled kernel cannot be loaded ({error}); install a C "
+                    "compiler and Mainstem again"
+                ) from error
+        else:
+            return "compiled"
+    return "python"
+
+
+KERNEL = _chosen()
+
+if TYPE_CHECKING or KERNEL == "python":
+    from mainstem.kernel.pure import (
+        TOPIC_IDS_FROM,
+        BlockBuilder,
+        Entry,
+        IndexedBlock,
+        ProducerState,
+        ProducerStates,
+        ProduceScan,
+        QueueTable,
+        ScannedBatch,
+        ScannedTopic,
+        SeenBatch,
+        UnsplitIndex,
+        crc32c,
+        scan_produce,
+    )
+else:
+    from mainstem.kernel.compiled import (
+        TOPIC_IDS_FROM,
+        BlockBuilder,
+        Entry,
+        IndexedBlock,
+        ProducerState,
+        ProducerStates,
+        ProduceScan,
+        QueueTable,
+        ScannedBatch,
+        ScannedTopic,
+        SeenBatch,
+        UnsplitIndex,
+        crc32c,
+        scan_produce,
+    )
+
+__all__ = [
+    "CELLS",
+    "CHUNK_SLOTS",
+    "COMMITTED_END",
+    "ENTRIES",
+    "KERNEL",
+    "LOG_START",
+    "NEXT_OFFSET",
+    "NO_SLOT",
+    "QUEUE_ID",
+    "ROW",
+    "ROW_BYTES",
+    "SEQUENCE_MODULUS",
+    "SKIP_EVERY",
+    "SKIP_LINK",
+    "TAIL_LINK",
+    "TOPIC_IDS_FROM",
+    "WATCHERS",
+    "BlockBuilder",
+    "Entry",
+    "IndexedBlock",
+    "KernelError",
+    "KernelUnavailable",
+    "MalformedProduce",
+    "ProduceScan",
+    "ProducerState",
+    "ProducerStates",
+    "QueueTable",
+    "Range",
+    "ScannedBatch",
+    "ScannedTopic",
+    "SeenBatch",
+    "UnsplitIndex",
+    "Verdict",
+    "crc32c",
+    "scan_produce",
+]

@@ -6,13 +6,12 @@ this object; only applying changes what is in it.
 
 from __future__ import annotations
 
+from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, UnsplitIndex
 from mainstem.storage import control
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
-from mainstem.storage.unsplit_index import UnsplitIndex
 from mainstem.storage.waiters import Waiters
 
 

@@ -15,11 +15,11 @@ import struct
 import google_crc32c
 import msgspec
 
+from mainstem.kernel import Range
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
 from mainstem.storage.journal_map import MapImage
 from mainstem.storage.manifest_queue import SplitImage
-from mainstem.storage.queue_table import Range
 from mainstem.storage.write_group import GroupState
 
 MAGIC = b"MSCHKPT1"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
+from mainstem.kernel import IndexedBlock, UnsplitIndex
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
 from mainstem.storage.journal.format import sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.unsplit_index import IndexedBlock, UnsplitIndex
 
 
 def rows_of(blocks: Iterable[IndexedBlock]) -> Rows:

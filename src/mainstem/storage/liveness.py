@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy
 import numpy.typing
 
+from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.queue_store.extent_index import QueueIds
-from mainstem.storage.queue_table import LOG_START, QueueTable
 
 GONE = int(numpy.iinfo(numpy.int64).max)
 """The log start of a deleted queue: everything lies before it."""

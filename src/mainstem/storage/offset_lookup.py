@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
+from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, UnsplitIndex
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, TimestampOffset
 from mainstem.protocol.records import (
     BatchHeader,
@@ -23,9 +24,7 @@ from mainstem.protocol.records import (
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
 from mainstem.storage.read_path import ReadPath
-from mainstem.storage.unsplit_index import UnsplitIndex
 
 MAX_TIMESTAMP = -3
 """ListOffsets' special timestamp: the record with the largest one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
 from mainstem.model import QueueUsage, queue_id_of
 from mainstem.storage import control
 from mainstem.storage.offset_lookup import OffsetLookup
-from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
 from mainstem.storage.usage import Usage
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Entry, QueueTable, UnsplitIndex
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.storage.sealed_segments import Place, SealedSegments
-from mainstem.storage.unsplit_index import Entry, UnsplitIndex
 
 log = logging.getLogger(__name__)
 

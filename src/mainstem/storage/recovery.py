@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy
 
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.model import Topic
 from mainstem.ports import Files
 from mainstem.storage import checkpoint as checkpoints
@@ -32,7 +33,6 @@ from mainstem.storage.journal.format import (
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.storage.write_group import WriteGroup
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
+from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import Topic
 from mainstem.ports import Clock
 from mainstem.storage.journal.journal import Journal
@@ -20,7 +21,6 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.extent_index import QueueIds, Rows
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import LOG_START, QueueTable
 from mainstem.storage.retention import UNLIMITED, LiveBytes, LogStarts
 
 Numbers = numpy.typing.NDArray[numpy.int64]

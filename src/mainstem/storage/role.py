@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 
+from mainstem.kernel import QueueTable, UnsplitIndex
 from mainstem.model import HistogramSample, Sample, Topic
 from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
@@ -31,7 +32,6 @@ from mainstem.storage.pruning import Pruning
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_table import QueueTable
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.recovery import Recovery, rejoin_store
 from mainstem.storage.retention import retention_class
@@ -39,7 +39,6 @@ from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.samples import storage_samples
 from mainstem.storage.sealed_segments import SealedSegments
 from mainstem.storage.split_log import LocalSplitLog
-from mainstem.storage.unsplit_index import UnsplitIndex
 from mainstem.storage.usage import Usage
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy
 
+from mainstem.kernel import LOG_START, QueueTable, UnsplitIndex
 from mainstem.model import QueueUsage
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_rows import all_rows
 from mainstem.storage.liveness import GONE
 from mainstem.storage.queue_store.store import GroupsOf, QueueStore
-from mainstem.storage.queue_table import LOG_START, QueueTable
-from mainstem.storage.unsplit_index import UnsplitIndex
 
 
 class Usage:

@@ -20,7 +20,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from mainstem.kernel.block import BlockBuilder
+from mainstem.kernel import (
+    COMMITTED_END,
+    LOG_START,
+    NEXT_OFFSET,
+    NO_SLOT,
+    BlockBuilder,
+    ProducerState,
+    ProducerStates,
+    QueueTable,
+)
 from mainstem.model import AppendResult, BatchAppend, Outcome
 from mainstem.storage import control
 from mainstem.storage.journal.format import (
@@ -31,8 +40,6 @@ from mainstem.storage.journal.format import (
     BlockHeader,
 )
 from mainstem.storage.journal.journal import BlockToWrite
-from mainstem.storage.producer_states import ProducerState, ProducerStates
-from mainstem.storage.queue_table import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 
 DIRECTORY_CELLS = 8
 """64-bit cells per directory row."""

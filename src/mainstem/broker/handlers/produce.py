@@ -15,8 +15,8 @@ from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_NAMES, ERROR_OF_OUTCOME, UnanswerableRequest
 from mainstem.broker.partitions import find_topic
 from mainstem.broker.started import Started
+from mainstem.kernel import TOPIC_IDS_FROM, ScannedBatch, ScannedTopic, Verdict, scan_produce
 from mainstem.kernel.errors import MalformedProduce
-from mainstem.kernel.produce import TOPIC_IDS_FROM, ScannedBatch, ScannedTopic, Verdict, scan_produce
 from mainstem.model import AppendResult, BatchAppend, TimestampType, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError

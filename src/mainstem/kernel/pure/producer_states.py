@@ -13,13 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from mainstem.kernel.layout import REMEMBERED_BATCHES, SEQUENCE_MODULUS
 from mainstem.model import Outcome
-
-REMEMBERED_BATCHES = 5
-"""Kafka's clients keep at most five requests in flight, so a retry is never older than that."""
-
-SEQUENCE_MODULUS = 1 << 31
-"""Sequence numbers run from 0 to 2^31 - 1 and wrap to 0."""
 
 
 class SeenBatch(NamedTuple):

@@ -14,7 +14,6 @@ shorter than it says, or whose checksum is wrong, is a corrupt message.
 
 from __future__ import annotations
 
-import enum
 import struct
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import google_crc32c
 import numpy
 
 from mainstem.kernel.errors import MalformedProduce
+from mainstem.kernel.layout import Verdict
 
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
@@ -52,29 +52,6 @@ an entry without records is six bytes and costs the event loop some microseconds
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
-
-
-class Verdict(enum.IntEnum):
-    """What the scan thinks of one partition's records."""
-
-    OK = 0
-    NO_BATCH = 1
-    """Null or empty records."""
-    OLD_FORMAT = 2
-    """Magic 0 or 1."""
-    MANY_BATCHES = 3
-    """More than one batch, or bytes after the first."""
-    BAD_LENGTH = 4
-    """The batch is shorter than its length field or its header says."""
-    BAD_CHECKSUM = 5
-    BAD_COUNT = 6
-    """The record count is not positive, or not one more than the last offset delta."""
-    BAD_FIELD = 7
-    """A base offset other than 0, or a producer id without epoch or sequence."""
-    BAD_COMPRESSION = 8
-    CONTROL = 9
-    """Only coordinators write control batches."""
-    TRANSACTIONAL = 10
 
 
 class ScannedBatch(NamedTuple):

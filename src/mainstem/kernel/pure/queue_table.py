@@ -7,44 +7,23 @@ of its topic. All changes happen on the event loop; vectorised readers in other 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy
 
+from mainstem.kernel.layout import (
+    CELLS,
+    CHUNK_MASK,
+    CHUNK_SHIFT,
+    CHUNK_SLOTS,
+    COMMITTED_END,
+    ENTRIES,
+    NEXT_OFFSET,
+    NO_SLOT,
+    QUEUE_ID,
+    SKIP_LINK,
+    TAIL_LINK,
+    Range,
+)
 from mainstem.model import PARTITION_BITS, queue_id_of
-
-CELLS = 8
-"""Eight 64-bit cells make a slot: one cache line."""
-
-QUEUE_ID = 0
-NEXT_OFFSET = 1
-"""The offset the next appended record gets: the end of what was appended, committed or not."""
-COMMITTED_END = 2
-"""The high watermark: the end of what is applied."""
-LOG_START = 3
-TAIL_LINK = 4
-"""Link to the newest entry of the unsplit index, 0 for none."""
-SKIP_LINK = 5
-"""Link to the newest entry that carries a skip link."""
-BYTES = 6
-"""Bytes of all batches ever committed; what left with the log start is counted where it is stored."""
-ENTRIES = 7
-"""Entries ever linked into the unsplit index: every 64th carries a skip link."""
-
-CHUNK_SLOTS = 1 << 16
-"""4 MiB a chunk: a million queues are 16 chunks, a thousand queues cost one."""
-CHUNK_MASK = CHUNK_SLOTS - 1
-CHUNK_SHIFT = 16
-
-NO_SLOT = -1
-
-
-class Range(NamedTuple):
-    """Partitions `first_partition` … + `count` - 1 of a topic, in `count` slots from `first_slot` on."""
-
-    first_partition: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
-    first_slot: int
 
 
 class QueueTable:

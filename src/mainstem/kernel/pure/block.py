@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import struct
 
+from mainstem.kernel.layout import ROW
 from mainstem.model import BatchAppend
-
-ROW = struct.Struct("<QqqqIIiiihhiI")
-"""One directory row (64 bytes); the fields are those of the journal's directory format."""
 
 BASE_OFFSET = struct.Struct(">q")
 LEADER_EPOCH = struct.Struct(">i")

@@ -15,17 +15,19 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from mainstem.storage.journal.format import BlockHeader
-from mainstem.storage.queue_table import ENTRIES, NO_SLOT, SKIP_LINK, TAIL_LINK, QueueTable
-
-ROW_BITS = 24
-"""A link is block serial << 24 | directory row; a block of 16 M batches does not exist."""
-ROW_MASK = (1 << ROW_BITS) - 1
-
-SKIP_EVERY = 64
-"""Entries between skip links: a lookup walks at most this many entries after its skips."""
+from mainstem.kernel.layout import (
+    ENTRIES,
+    NO_SLOT,
+    ROW_BITS,
+    ROW_MASK,
+    SKIP_EVERY,
+    SKIP_LINK,
+    TAIL_LINK,
+    BlockPlace,
+)
+from mainstem.kernel.pure.queue_table import QueueTable
 
 
 class Entry(NamedTuple):
@@ -46,7 +48,7 @@ class IndexedBlock:
     __slots__ = ("cells", "header", "links", "payload", "serial", "skips")
 
     def __init__(
-        self, serial: int, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None
+        self, serial: int, header: Any, directory: bytes | bytearray, payload: memoryview | None
     ):
         self.serial = serial
         self.header = header
@@ -85,7 +87,7 @@ class UnsplitIndex:
 
     # --- filling ----------------------------------------------------------------------------------------
 
-    def add(self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None) -> None:
+    def add(self, header: Any, directory: bytes | bytearray, payload: memoryview | None) -> None:
         """Index a data block; `payload` None when only the journal has it. Rows of queues that do not exist
         (deleted since) are left out."""
         self._serial += 1

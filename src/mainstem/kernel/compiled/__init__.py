@@ -1,0 +1,39 @@
+"""The kernel in C, by way of Cython: one module per noun, each the twin of the one of the same name in `pure`.
+
+What is not here (yet) on purpose: nothing that runs once per request or more rarely. Importing this package fails
+where it was not built.
+"""
+
+from mainstem.kernel.compiled.checksum import crc32c
+from mainstem.kernel.pure import (
+    TOPIC_IDS_FROM,
+    BlockBuilder,
+    Entry,
+    IndexedBlock,
+    ProducerState,
+    ProducerStates,
+    ProduceScan,
+    QueueTable,
+    ScannedBatch,
+    ScannedTopic,
+    SeenBatch,
+    UnsplitIndex,
+    scan_produce,
+)
+
+__all__ = [
+    "TOPIC_IDS_FROM",
+    "BlockBuilder",
+    "Entry",
+    "IndexedBlock",
+    "ProduceScan",
+    "ProducerState",
+    "ProducerStates",
+    "QueueTable",
+    "ScannedBatch",
+    "ScannedTopic",
+    "SeenBatch",
+    "UnsplitIndex",
+    "crc32c",
+    "scan_produce",
+]

@@ -1,0 +1,124 @@
+"""The shapes in memory and on disk that both kernels share, and that the rooms around them read in place.
+
+A queue is a slot of eight 64-bit cells; a batch is a directory row of eight. The compiled kernel declares the same
+as C structs, and its tests compare the two.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import NamedTuple
+
+# --- the queue table ------------------------------------------------------------------------------------
+
+CELLS = 8
+"""Eight 64-bit cells make a slot: one cache line."""
+
+QUEUE_ID = 0
+NEXT_OFFSET = 1
+"""The offset the next appended record gets: the end of what was appended, committed or not."""
+COMMITTED_END = 2
+"""The high watermark: the end of what is applied."""
+LOG_START = 3
+TAIL_LINK = 4
+"""Link to the newest entry of the unsplit index, 0 for none."""
+SKIP_LINK = 5
+"""Link to the newest entry that carries a skip link."""
+WATCHERS = 6
+"""How many wait for something to be committed to the queue."""
+ENTRIES = 7
+"""Entries ever linked into the unsplit index: every 64th carries a skip link."""
+
+CHUNK_SLOTS = 1 << 16
+"""4 MiB a chunk: a million queues are 16 chunks, a thousand queues cost one."""
+CHUNK_MASK = CHUNK_SLOTS - 1
+CHUNK_SHIFT = 16
+
+NO_SLOT = -1
+
+
+class Range(NamedTuple):
+    """Partitions `first_partition` … + `count` - 1 of a topic, in `count` slots from `first_slot` on."""
+
+    first_partition: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    first_slot: int
+
+
+# --- the unsplit index ----------------------------------------------------------------------------------
+
+ROW_BITS = 24
+"""A link is block serial << 24 | directory row; a block of 16 M batches does not exist."""
+ROW_MASK = (1 << ROW_BITS) - 1
+
+SKIP_EVERY = 64
+"""Entries between skip links: a lookup walks at most this many entries after its skips."""
+
+# --- a directory row ------------------------------------------------------------------------------------
+
+ROW = struct.Struct("<QqqqIIiiihhiI")
+"""Queue id, base offset, max timestamp, producer id, position, length, last offset delta, record count, base
+sequence, producer epoch, attributes, leader epoch, CRC: the journal's directory format, 64 bytes."""
+ROW_BYTES = ROW.size
+
+# --- producers ------------------------------------------------------------------------------------------
+
+REMEMBERED_BATCHES = 5
+"""Kafka's clients keep at most five requests in flight, so a retry is never older than that."""
+
+SEQUENCE_MODULUS = 1 << 31
+"""Sequence numbers run from 0 to 2^31 - 1 and wrap to 0."""
+
+
+class Verdict(enum.IntEnum):
+    """What became of one partition of a Produce request, as found by the scan, the broker or the store."""
+
+    OK = 0
+    # the scan, from the bytes alone
+    NO_BATCH = 1
+    """Null or empty records."""
+    OLD_FORMAT = 2
+    """Magic 0 or 1."""
+    MANY_BATCHES = 3
+    """More than one batch, or bytes after the first."""
+    BAD_LENGTH = 4
+    """The batch is shorter than its length field or its header says."""
+    BAD_CHECKSUM = 5
+    BAD_COUNT = 6
+    """The record count is not positive, or not one more than the last offset delta."""
+    BAD_FIELD = 7
+    """A base offset other than 0, or a producer id without epoch or sequence."""
+    BAD_COMPRESSION = 8
+    CONTROL = 9
+    """Only coordinators write control batches."""
+    TRANSACTIONAL = 10
+    # the scan, from what the broker knows of the topic and the request
+    UNKNOWN_TOPIC = 16
+    UNKNOWN_TOPIC_ID = 17
+    UNKNOWN_PARTITION = 18
+    INTERNAL_TOPIC = 19
+    NOT_ENOUGH_REPLICAS = 20
+    LARGER_THAN_TOPIC_ALLOWS = 21
+    ZSTD_TOO_OLD = 22
+    """zstd in a request version that does not know it."""
+    INVALID_TIMESTAMP = 23
+    """The batch claims LogAppendTime and the topic takes the producer's timestamps."""
+    KEYLESS = 24
+    """A record without a key for a compacted topic."""
+    UNREADABLE = 25
+    """Records of a compacted topic that cannot be decoded."""
+    INVALID_ACKS = 26
+    TRANSACTIONAL_ID = 27
+    """The request names a transactional id."""
+    # the store; see `model.Outcome`
+    UNKNOWN_QUEUE = 32
+    FENCED = 33
+    NOT_LEADER = 34
+    OUT_OF_ORDER_SEQUENCE = 35
+    UNKNOWN_PRODUCER = 36
+    STALE_PRODUCER_EPOCH = 37
+    DUPLICATE_SEQUENCE = 38
+    TOO_LARGE = 39
+    STORAGE_BUSY = 40
+    STORAGE_FAILED = 41
