@@ -25,7 +25,6 @@ from mainstem.kernel.layout import (
     SKIP_EVERY,
     SKIP_LINK,
     TAIL_LINK,
-    BlockPlace,
 )
 from mainstem.kernel.pure.queue_table import QueueTable
 
