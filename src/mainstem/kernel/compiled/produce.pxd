@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.layout cimport Batch
 
@@ -19,4 +19,7 @@ cdef class ProduceScan:
     cdef Batch *batches
     cdef readonly Py_ssize_t batch_count
     cdef readonly Py_ssize_t accepted_count   # batches whose verdict was OK after the scan
+
+    cdef const uint8_t *frame_bytes(self) except NULL
+    """The frame the batches lie in; only while it is held (before `release`)."""
     # further fields: the owner's choice
