@@ -64,6 +64,7 @@ class Outcome(enum.Enum):
 
     OK = "ok"
     UNKNOWN_QUEUE = "unknown queue"
+    NOT_LEADER = "another node leads the queue"
     FENCED = "queue fenced"
     OFFSET_OUT_OF_RANGE = "offset out of range"
     OUT_OF_ORDER_SEQUENCE = "out of order sequence"

@@ -7,23 +7,28 @@ from collections.abc import Iterable
 
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.kernel import ROW
+from mainstem.kernel import WATCHED, QueueTable
 from mainstem.model import queue_id_of
 from mainstem.storage.waiters import Waiters
 
 
-def rows(*batches: tuple[int, int]) -> memoryview:
-    """Directory rows of (queue, length) as cells."""
-    packed = b"".join(ROW.pack(queue, 0, 0, -1, 0, length, 0, 1, -1, -1, 0, 0, 0) for queue, length in batches)
-    return memoryview(packed).cast("q")
+def rows(*batches: tuple[int, int]) -> list[tuple[int, int]]:
+    """What applying a block tells: (queue, length) of each batch."""
+    return list(batches)
+
+
+def new_waiters() -> tuple[QueueTable, Waiters]:
+    table = QueueTable()
+    table.create(0, 0, 8)
+    return table, Waiters(table)
 
 
 def waited(
-    queues: Iterable[int], bytes_min: int, events: list[tuple[float, memoryview | int]], timeout: float = 10.0
+    queues: Iterable[int], bytes_min: int, events: list[tuple[float, list[tuple[int, int]] | int]], timeout: float = 10.0
 ) -> float:
     """Seconds until a wait for `queues` returns, while at each time rows are committed, or a queue is woken."""
     loop = SimulatedLoop()
-    waiters = Waiters()
+    table, waiters = new_waiters()
     for time, event in events:
         if isinstance(event, int):
             loop.call_later(time, waiters.wake, [event])
@@ -33,6 +38,7 @@ def waited(
     async def story() -> float:
         await waiters.wait(queues, bytes_min, timeout)
         assert len(waiters) == 0, "nothing is left behind"
+        assert not any(table.get(slot, WATCHED) for slot in range(8)), "nobody is watched any more"
         return loop.time()
 
     try:
@@ -58,7 +64,7 @@ def test_a_queue_that_changed_otherwise_wakes_its_readers() -> None:
 
 def test_a_deleted_topic_wakes_its_readers_and_no_others() -> None:
     loop = SimulatedLoop()
-    waiters = Waiters()
+    _, waiters = new_waiters()
 
     async def story() -> float:
         async with asyncio.TaskGroup() as group:
@@ -79,7 +85,7 @@ def test_a_deleted_topic_wakes_its_readers_and_no_others() -> None:
 
 def test_readers_of_one_queue_are_independent_and_a_cancelled_one_leaves_no_trace() -> None:
     loop = SimulatedLoop()
-    waiters = Waiters()
+    _, waiters = new_waiters()
 
     async def story() -> None:
         tasks = [asyncio.ensure_future(waiters.wait([1, 2], size, 10)) for size in (1, 50, 1)]

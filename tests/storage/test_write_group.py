@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, ROW, QueueTable
-from mainstem.model import AppendResult, BatchAppend, Outcome
+from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
 from mainstem.storage import control
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite
-from mainstem.storage.message_store import with_log_append_time
 from mainstem.storage.write_group import Ticket, WriteGroup
 
 BLOCK_BYTES_MAX = 5000
@@ -29,12 +28,20 @@ class Applied:
         self.blocks: list[BlockHeader] = []
 
     def block_applied(
-        self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None
+        self,
+        header: BlockHeader,
+        directory: Buffer,
+        payload: memoryview | None,
+        watched: Sequence[tuple[int, int]],
     ) -> None:
         self.blocks.append(header)
 
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         return type(command).__name__
+
+
+def new_group(table: QueueTable, applied: Applied) -> WriteGroup:
+    return WriteGroup(0, table, applied, block_bytes_max=BLOCK_BYTES_MAX, batch_bytes_max=1 << 20)
 
 
 class Driver:
@@ -44,14 +51,17 @@ class Driver:
         self.table = QueueTable()
         self.table.create(1, 0, 2)
         self.applied = Applied()
-        self.group = WriteGroup(0, self.table, self.applied, BLOCK_BYTES_MAX)
+        self.group = new_group(self.table, self.applied)
         self.written: list[BlockToWrite] = []
 
     def append(self, *batches: BatchAppend) -> asyncio.Future[list[AppendResult]]:
         results: list[AppendResult] = []
         ticket = Ticket(asyncio.get_running_loop().create_future(), results)
         for batch in batches:
-            results.append(self.group.append(batch, ticket, NOW_MS, with_log_append_time))
+            result, index = self.group.log.append(batch, NOW_MS)
+            results.append(result)
+            if index:
+                self.group.wait_for(index, ticket)
         if not ticket.blocks:
             ticket.future.set_result(results)
         return ticket.future
@@ -104,7 +114,7 @@ def test_offsets_run_ahead_and_are_committed_block_by_block() -> None:
         rows = [ROW.unpack_from(block.directory, 64 * row) for row in range(block.batch_count)]
         assert [(row[0], row[1], row[6], row[7]) for row in rows] == [
             (QUEUE, 0, 2, 3), (QUEUE + 1, 0, 0, 1), (QUEUE, 3, 0, 1)]
-        assert driver.group.pending_bytes == 0
+        assert driver.group.log.pending_bytes == 0
 
     driven(story)
 
@@ -167,7 +177,7 @@ def test_a_duplicate_waits_for_the_block_of_the_first_wherever_that_is() -> None
         assert afterwards.done()
         assert (await afterwards)[0].base_offset == 0
         assert driver.cell(COMMITTED_END) == 2, "no duplicate was appended"
-        assert driver.group.appended_batches == 2
+        assert driver.group.log.appended_batches == 2
 
     driven(story)
 
@@ -223,13 +233,13 @@ def test_a_failure_answers_everybody_and_nothing_is_accepted_after_it() -> None:
         driver.take()
         closed, command, opened = (
             driver.append(new_batch(QUEUE, 10)), driver.group.propose([]), driver.append(new_batch(QUEUE, 10)))
-        driver.group.fail(Outcome.STORAGE_FAILED, StorageFailed("gone"))
+        driver.group.fail(StorageFailed("gone"))
         assert [result.outcome for result in await in_flight] == [Outcome.STORAGE_FAILED, Outcome.UNKNOWN_QUEUE]
         assert (await closed)[0].outcome is (await opened)[0].outcome is Outcome.STORAGE_FAILED
         for proposal in (command, driver.group.propose([])):
             with pytest.raises(StorageFailed):
                 await proposal
-        assert driver.group.pending_bytes == 0
+        assert driver.group.log.pending_bytes == 0
         assert not driver.group.has_work
         assert driver.cell(COMMITTED_END) == 0
 
@@ -247,7 +257,7 @@ def test_a_checkpoint_holds_nothing_of_what_is_merely_appended() -> None:
         again = Driver()
         again.table = QueueTable()
         again.table.load(ranges, images)
-        again.group = WriteGroup(0, again.table, again.applied, BLOCK_BYTES_MAX)
+        again.group = new_group(again.table, again.applied)
         again.group.load(state)
         assert again.cell(NEXT_OFFSET) == again.cell(COMMITTED_END) == 1
         results = await asyncio.gather(

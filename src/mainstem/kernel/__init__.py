@@ -26,7 +26,7 @@ from mainstem.kernel.layout import (
     SKIP_EVERY,
     SKIP_LINK,
     TAIL_LINK,
-    WATCHERS,
+    WATCHED,
     Range,
     Verdict,
 )
@@ -58,8 +58,10 @@ KERNEL = _chosen()
 if TYPE_CHECKING or KERNEL == "python":
     from mainstem.kernel.pure import (
         TOPIC_IDS_FROM,
+        Arena,
         BlockBuilder,
         Entry,
+        GroupLog,
         IndexedBlock,
         ProducerState,
         ProducerStates,
@@ -69,14 +71,17 @@ if TYPE_CHECKING or KERNEL == "python":
         ScannedTopic,
         SeenBatch,
         UnsplitIndex,
+        append_all,
         crc32c,
         scan_produce,
     )
 else:
     from mainstem.kernel.compiled import (
         TOPIC_IDS_FROM,
+        Arena,
         BlockBuilder,
         Entry,
+        GroupLog,
         IndexedBlock,
         ProducerState,
         ProducerStates,
@@ -86,6 +91,7 @@ else:
         ScannedTopic,
         SeenBatch,
         UnsplitIndex,
+        append_all,
         crc32c,
         scan_produce,
     )
@@ -107,9 +113,11 @@ __all__ = [
     "SKIP_LINK",
     "TAIL_LINK",
     "TOPIC_IDS_FROM",
-    "WATCHERS",
+    "WATCHED",
+    "Arena",
     "BlockBuilder",
     "Entry",
+    "GroupLog",
     "IndexedBlock",
     "KernelError",
     "KernelUnavailable",
@@ -124,6 +132,7 @@ __all__ = [
     "SeenBatch",
     "UnsplitIndex",
     "Verdict",
+    "append_all",
     "crc32c",
     "scan_produce",
 ]

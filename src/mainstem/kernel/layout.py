@@ -25,8 +25,8 @@ TAIL_LINK = 4
 """Link to the newest entry of the unsplit index, 0 for none."""
 SKIP_LINK = 5
 """Link to the newest entry that carries a skip link."""
-WATCHERS = 6
-"""How many wait for something to be committed to the queue."""
+WATCHED = 6
+"""1 while somebody waits for something to be committed to the queue."""
 ENTRIES = 7
 """Entries ever linked into the unsplit index: every 64th carries a skip link."""
 
@@ -122,3 +122,10 @@ class Verdict(enum.IntEnum):
     TOO_LARGE = 39
     STORAGE_BUSY = 40
     STORAGE_FAILED = 41
+
+
+# --- blocks ---------------------------------------------------------------------------------------------
+
+CHUNK_BYTES = 4 << 20
+"""Memory the payloads of blocks are put into: as much as the largest block of the default configuration, small
+against the write cache."""

@@ -6,7 +6,10 @@ this object; only applying changes what is in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, UnsplitIndex
+from mainstem.model import Buffer
 from mainstem.storage import control
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
 from mainstem.storage.journal_map import JournalMap
@@ -23,19 +26,23 @@ class AppliedState:
         self.index = UnsplitIndex(self.table, cache_bytes_max)
         self.journal_map = JournalMap(groups)
         self.manifest = ManifestQueue(store, groups)
-        self.waiters = Waiters()
+        self.waiters = Waiters(self.table)
         self.end = 0
         """Journal position behind the last applied block."""
 
     def block_applied(
-        self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None
+        self,
+        header: BlockHeader,
+        directory: Buffer,
+        payload: memoryview | None,
+        watched: Sequence[tuple[int, int]],
     ) -> None:
         self.journal_map.add(header)
         self.manifest.block_applied(header)
         self.end = header.end
         if header.kind == KIND_DATA:
             self.index.add(header, directory, payload)
-            self.waiters.committed(memoryview(directory).cast("q"))
+            self.waiters.committed(watched)
 
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         match command:

@@ -8,8 +8,10 @@ can and goes to the disks, one queue after the other, where it cannot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 
+from mainstem.kernel import append_all
 from mainstem.model import (
     AppendResult,
     BatchAppend,
@@ -20,22 +22,11 @@ from mainstem.model import (
     TimestampOffset,
 )
 from mainstem.ports import Clock
-from mainstem.protocol.records import read_batch_header, stamp_log_append_time
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.waiters import Waiters
 from mainstem.storage.write_group import Ticket, WriteGroup
 from mainstem.storage.write_loop import WriteLoop
-
-
-def with_log_append_time(batch: BatchAppend, now_ms: int) -> BatchAppend:
-    """The batch with the broker's time for its timestamps, and the CRC that goes with it."""
-    data = bytearray(batch.data)
-    stamp_log_append_time(data, now_ms)
-    header = read_batch_header(data)
-    return batch._replace(
-        data=memoryview(data), max_timestamp=now_ms, crc=header.checksum, attributes=header.attributes
-    )
 
 
 class LocalMessageStore:
@@ -44,24 +35,23 @@ class LocalMessageStore:
     def __init__(
         self,
         groups: Sequence[WriteGroup],
-        group_of: Callable[[int], int],
+        slots: Sequence[int],
         write_loop: WriteLoop,
         read_path: ReadPath,
         lookup: OffsetLookup,
         waiters: Waiters,
         clock: Clock,
         *,
-        batch_bytes_max: int,
         backlog_bytes_max: int,
     ) -> None:
         self._groups = groups
-        self._group_of = group_of
+        self._logs = [group.log for group in groups]
+        self._slots = memoryview(array("H", slots))
         self._write_loop = write_loop
         self._read_path = read_path
         self._lookup = lookup
         self._waiters = waiters
         self._clock = clock
-        self._batch_bytes_max = batch_bytes_max
         self._backlog_bytes_max = backlog_bytes_max
         self.refusing = False
         """Disk 1 is too full for anything but control blocks."""
@@ -70,11 +60,11 @@ class LocalMessageStore:
     @property
     def appended_bytes(self) -> int:
         """Bytes of batches appended since the start; what was refused or a duplicate is not among them."""
-        return sum(group.appended_bytes for group in self._groups)
+        return sum(log.appended_bytes for log in self._logs)
 
     @property
     def appended_batches(self) -> int:
-        return sum(group.appended_batches for group in self._groups)
+        return sum(log.appended_batches for log in self._logs)
 
     # --- append -------------------------------------------------------------------------------------------
 
@@ -85,19 +75,17 @@ class LocalMessageStore:
             self.refused_batches += len(batches)
             future.set_result([AppendResult(refusal) for _ in batches])
             return future
-        now_ms = self._clock.now_ms()
-        results: list[AppendResult] = []
-        ticket = Ticket(future, results)
-        for batch in batches:
-            if len(batch.data) > self._batch_bytes_max:
-                results.append(AppendResult(Outcome.TOO_LARGE))
-                continue
-            group = self._groups[self._group_of(batch.queue_id)]
-            results.append(group.append(batch, ticket, now_ms, with_log_append_time))
-        if ticket.blocks:
-            self._write_loop.wake()
-        if acks == 0 or not ticket.blocks:
+        results, waiting = append_all(batches, self._logs, self._slots, self._clock.now_ms())
+        if not waiting:
             future.set_result(results)
+            return future
+        self._write_loop.wake()
+        if acks == 0:
+            future.set_result(results)
+            return future
+        ticket = Ticket(future, results)
+        for group, index in waiting:
+            self._groups[group].wait_for(index, ticket)
         return future
 
     def _refusal(self) -> Outcome | None:

@@ -123,23 +123,11 @@ class ReadPath:
 
     def _cached(self, slot: int, offset: int, budget: int, whole_first: bool) -> Found | None:
         """Batches from the write cache; None when it does not hold the offset."""
-        batches: list[Buffer] = []
-        position = offset
-        end = self._table.get(slot, COMMITTED_END)
-        while position < end:
-            entries = self._index.window(slot, position)
-            if not entries or entries[0].base_offset > position:
-                break
-            for entry in entries:
-                payload = entry.block.payload
-                if payload is None:
-                    return Found(batches, offset, position, Tier.WRITE_CACHE) if batches else None
-                if entry.length > budget and (batches or not whole_first):
-                    return Found(batches, offset, position, Tier.WRITE_CACHE)
-                batches.append(payload[entry.position : entry.position + entry.length])
-                budget -= entry.length
-                position = entry.last_offset + 1
-        return Found(batches, offset, position, Tier.WRITE_CACHE) if batches else None
+        found = self._index.read(slot, offset, budget, whole_first)
+        if found is None:
+            return None
+        batches: list[Buffer] = list(found[0])
+        return Found(batches, offset, found[1], Tier.WRITE_CACHE)
 
     # --- disks --------------------------------------------------------------------------------------------
 

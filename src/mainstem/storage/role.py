@@ -70,7 +70,13 @@ class Storage:
         self.queue_store = store
         self.state = state = AppliedState(store, groups, cache_bytes_max=config.write_cache_bytes)
         self.groups = [
-            WriteGroup(group, state.table, state, min(config.block_bytes_max, batch_bytes_max))
+            WriteGroup(
+                group,
+                state.table,
+                state,
+                block_bytes_max=min(config.block_bytes_max, batch_bytes_max),
+                batch_bytes_max=batch_bytes_max,
+            )
             for group in range(groups)
         ]
         self._recovery = Recovery(write_files, journal, self.groups, state)
@@ -80,13 +86,12 @@ class Storage:
         lookup = OffsetLookup(state.table, state.index, journal, store, self.read_path, self.group_of)
         self.messages = LocalMessageStore(
             self.groups,
-            self.group_of,
+            slots,
             self.write_loop,
             self.read_path,
             lookup,
             state.waiters,
             clock,
-            batch_bytes_max=batch_bytes_max,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
         usage = Usage(state.table, state.index, journal, store, placement.groups_of)

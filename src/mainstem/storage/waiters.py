@@ -1,6 +1,7 @@
 """Long polls: readers at the end of their queues, woken when enough bytes have been committed to them.
 
-Costs nothing per queue that nobody waits for, and one dictionary entry per queue and waiting fetch.
+Costs nothing per queue that nobody waits for, and one dictionary entry per queue and waiting fetch. The queue table
+counts the watchers of each queue, so that applying a block tells only of the batches somebody waits for.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from mainstem.kernel import NO_SLOT, WATCHED, QueueTable
 from mainstem.model import topic_number_of
-
-DIRECTORY_CELLS = 8
 
 
 class Waiter:
@@ -29,7 +29,8 @@ class Waiter:
 class Waiters:
     """Who waits for which queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: QueueTable) -> None:
+        self._table = table
         self._by_queue: dict[int, set[Waiter]] = {}
 
     async def wait(self, queue_ids: Iterable[int], bytes_min: int, timeout_seconds: float) -> None:
@@ -38,6 +39,7 @@ class Waiters:
         queue_ids = list(queue_ids)
         for queue_id in queue_ids:
             self._by_queue.setdefault(queue_id, set()).add(waiter)
+            self._watch(queue_id, True)
         try:
             async with asyncio.timeout(timeout_seconds):
                 await waiter.future
@@ -49,15 +51,18 @@ class Waiters:
                 waiting.discard(waiter)
                 if not waiting:
                     del self._by_queue[queue_id]
+                    self._watch(queue_id, False)
 
-    def committed(self, rows: memoryview) -> None:
-        """Directory rows (as 64-bit cells) of a block that has just been applied."""
-        waiting = self._by_queue
-        if not waiting:
-            return
-        for row in range(0, len(rows), DIRECTORY_CELLS):
-            for waiter in waiting.get(rows[row], ()):
-                waiter.committed(rows[row + 4] >> 32 & 0xFFFFFFFF)
+    def _watch(self, queue_id: int, watched: bool) -> None:
+        slot = self._table.find(queue_id)
+        if slot != NO_SLOT:
+            self._table.set(slot, WATCHED, int(watched))
+
+    def committed(self, batches: Iterable[tuple[int, int]]) -> None:
+        """(queue id, bytes) of batches of watched queues that have just been applied."""
+        for queue_id, size in batches:
+            for waiter in self._by_queue.get(queue_id, ()):
+                waiter.committed(size)
 
     def wake(self, queue_ids: Iterable[int]) -> None:
         """Wake whoever waits for these queues, because they changed in another way."""

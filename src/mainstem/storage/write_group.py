@@ -2,7 +2,7 @@
 
 The driver of one group, in the order things happen to a batch:
 
-    append    check producer and offsets, copy into the open block (`BlockBuilder`)
+    append    check producer and offsets, copy into the open block (`kernel.GroupLog`)
     take      close the open blocks: each gets its term and index (the log entry)
     durable   the journal says where the block lies and that it is on disk
     commit    a majority has it — with a single voter, as soon as it is durable here
@@ -17,34 +17,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from mainstem.kernel import (
-    COMMITTED_END,
-    LOG_START,
-    NEXT_OFFSET,
-    NO_SLOT,
+    Arena,
     BlockBuilder,
+    GroupLog,
     ProducerState,
     ProducerStates,
+    ProduceScan,
     QueueTable,
+    Verdict,
 )
-from mainstem.model import AppendResult, BatchAppend, Outcome
+from mainstem.model import AppendResult, Buffer, Outcome
 from mainstem.storage import control
-from mainstem.storage.journal.format import (
-    DIRECTORY_ROW_BYTES,
-    KIND_CONTROL,
-    KIND_DATA,
-    KIND_NO_OP,
-    BlockHeader,
-)
+from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite
-
-DIRECTORY_CELLS = 8
-"""64-bit cells per directory row."""
-
-UNKNOWN_QUEUE = AppendResult(Outcome.UNKNOWN_QUEUE)
 
 
 class Ticket:
@@ -55,6 +44,7 @@ class Ticket:
     def __init__(self, future: asyncio.Future[list[AppendResult]], results: list[AppendResult]) -> None:
         self.future = future
         self.results = results
+        """One per batch; or the kernel's scan, which has them written into it (see `ports.MessageStore`)."""
         self.blocks = 0
 
     def block_committed(self) -> None:
@@ -62,12 +52,18 @@ class Ticket:
         if not self.blocks and not self.future.done():
             self.future.set_result(self.results)
 
-    def failed(self, outcome: Outcome) -> None:
-        """Turn every result that would have been a success into `outcome`, and answer now."""
-        if not self.future.done():
-            self.future.set_result(
-                [AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results]
-            )
+    def failed(self) -> None:
+        """Turn every result that would have been a success into a failure of the storage, and answer now."""
+        if self.future.done():
+            return
+        if isinstance(self.results, ProduceScan):
+            self.results.fail(Verdict.STORAGE_FAILED)
+        else:
+            self.results = [
+                AppendResult(Outcome.STORAGE_FAILED) if result.outcome is Outcome.OK else result
+                for result in self.results
+            ]
+        self.future.set_result(self.results)
 
 
 class PendingBlock:
@@ -75,12 +71,12 @@ class PendingBlock:
 
     __slots__ = ("builder", "commands", "created_ms", "index", "kind", "outcome", "term", "tickets")
 
-    def __init__(self, kind: int) -> None:
+    def __init__(self, kind: int, term: int, index: int, builder: BlockBuilder) -> None:
         self.kind = kind
-        self.term = 0
-        self.index = 0
+        self.term = term
+        self.index = index
         self.created_ms = 0
-        self.builder = BlockBuilder()
+        self.builder = builder
         self.commands: Sequence[control.Command] = ()
         self.outcome: asyncio.Future[list[str]] | None = None
         self.tickets: list[Ticket] = []
@@ -105,9 +101,14 @@ class Applier(Protocol):
     """What applying a block does outside the group; one for all groups of a node."""
 
     def block_applied(
-        self, header: BlockHeader, directory: bytes | bytearray, payload: memoryview | None
+        self,
+        header: BlockHeader,
+        directory: Buffer,
+        payload: memoryview | None,
+        watched: Sequence[tuple[int, int]],
     ) -> None:
-        """Every block, before its commands; `payload` None when only the journal has it."""
+        """Every block, before its commands; `payload` None when only the journal has it. `watched`: (queue id,
+        bytes) of the batches of queues that somebody waits for."""
         ...
 
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
@@ -118,83 +119,57 @@ class Applier(Protocol):
 class WriteGroup:
     """The log of one write group on this node."""
 
-    def __init__(self, group: int, table: QueueTable, applier: Applier, block_bytes_max: int) -> None:
-        """`block_bytes_max`: directory and payload of a data block, unless a single batch is larger."""
+    def __init__(
+        self, group: int, table: QueueTable, applier: Applier, *, block_bytes_max: int, batch_bytes_max: int
+    ) -> None:
+        """`block_bytes_max`: directory and payload of a data block, unless a single batch is larger; batches
+        larger than `batch_bytes_max` are refused."""
         self.group = group
-        self.term = 0
         self.last_index = 0
-        self.applied_index = 0
         self.applied_term = 0
         self.producers = ProducerStates()
-        self.appended_bytes = 0
-        """Bytes of batches appended since the start."""
-        self.appended_batches = 0
-        self.pending_bytes = 0
-        """Of these, not yet committed."""
+        self.log = GroupLog(
+            group,
+            table,
+            self.producers,
+            self._open_block,
+            block_bytes_max=block_bytes_max,
+            batch_bytes_max=batch_bytes_max,
+        )
+        """Its hot half: what a batch meets."""
         self._failure: Exception | None = None
-        self._table = table
         self._applier = applier
-        self._block_bytes_max = block_bytes_max
+        self._arena = Arena()
         self._open: PendingBlock | None = None
         self._closed: deque[PendingBlock] = deque()
         self._in_flight: deque[PendingBlock] = deque()
 
+    @property
+    def term(self) -> int:
+        return self.log.term
+
+    @term.setter
+    def term(self, term: int) -> None:
+        self.log.term = term
+
+    @property
+    def applied_index(self) -> int:
+        return self.log.applied_index
+
+    @applied_index.setter
+    def applied_index(self, index: int) -> None:
+        self.log.applied_index = index
+
     # --- append -----------------------------------------------------------------------------------------
 
-    def append(
-        self,
-        batch: BatchAppend,
-        ticket: Ticket,
-        now_ms: int,
-        stamp: Callable[[BatchAppend, int], BatchAppend],
-    ) -> AppendResult:
-        """Put a batch into the open block. The result is final; the ticket says when it is durable."""
-        slot = self._table.find(batch.queue_id)
-        if slot == NO_SLOT:
-            return UNKNOWN_QUEUE
-        cells, base = self._table.cells(slot)
-        log_start = cells[base + LOG_START]
-        idempotent = batch.producer_id >= 0
-        if idempotent:
-            verdict = self.producers.check(
-                batch.queue_id,
-                batch.producer_id,
-                batch.producer_epoch,
-                batch.base_sequence,
-                batch.record_count,
-            )
-            if verdict.outcome is not Outcome.OK:
-                return AppendResult(verdict.outcome)
-            if verdict.duplicate is not None:
-                self._wait_for(verdict.duplicate.block_index, ticket)
-                return AppendResult(Outcome.OK, verdict.duplicate.base_offset, -1, log_start)
-        append_time_ms = -1
-        if batch.log_append_time:
-            append_time_ms = now_ms
-            batch = stamp(batch, now_ms)
-        size = len(batch.data)
-        block = self._open_block(size + DIRECTORY_ROW_BYTES)
-        base_offset = cells[base + NEXT_OFFSET]
-        cells[base + NEXT_OFFSET] = base_offset + batch.last_offset_delta + 1
-        block.builder.add(batch, base_offset, self.term)
-        block.join(ticket)
-        self.appended_bytes += size
-        self.appended_batches += 1
-        self.pending_bytes += size
-        if idempotent:
-            self.producers.appended(
-                batch.queue_id,
-                batch.producer_id,
-                batch.producer_epoch,
-                batch.base_sequence,
-                batch.record_count,
-                base_offset,
-                block.index,
-                now_ms,
-            )
-        if block.builder.size >= self._block_bytes_max:
-            self._close()
-        return AppendResult(Outcome.OK, base_offset, append_time_ms, log_start)
+    def wait_for(self, index: int, ticket: Ticket) -> None:
+        """Make a ticket wait until block `index`, which is not applied yet, is committed."""
+        for blocks in ((self._open,) if self._open else (), self._in_flight, self._closed):
+            for block in blocks:
+                if block.index == index:
+                    block.join(ticket)
+                    return
+        raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
 
     def propose(self, commands: Sequence[control.Command]) -> asyncio.Future[list[str]]:
         """Log control commands behind everything appended so far; the future brings what applying each
@@ -210,36 +185,21 @@ class WriteGroup:
         self._closed.append(block)
         return outcome
 
-    def _wait_for(self, index: int, ticket: Ticket) -> None:
-        """Make a ticket wait until block `index` is committed; nothing when it already is."""
-        if index <= self.applied_index:
-            return
-        for blocks in (self._in_flight, self._closed, (self._open,) if self._open else ()):
-            for block in blocks:
-                if block.index == index:
-                    block.join(ticket)
-                    return
-        raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
-
-    def _open_block(self, size: int) -> PendingBlock:
-        """The open block, if a batch that takes `size` bytes still fits into it; a new one otherwise."""
-        if self._open is not None and self._open.builder.size + size > self._block_bytes_max:
-            self._close()
-        if self._open is None:
-            self._open = self._new_block(KIND_DATA)
+    def _open_block(self) -> PendingBlock:
+        """A new block for what is appended next; the one before it is closed."""
+        self._close()
+        self._open = self._new_block(KIND_DATA)
         return self._open
 
     def _new_block(self, kind: int) -> PendingBlock:
-        block = PendingBlock(kind)
         self.last_index += 1
-        block.index = self.last_index
-        block.term = self.term
-        return block
+        return PendingBlock(kind, self.term, self.last_index, BlockBuilder(self._arena))
 
     def _close(self) -> None:
         if self._open is not None:
             self._closed.append(self._open)
             self._open = None
+            self.log.close()
 
     # --- take, durable, commit ----------------------------------------------------------------------------
 
@@ -255,7 +215,7 @@ class WriteGroup:
             block = self._closed.popleft()
             block.created_ms = now_ms
             self._in_flight.append(block)
-            payload: Sequence[bytes | bytearray] = (block.builder.payload,)
+            payload: Sequence[Buffer] = (block.builder.payload,)
             if block.kind == KIND_CONTROL:
                 payload = (control.encode(block.commands),)
             blocks.append(
@@ -264,7 +224,7 @@ class WriteGroup:
                     self.group,
                     block.term,
                     block.index,
-                    bytes(block.builder.directory),
+                    block.builder.directory,
                     block.builder.batch_count,
                     payload,
                     now_ms,
@@ -277,23 +237,23 @@ class WriteGroup:
         """The oldest block in flight is on this node's disk. A single voter commits by that alone."""
         block = self._in_flight[0]  # left there until it is applied: should that fail, `fail` answers its tickets
         assert block.index == header.index, (block.index, header.index)
-        payload = memoryview(block.builder.payload) if block.kind == KIND_DATA else None
+        payload = block.builder.payload if block.kind == KIND_DATA else None
         outcomes = self.apply(header, block.builder.directory, payload, block.commands)
         self._in_flight.popleft()
-        self.pending_bytes -= len(block.builder.payload)
+        self.log.applied_bytes(block.builder.payload_bytes)
         for ticket in block.tickets:
             ticket.block_committed()
         if block.outcome is not None and not block.outcome.done():
             block.outcome.set_result(outcomes)
 
-    def fail(self, outcome: Outcome, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """The disk failed, or nobody writes any more: nothing that is pending will ever be acknowledged."""
         self._failure = error
         self._close()
-        self.pending_bytes = 0
+        self.log.applied_bytes(self.log.pending_bytes)
         for block in (*self._in_flight, *self._closed):
             for ticket in block.tickets:
-                ticket.failed(outcome)
+                ticket.failed()
             if block.outcome is not None and not block.outcome.done():
                 block.outcome.set_exception(error)
         self._in_flight.clear()
@@ -304,45 +264,16 @@ class WriteGroup:
     def apply(
         self,
         header: BlockHeader,
-        directory: bytes | bytearray,
+        directory: Buffer,
         payload: memoryview | None,
         commands: Sequence[control.Command],
     ) -> list[str]:
         """Make a committed block part of the state."""
         assert header.index == self.applied_index + 1, (self.group, header.index, self.applied_index)
-        self.applied_index = header.index
         self.applied_term = header.term
-        if header.kind == KIND_DATA:
-            self._apply_rows(header, memoryview(directory).cast("q"))
-        self._applier.block_applied(header, directory, payload)
+        watched = self.log.apply(directory, header.index, header.created_ms)
+        self._applier.block_applied(header, directory, payload, watched)
         return [self._apply_command(header.index, command) for command in commands]
-
-    def _apply_rows(self, header: BlockHeader, rows: memoryview) -> None:
-        table, producers = self._table, self.producers
-        for row in range(0, header.batch_count * DIRECTORY_CELLS, DIRECTORY_CELLS):
-            queue_id = rows[row]
-            slot = table.find(queue_id)
-            if slot == NO_SLOT:
-                continue
-            cells, base = table.cells(slot)
-            base_offset, counts = rows[row + 1], rows[row + 5]
-            end = base_offset + (counts & 0xFFFFFFFF) + 1
-            cells[base + COMMITTED_END] = end
-            if cells[base + NEXT_OFFSET] < end:
-                cells[base + NEXT_OFFSET] = end
-            producer_id = rows[row + 3]
-            if producer_id >= 0:
-                packed = rows[row + 6]
-                producers.applied(
-                    queue_id,
-                    producer_id,
-                    signed(packed >> 32, 16),
-                    signed(packed, 32),
-                    counts >> 32,
-                    base_offset,
-                    header.index,
-                    header.created_ms,
-                )
 
     def _apply_command(self, index: int, command: control.Command) -> str:
         if isinstance(command, control.QueuesDeleted):
@@ -351,7 +282,7 @@ class WriteGroup:
 
     # --- recovery -----------------------------------------------------------------------------------------
 
-    def recovered(self, header: BlockHeader, directory: bytes, commands: Sequence[control.Command]) -> None:
+    def recovered(self, header: BlockHeader, directory: Buffer, commands: Sequence[control.Command]) -> None:
         """Apply a block read back from the journal; its payload stays there."""
         self.apply(header, directory, None, commands)
         self.last_index = header.index
@@ -366,8 +297,3 @@ class WriteGroup:
         self.last_index = self.applied_index = state.applied_index
         self.producers.load(state.producers)
 
-
-def signed(value: int, bits: int) -> int:
-    """The low `bits` of `value` as a signed number."""
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> bits - 1 else value

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from mainstem.model import Outcome
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageBusy, StorageFailed
 from mainstem.storage.journal.format import BlockHeader
@@ -48,7 +47,7 @@ class WriteLoop:
     @property
     def backlog_bytes(self) -> int:
         """Appended and not yet durable."""
-        return sum(group.pending_bytes for group in self._groups)
+        return sum(group.log.pending_bytes for group in self._groups)
 
     def wake(self) -> None:
         """There is something to write; called from the event loop by whoever appends or proposes."""
@@ -131,4 +130,4 @@ class WriteLoop:
         if self.ended is None:
             self.ended = reason
             for group in self._groups:
-                group.fail(Outcome.STORAGE_FAILED, reason)
+                group.fail(reason)

@@ -7,8 +7,10 @@ where it was not built.
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.pure import (
     TOPIC_IDS_FROM,
+    Arena,
     BlockBuilder,
     Entry,
+    GroupLog,
     IndexedBlock,
     ProducerState,
     ProducerStates,
@@ -18,13 +20,16 @@ from mainstem.kernel.pure import (
     ScannedTopic,
     SeenBatch,
     UnsplitIndex,
+    append_all,
     scan_produce,
 )
 
 __all__ = [
     "TOPIC_IDS_FROM",
+    "Arena",
     "BlockBuilder",
     "Entry",
+    "GroupLog",
     "IndexedBlock",
     "ProduceScan",
     "ProducerState",
@@ -34,6 +39,7 @@ __all__ = [
     "ScannedTopic",
     "SeenBatch",
     "UnsplitIndex",
+    "append_all",
     "crc32c",
     "scan_produce",
 ]

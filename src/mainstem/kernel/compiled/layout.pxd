@@ -20,7 +20,7 @@ cdef struct Slot:
     int64_t log_start
     uint64_t tail_link
     uint64_t skip_link
-    int64_t watchers
+    int64_t watched
     int64_t entries
 
 cdef struct Row:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mainstem.kernel.pure.block import BlockBuilder
+from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
+from mainstem.kernel.pure.group_log import GroupLog, append_all
 from mainstem.kernel.pure.produce import TOPIC_IDS_FROM, ProduceScan, ScannedBatch, ScannedTopic, scan_produce
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
@@ -11,8 +12,10 @@ from mainstem.kernel.pure.unsplit_index import Entry, IndexedBlock, UnsplitIndex
 
 __all__ = [
     "TOPIC_IDS_FROM",
+    "Arena",
     "BlockBuilder",
     "Entry",
+    "GroupLog",
     "IndexedBlock",
     "ProduceScan",
     "ProducerState",
@@ -22,6 +25,7 @@ __all__ = [
     "ScannedTopic",
     "SeenBatch",
     "UnsplitIndex",
+    "append_all",
     "crc32c",
     "scan_produce",
 ]

@@ -1,59 +1,119 @@
 """The open block: where produced batches are copied to, once, and where their directory rows are made.
 
-Pure-Python twin of the compiled builder. A builder belongs to one write group and one event loop; `add` stamps
-base offset and leader epoch into the copy, so the bytes in the block are the bytes readers get.
+A builder belongs to one write group and one event loop; `add` stamps base offset and leader epoch into the copy, so
+the bytes in the block are the bytes readers get. The payloads of a group's blocks lie one behind the other in chunks
+of memory, its arena: small blocks cost what they hold, and no payload is ever moved or grown.
 """
 
 from __future__ import annotations
 
 import struct
 
-from mainstem.kernel.layout import ROW
+from mainstem.kernel.layout import CHUNK_BYTES, ROW
+from mainstem.kernel.pure.checksum import crc32c
 from mainstem.model import BatchAppend
 
 BASE_OFFSET = struct.Struct(">q")
 LEADER_EPOCH = struct.Struct(">i")
 LEADER_EPOCH_POSITION = 12
+CHECKSUM = struct.Struct(">I")
+CHECKSUM_POSITION = 17
+ATTRIBUTES = struct.Struct(">h")
+ATTRIBUTES_POSITION = 21
+MAX_TIMESTAMP = struct.Struct(">q")
+MAX_TIMESTAMP_POSITION = 35
+BATCH_HEADER_BYTES = 61
+LOG_APPEND_TIME_BIT = 0x08
+
+
+class Arena:
+    """The chunk that a write group's next payloads go to."""
+
+    __slots__ = ("chunk_bytes", "room")
+
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.room = 0
+        """Bytes left in the chunk."""
+
+    def take(self, size: int) -> None:
+        if size > self.room:
+            self.room = max(self.chunk_bytes, size)
+        self.room -= size
 
 
 class BlockBuilder:
     """Batches of many queues on their way into one block.
 
-    `payload` holds the batches back to back, `directory` one row each in the same order.
+    `payload` holds the batches back to back, `directory` one row each in the same order. Only the newest builder of
+    an arena may be added to, and no longer once a view of its directory is held.
     """
 
-    __slots__ = ("batch_count", "directory", "payload")
+    __slots__ = ("_arena", "_directory", "_payload", "batch_count")
 
-    def __init__(self) -> None:
-        self.payload = bytearray()
-        self.directory = bytearray()
+    def __init__(self, arena: Arena | None = None) -> None:
+        self._arena = arena or Arena()
+        self._payload = bytearray()
+        self._directory = bytearray()
         self.batch_count = 0
 
-    def add(self, batch: BatchAppend, base_offset: int, leader_epoch: int) -> None:
-        """Copy a validated batch in, as the one that starts at `base_offset`."""
-        payload = self.payload
+    def fits(self, size: int) -> bool:
+        """Is there room behind the batches that are in already? A chunk of its own is found for a first one."""
+        return not self.batch_count or size <= self._arena.room
+
+    def add(
+        self, batch: BatchAppend, base_offset: int, leader_epoch: int, log_append_time_ms: int = -1
+    ) -> None:
+        """Copy a validated batch in, as the one that starts at `base_offset`; with `log_append_time_ms`, as one
+        that was made at that time (its timestamps and checksum are renewed)."""
+        size = len(batch.data)
+        assert size >= BATCH_HEADER_BYTES, size
+        assert self.fits(size), "the block does not continue in another chunk"
+        self._arena.take(size)
+        payload = self._payload
         position = len(payload)
         payload += batch.data
         BASE_OFFSET.pack_into(payload, position, base_offset)
         LEADER_EPOCH.pack_into(payload, position + LEADER_EPOCH_POSITION, leader_epoch)
-        self.directory += ROW.pack(
+        attributes, max_timestamp, crc = batch.attributes, batch.max_timestamp, batch.crc
+        if log_append_time_ms >= 0:
+            attributes, max_timestamp = attributes | LOG_APPEND_TIME_BIT, log_append_time_ms
+            ATTRIBUTES.pack_into(payload, position + ATTRIBUTES_POSITION, attributes)
+            MAX_TIMESTAMP.pack_into(payload, position + MAX_TIMESTAMP_POSITION, max_timestamp)
+            crc = crc32c(bytes(memoryview(payload)[position + ATTRIBUTES_POSITION : position + size]))
+            CHECKSUM.pack_into(payload, position + CHECKSUM_POSITION, crc)
+        self._directory += ROW.pack(
             batch.queue_id,
             base_offset,
-            batch.max_timestamp,
+            max_timestamp,
             batch.producer_id,
             position,
-            len(payload) - position,
+            size,
             batch.last_offset_delta,
             batch.record_count,
             batch.base_sequence,
             batch.producer_epoch,
-            batch.attributes,
+            attributes,
             leader_epoch,
-            batch.crc,
+            crc,
         )
         self.batch_count += 1
 
     @property
+    def payload(self) -> memoryview:
+        """The batches so far."""
+        return memoryview(self._payload)
+
+    @property
+    def directory(self) -> memoryview:
+        """The rows so far, `ROW_BYTES` each."""
+        return memoryview(self._directory)
+
+    @property
+    def payload_bytes(self) -> int:
+        return len(self._payload)
+
+    @property
     def size(self) -> int:
         """Bytes this block will take in the journal, without header and padding."""
-        return len(self.payload) + len(self.directory)
+        return len(self._payload) + len(self._directory)

@@ -21,6 +21,7 @@ from mainstem.kernel.layout import (
     QUEUE_ID,
     SKIP_LINK,
     TAIL_LINK,
+    WATCHED,
     Range,
 )
 from mainstem.model import PARTITION_BITS, queue_id_of
@@ -151,7 +152,7 @@ class QueueTable:
             for entry in ranges:
                 rows = self._image(entry).copy()
                 rows[:, NEXT_OFFSET] = rows[:, COMMITTED_END]
-                rows[:, [TAIL_LINK, SKIP_LINK, ENTRIES]] = 0
+                rows[:, [TAIL_LINK, SKIP_LINK, WATCHED, ENTRIES]] = 0
                 images.append(rows.tobytes())
         return {topic: list(ranges) for topic, ranges in self._ranges.items()}, images
 

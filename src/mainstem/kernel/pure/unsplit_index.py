@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mainstem.kernel.layout import (
+    COMMITTED_END,
     ENTRIES,
     NO_SLOT,
     ROW_BITS,
@@ -27,6 +28,7 @@ from mainstem.kernel.layout import (
     TAIL_LINK,
 )
 from mainstem.kernel.pure.queue_table import QueueTable
+from mainstem.model import Buffer
 
 
 class Entry(NamedTuple):
@@ -47,7 +49,7 @@ class IndexedBlock:
     __slots__ = ("cells", "header", "links", "payload", "serial", "skips")
 
     def __init__(
-        self, serial: int, header: Any, directory: bytes | bytearray, payload: memoryview | None
+        self, serial: int, header: Any, directory: Buffer, payload: memoryview | None
     ):
         self.serial = serial
         self.header = header
@@ -86,7 +88,7 @@ class UnsplitIndex:
 
     # --- filling ----------------------------------------------------------------------------------------
 
-    def add(self, header: Any, directory: bytes | bytearray, payload: memoryview | None) -> None:
+    def add(self, header: Any, directory: Buffer, payload: memoryview | None) -> None:
         """Index a data block; `payload` None when only the journal has it. Rows of queues that do not exist
         (deleted since) are left out."""
         self._serial += 1
@@ -171,6 +173,46 @@ class UnsplitIndex:
             link = block.links[row]
         entries.reverse()
         return entries
+
+    def read(
+        self, slot: int, offset: int, budget: int, whole_first: bool
+    ) -> tuple[list[memoryview], int] | None:
+        """Cached batches of a queue up to its committed end, from the one that holds `offset` on: views of their
+        payloads (neighbours in one view), about `budget` bytes in all, and the offset behind the last. With
+        `whole_first` the first batch comes back even when it is larger. None when the cache does not hold
+        `offset`; no views when nothing fits."""
+        stretches: list[memoryview] = []
+        source: memoryview | None = None
+        start = stop = 0
+        position = offset
+        end = self._table.get(slot, COMMITTED_END)
+        first = full = True
+        while position < end and full:
+            entries = self.window(slot, position)
+            if not entries or entries[0].base_offset > position:
+                break
+            full = False
+            for entry in entries:
+                payload = entry.block.payload
+                if payload is None or (entry.length > budget and not (first and whole_first)):
+                    if first and payload is None:
+                        return None
+                    break
+                if payload is not source or entry.position != stop:
+                    if source is not None:
+                        stretches.append(source[start:stop])
+                    source, start = payload, entry.position
+                stop = entry.position + entry.length
+                budget -= entry.length
+                position = entry.last_offset + 1
+                first = False
+            else:
+                full = True
+        if first and full:
+            return None
+        if source is not None:
+            stretches.append(source[start:stop])
+        return stretches, position
 
     def oldest(self, slot: int) -> Entry | None:
         """The oldest indexed entry of a queue."""

@@ -15,9 +15,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import google_crc32c
 import numpy
 
+from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 
@@ -73,7 +73,7 @@ class SegmentHeader(NamedTuple):
     created_ms: int
 
     def pack(self) -> bytes:
-        crc = google_crc32c.value(self._pack(0))
+        crc = crc32c(self._pack(0))
         return self._pack(crc)
 
     def _pack(self, crc: int) -> bytes:
@@ -93,7 +93,7 @@ class SegmentHeader(NamedTuple):
         if version != SEGMENT_VERSION:
             raise FormatError(f"{where}: segment format {version}, this version reads {SEGMENT_VERSION}")
         header = cls(sequence, size, end, previous_crc, created_ms)
-        if google_crc32c.value(header._pack(0)) != crc:
+        if crc32c(header._pack(0)) != crc:
             raise FormatError(f"{where}: segment header fails its CRC")
         return header
 
@@ -153,7 +153,7 @@ class BlockHeader(NamedTuple):
             self.group, self.payload_crc, self.position, self.durable_position, self.term, self.index,
             self.created_ms, self.payload_length, 0,
         )
-        crc = google_crc32c.extend(google_crc32c.value(body[8:]), bytes(directory))
+        crc = crc32c(directory, crc32c(memoryview(body)[8:]))
         return body[:4] + crc.to_bytes(4, "little") + body[8:], crc
 
     @classmethod
@@ -178,7 +178,7 @@ class BlockHeader(NamedTuple):
     def verify(self, buffer: Buffer, offset: int) -> bool:
         """Does the CRC hold over header and directory, both at `offset` of `buffer`?"""
         end = offset + BLOCK_HEADER_BYTES + self.batch_count * DIRECTORY_ROW_BYTES
-        return len(buffer) >= end and google_crc32c.value(bytes(memoryview(buffer)[offset + 8:end])) == self.crc
+        return len(buffer) >= end and crc32c(memoryview(buffer)[offset + 8:end]) == self.crc
 
 
 # --- directory ------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class BlockToWrite(NamedTuple):
     group: int
     term: int
     index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody calls on a block
-    directory: bytes
+    directory: Buffer
     """`batch_count` rows of `DIRECTORY_ROW`."""
     batch_count: int
     payload: Sequence[Buffer]
@@ -42,7 +42,7 @@ def size_of(buffer: Buffer) -> int:
 
 def content_length(block: BlockToWrite) -> int:
     """Header, directory and payload in bytes, without padding."""
-    return BLOCK_HEADER_BYTES + len(block.directory) + sum(map(size_of, block.payload))
+    return BLOCK_HEADER_BYTES + size_of(block.directory) + sum(map(size_of, block.payload))
 
 
 def frame(
@@ -50,7 +50,7 @@ def frame(
 ) -> tuple[BlockHeader, list[Buffer]]:
     """The block's header for this place in the chain, and its bytes as buffers to be written in order."""
     assert block.kind in KINDS, block.kind
-    assert len(block.directory) == block.batch_count * DIRECTORY_ROW_BYTES, "directory and batch count differ"
+    assert size_of(block.directory) == block.batch_count * DIRECTORY_ROW_BYTES, "directory and batch count differ"
     assert block.kind == KIND_DATA or not block.batch_count, "only data blocks have a directory"
     content = content_length(block)
     length = aligned(content)
@@ -60,7 +60,7 @@ def frame(
             payload_crc = google_crc32c.extend(payload_crc, bytes(part))
     header = BlockHeader(
         kind=block.kind, group=block.group, term=block.term, index=block.index, length=length,
-        batch_count=block.batch_count, payload_length=content - BLOCK_HEADER_BYTES - len(block.directory),
+        batch_count=block.batch_count, payload_length=content - BLOCK_HEADER_BYTES - size_of(block.directory),
         payload_crc=payload_crc, position=position, durable_position=durable_position,
         previous_crc=previous_crc, created_ms=block.created_ms,
     )

@@ -1,0 +1,207 @@
+"""The open block; see the twin. Payloads lie in malloc'ed chunks that a pool keeps for the next ones, so that in the
+long run a block is written to memory the machine has already given.
+
+A chunk lives as long as anybody holds a view of it: the block that is being written, the write cache, a response.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from mainstem.kernel.compiled.bytes_io cimport ms_crc32c, ms_crc_prepare, ms_write_u16, ms_write_u32, ms_write_u64
+from mainstem.kernel.compiled.layout cimport Batch, Row
+from mainstem.kernel import layout
+
+ms_crc_prepare()
+
+cdef Py_ssize_t CHUNK_BYTES = layout.CHUNK_BYTES
+cdef enum:
+    SPARE_CHUNKS_MAX = 8     # 32 MiB kept for reuse: what a turn of all write groups takes
+    ROWS_START = 16
+    BATCH_HEADER_BYTES = 61
+    LOG_APPEND_TIME_BIT = 8
+
+cdef uint8_t *spare_chunks[SPARE_CHUNKS_MAX]
+cdef int spare_count = 0
+
+
+cdef class Chunk:
+    """Memory for payloads. Exports are read-only: only the builder writes, behind what was handed out."""
+
+    def __cinit__(self, Py_ssize_t size):
+        global spare_count
+        if size == CHUNK_BYTES and spare_count:
+            spare_count -= 1
+            self.memory = spare_chunks[spare_count]
+        else:
+            self.memory = <uint8_t *> PyMem_RawMalloc(size)
+            if self.memory == NULL:
+                raise MemoryError(f"no memory for {size} bytes of batches")
+        self.size = size
+
+    def __dealloc__(self):
+        global spare_count
+        if self.memory == NULL:
+            return
+        if self.size == CHUNK_BYTES and spare_count < SPARE_CHUNKS_MAX:
+            spare_chunks[spare_count] = self.memory
+            spare_count += 1
+        else:
+            PyMem_RawFree(self.memory)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.memory, self.size, 1, flags)
+
+
+cdef class Directory:
+    """Rows in one array that grows until somebody looks at it."""
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.rows)
+
+    cdef Row *next_row(self) except NULL:
+        cdef Py_ssize_t capacity
+        cdef Row *grown
+        assert not self.exports, "the directory is being looked at"
+        if self.count == self.capacity:
+            capacity = 2 * self.capacity if self.capacity else ROWS_START
+            grown = <Row *> PyMem_RawRealloc(self.rows, capacity * sizeof(Row))
+            if grown == NULL:
+                raise MemoryError(f"no memory for a directory of {capacity} rows")
+            self.rows = grown
+            self.capacity = capacity
+        self.count += 1
+        return &self.rows[self.count - 1]
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.rows if self.count else <void *> b"", self.count * sizeof(Row), 1, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+
+
+cdef class Arena:
+    """The chunk that a write group's next payloads go to."""
+
+    def __init__(self, chunk_bytes=CHUNK_BYTES):
+        self.chunk_bytes = chunk_bytes
+        self.room = 0
+
+    cdef uint8_t *take(self, Py_ssize_t size) except NULL:
+        if size > self.room:
+            self.chunk = Chunk(max(self.chunk_bytes, size))
+            self.room = self.chunk.size
+        self.room -= size
+        return self.chunk.memory + (self.chunk.size - self.room - size)
+
+
+cdef class BlockBuilder:
+    """Batches of many queues on their way into one block; see the twin."""
+
+    def __init__(self, Arena arena=None):
+        self.arena = arena if arena is not None else Arena()
+        self.rows = Directory()
+        self.payload_bytes = 0
+
+    cdef bint has_room(self, Py_ssize_t size) noexcept:
+        return not self.rows.count or size <= self.arena.room
+
+    def fits(self, Py_ssize_t size):
+        """Is there room behind the batches that are in already? A chunk of its own is found for a first one."""
+        return self.has_room(size)
+
+    cdef int put(
+        self, const uint8_t *data, const Batch *batch, int64_t base_offset, int32_t leader_epoch,
+        int64_t log_append_time_ms,
+    ) except -1:
+        """Copy the batch in that starts at `data` and is `batch.length` long; the caller has seen to it that it is
+        one, and that it fits."""
+        cdef Py_ssize_t size = batch.length
+        cdef uint8_t *place
+        cdef Row *row = self.rows.next_row()
+        try:
+            place = self.arena.take(size)
+        except:
+            self.rows.count -= 1
+            raise
+        if self.chunk is None:
+            self.chunk = self.arena.chunk
+            self.start = place - self.chunk.memory
+        memcpy(place, data, size)
+        ms_write_u64(place, <uint64_t> base_offset)
+        ms_write_u32(place + 12, <uint32_t> leader_epoch)
+        row.queue_id = batch.queue_id
+        row.base_offset = base_offset
+        row.max_timestamp = batch.max_timestamp
+        row.producer_id = batch.producer_id
+        row.position = <uint32_t> self.payload_bytes
+        row.length = <uint32_t> size
+        row.last_offset_delta = batch.last_offset_delta
+        row.record_count = batch.record_count
+        row.base_sequence = batch.base_sequence
+        row.producer_epoch = batch.producer_epoch
+        row.attributes = batch.attributes
+        row.leader_epoch = leader_epoch
+        row.crc = batch.crc
+        if log_append_time_ms >= 0:
+            row.attributes = batch.attributes | LOG_APPEND_TIME_BIT
+            row.max_timestamp = log_append_time_ms
+            ms_write_u16(place + 21, <uint16_t> row.attributes)
+            ms_write_u64(place + 35, <uint64_t> log_append_time_ms)
+            row.crc = ms_crc32c(0, place + 21, size - 21)
+            ms_write_u32(place + 17, row.crc)
+        self.payload_bytes += size
+        return 0
+
+    def add(self, batch, base_offset, leader_epoch, log_append_time_ms=-1):
+        """Copy a validated batch in, as the one that starts at `base_offset`; with `log_append_time_ms`, as one that
+        was made at that time (its timestamps and checksum are renewed)."""
+        cdef Batch fields
+        cdef Py_buffer view
+        PyObject_GetBuffer(batch.data, &view, PyBUF_SIMPLE)
+        try:
+            assert view.len >= BATCH_HEADER_BYTES, view.len
+            assert self.has_room(view.len), "the block does not continue in another chunk"
+            fill_batch(&fields, batch, view.len)
+            self.put(<const uint8_t *> view.buf, &fields, base_offset, leader_epoch, log_append_time_ms)
+        finally:
+            PyBuffer_Release(&view)
+
+    @property
+    def batch_count(self):
+        return self.rows.count
+
+    @property
+    def payload(self):
+        """The batches so far."""
+        if self.chunk is None:
+            return memoryview(b"")
+        return memoryview(self.chunk)[self.start : self.start + self.payload_bytes]
+
+    @property
+    def directory(self):
+        """The rows so far, `ROW_BYTES` each."""
+        return memoryview(self.rows)
+
+    @property
+    def size(self):
+        """Bytes this block will take in the journal, without header and padding."""
+        return self.payload_bytes + self.rows.count * <Py_ssize_t> sizeof(Row)
+
+
+cdef int fill_batch(Batch *fields, batch, Py_ssize_t size) except -1:
+    """A `BatchAppend` as the scan would have left it."""
+    fields.queue_id = batch.queue_id
+    fields.length = size
+    fields.record_count = batch.record_count
+    fields.last_offset_delta = batch.last_offset_delta
+    fields.max_timestamp = batch.max_timestamp
+    fields.producer_id = batch.producer_id
+    fields.producer_epoch = batch.producer_epoch
+    fields.base_sequence = batch.base_sequence
+    fields.attributes = batch.attributes
+    fields.crc = batch.crc
+    fields.log_append_time = bool(batch.log_append_time)
+    return 0

@@ -1,0 +1,235 @@
+"""The hot half of a write group; see the twin. One call appends all batches of a request, another applies a block.
+
+Both touch one slot of the queue table per batch, which is a cache miss when many queues are active: they ask for the
+slots of the batches to come a few ahead.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+
+from mainstem.kernel.compiled.block cimport BlockBuilder, fill_batch
+from mainstem.kernel.compiled.bytes_io cimport ms_prefetch
+from mainstem.kernel.compiled.layout cimport (
+    NOT_LEADER,
+    OK,
+    TOO_LARGE,
+    UNKNOWN_QUEUE,
+    Batch,
+    Row,
+    Slot,
+)
+from mainstem.kernel.compiled.produce cimport ProduceScan
+from mainstem.kernel.compiled.producer_states cimport DUPLICATE, FRESH, ProducerStates, Seen
+from mainstem.kernel.compiled.queue_table cimport QueueTable
+from mainstem.kernel.pure import group_log as twin
+from mainstem.model import SLOTS, AppendResult, Outcome
+
+cdef enum:
+    AHEAD = 6                    # batches whose slots are asked for before they are needed
+    SLOT_SHIFT = 52              # `model.slot_of`
+cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
+
+assert SLOTS == 1 << (64 - SLOT_SHIFT)
+
+cdef dict OUTCOME_OF_VERDICT = {int(verdict): outcome for verdict, outcome in twin.OUTCOME_OF_VERDICT.items()}
+cdef int64_t requests = 0
+
+
+cdef class GroupLog:
+    """Appends to and applies the log of one write group."""
+
+    def __init__(
+        self, group, QueueTable table, ProducerStates producers, open_block, *, block_bytes_max, batch_bytes_max
+    ):
+        self.group = group
+        self.table = table
+        self.producers = producers
+        self.open_block = open_block
+        self.block_bytes_max = block_bytes_max
+        self.batch_bytes_max = batch_bytes_max
+
+    cdef int64_t put(self, Batch *batch, const uint8_t *data, int64_t now_ms) except -1:
+        """Append the batch at `data`, filling in what came of it; the index of the block to wait for, 0 for none."""
+        cdef Slot *slot
+        cdef Seen seen
+        cdef int verdict
+        cdef int64_t base_offset, index
+        cdef Py_ssize_t size = batch.length
+        if size > self.batch_bytes_max:
+            batch.verdict = TOO_LARGE
+            return 0
+        slot = self.table.find_slot(batch.queue_id)
+        if slot == NULL:
+            batch.verdict = UNKNOWN_QUEUE
+            return 0
+        if batch.producer_id >= 0:
+            verdict = self.producers.check(
+                batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count, &seen
+            )
+            if verdict == DUPLICATE:
+                batch.base_offset = seen.base_offset
+                batch.log_start_offset = slot.log_start
+                return seen.block_index if seen.block_index > self.applied_index else 0
+            if verdict != FRESH:
+                batch.verdict = verdict
+                return 0
+        if (
+            self.builder is None
+            or self.builder.rows.count * <Py_ssize_t> sizeof(Row) + self.builder.payload_bytes + size
+            + <Py_ssize_t> sizeof(Row) > self.block_bytes_max
+            or not self.builder.has_room(size)
+        ):
+            self.open = self.open_block()
+            self.builder = self.open.builder
+            self.open_index = self.open.index
+        base_offset = slot.next_offset
+        index = self.open_index
+        if batch.log_append_time:
+            batch.log_append_time_ms = now_ms
+        self.builder.put(data, batch, base_offset, self.term, now_ms if batch.log_append_time else -1)
+        if batch.producer_id >= 0:
+            self.producers.appended(
+                batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count,
+                base_offset, index, now_ms,
+            )
+        slot.next_offset = base_offset + batch.last_offset_delta + 1
+        batch.base_offset = base_offset
+        batch.log_start_offset = slot.log_start
+        self.appended_bytes += size
+        self.appended_batches += 1
+        self.pending_bytes += size
+        return index
+
+    def append(self, batch, now_ms):
+        """Put a batch into the open block. The result is final; the number is the index of the block that must be
+        applied before it may be told (0: none)."""
+        cdef Batch fields
+        cdef Py_buffer view
+        cdef int64_t index
+        PyObject_GetBuffer(batch.data, &view, PyBUF_SIMPLE)
+        try:
+            assert view.len >= 61, view.len
+            fill_batch(&fields, batch, view.len)
+            fields.verdict = OK
+            fields.base_offset = fields.log_append_time_ms = fields.log_start_offset = -1
+            index = self.put(&fields, <const uint8_t *> view.buf, now_ms)
+        finally:
+            PyBuffer_Release(&view)
+        return (
+            AppendResult(
+                OUTCOME_OF_VERDICT[fields.verdict], fields.base_offset, fields.log_append_time_ms,
+                fields.log_start_offset,
+            ),
+            index,
+        )
+
+    def close(self):
+        """What is appended from now on goes into another block."""
+        self.open = None
+        self.builder = None
+
+    def apply(self, directory, index, created_ms):
+        """Make the rows of block `index` part of the state: ends of queues, producers. Rows of queues that do not exist
+        any more are left out. Returns (queue id, bytes) of the rows of watched queues."""
+        cdef Py_buffer view
+        cdef Row *rows
+        cdef Row *row
+        cdef Slot *slot
+        cdef Py_ssize_t place, count
+        cdef int64_t end, block_index = index, made_ms = created_ms
+        cdef QueueTable table = self.table
+        cdef list watched = []
+        self.applied_index = block_index
+        PyObject_GetBuffer(directory, &view, PyBUF_SIMPLE)
+        try:
+            rows = <Row *> view.buf
+            count = view.len // <Py_ssize_t> sizeof(Row)
+            for place in range(count):
+                if place + AHEAD < count:
+                    slot = table.find_slot(rows[place + AHEAD].queue_id)
+                    if slot != NULL:
+                        ms_prefetch(slot)
+                row = &rows[place]
+                slot = table.find_slot(row.queue_id)
+                if slot == NULL:
+                    continue
+                end = row.base_offset + row.last_offset_delta + 1
+                slot.committed_end = end
+                if slot.next_offset < end:
+                    slot.next_offset = end
+                if slot.watched:
+                    watched.append((row.queue_id, row.length))
+                if row.producer_id >= 0:
+                    self.producers.applied(
+                        row.queue_id, row.producer_id, row.producer_epoch, row.base_sequence, row.record_count,
+                        row.base_offset, block_index, made_ms,
+                    )
+        finally:
+            PyBuffer_Release(&view)
+        return watched
+
+    def applied_bytes(self, size):
+        """Of what was appended, `size` bytes are applied."""
+        self.pending_bytes -= size
+
+
+def append_all(batches, list logs, const uint16_t[::1] slots, now_ms):
+    """Append batches of any queues, in order. `slots` has the group of each of the 4,096 slots as u16; `logs` the log of
+    each group, None where another node leads it. Returns one result per batch (for a `ProduceScan`: the scan itself,
+    settled) and the blocks to wait for, as (group, index), each once."""
+    assert slots.shape[0] == SLOTS
+    if isinstance(batches, ProduceScan):
+        return batches, append_scan(batches, logs, slots, now_ms)
+    results = []
+    waiting = {}
+    for batch in batches:
+        group = slots[<uint64_t> batch.queue_id * SPREAD >> SLOT_SHIFT]
+        log = logs[group]
+        if log is None:
+            results.append(AppendResult(Outcome.NOT_LEADER))
+            continue
+        result, index = log.append(batch, now_ms)
+        results.append(result)
+        if index:
+            waiting[group, index] = None
+    return results, list(waiting)
+
+
+cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, int64_t now_ms):
+    global requests
+    cdef Py_ssize_t place, count = scan.batch_count
+    cdef Batch *batches = scan.batches
+    cdef Batch *batch
+    cdef const uint8_t *frame = scan.frame_bytes()
+    cdef GroupLog log
+    cdef QueueTable table = None
+    cdef Slot *slot
+    cdef int64_t index
+    cdef uint16_t group
+    cdef list waiting = []
+    requests += 1
+    for entry in logs:
+        if entry is not None:
+            table = (<GroupLog> entry).table
+            break
+    for place in range(count):
+        if table is not None and place + AHEAD < count and batches[place + AHEAD].verdict == OK:
+            slot = table.find_slot(batches[place + AHEAD].queue_id)
+            if slot != NULL:
+                ms_prefetch(slot)
+        batch = &batches[place]
+        if batch.verdict != OK:
+            continue
+        group = slots[batch.queue_id * SPREAD >> SLOT_SHIFT]
+        entry = logs[group]
+        if entry is None:
+            batch.verdict = NOT_LEADER
+            continue
+        log = <GroupLog?> entry
+        index = log.put(batch, frame + batch.start, now_ms)
+        if index and (log.told_request != requests or log.told_index != index):
+            log.told_request = requests
+            log.told_index = index
+            if (group, index) not in waiting:     # a duplicate may lead back to an older block
+                waiting.append((group, index))
+    return waiting

@@ -1,0 +1,196 @@
+"""The hot half of a write group: what happens to every batch, when it is appended and when it is applied.
+
+`append` gives a batch its offset and copies it into the group's open block, or says why not; `apply` makes the rows
+of a committed block part of the queue table and the producers' states. Blocks themselves (when they are opened,
+closed, written, answered) are the write group's business: it hands in `open_block`, called for each new one.
+
+Everything runs to its end on one turn of the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mainstem.kernel.layout import (
+    COMMITTED_END,
+    LOG_START,
+    NEXT_OFFSET,
+    NO_SLOT,
+    ROW,
+    ROW_BYTES,
+    WATCHED,
+    Verdict,
+)
+from mainstem.kernel.pure.block import BlockBuilder
+from mainstem.kernel.pure.producer_states import ProducerStates
+from mainstem.kernel.pure.queue_table import QueueTable
+from mainstem.model import SLOTS, AppendResult, BatchAppend, Buffer, Outcome, slot_of
+
+VERDICT_OF_OUTCOME = {
+    Outcome.OK: Verdict.OK,
+    Outcome.UNKNOWN_QUEUE: Verdict.UNKNOWN_QUEUE,
+    Outcome.FENCED: Verdict.FENCED,
+    Outcome.NOT_LEADER: Verdict.NOT_LEADER,
+    Outcome.OUT_OF_ORDER_SEQUENCE: Verdict.OUT_OF_ORDER_SEQUENCE,
+    Outcome.UNKNOWN_PRODUCER: Verdict.UNKNOWN_PRODUCER,
+    Outcome.STALE_PRODUCER_EPOCH: Verdict.STALE_PRODUCER_EPOCH,
+    Outcome.DUPLICATE_SEQUENCE: Verdict.DUPLICATE_SEQUENCE,
+    Outcome.TOO_LARGE: Verdict.TOO_LARGE,
+    Outcome.STORAGE_BUSY: Verdict.STORAGE_BUSY,
+    Outcome.STORAGE_FAILED: Verdict.STORAGE_FAILED,
+}
+OUTCOME_OF_VERDICT = {verdict: outcome for outcome, verdict in VERDICT_OF_OUTCOME.items()}
+
+
+class OpenBlock(Protocol):
+    """What a write group hands in: a block with nothing in it."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def builder(self) -> BlockBuilder: ...
+
+
+class GroupLog:
+    """Appends to and applies the log of one write group."""
+
+    def __init__(
+        self,
+        group: int,
+        table: QueueTable,
+        producers: ProducerStates,
+        open_block: Callable[[], OpenBlock],
+        *,
+        block_bytes_max: int,
+        batch_bytes_max: int,
+    ) -> None:
+        """`block_bytes_max`: directory and payload of a block, unless a single batch is larger; batches larger
+        than `batch_bytes_max` are refused."""
+        self.group = group
+        self.term = 0
+        """The leader epoch that goes into what is appended."""
+        self.applied_index = 0
+        self.appended_bytes = 0
+        """Bytes of batches appended since the start."""
+        self.appended_batches = 0
+        self.pending_bytes = 0
+        """Of these, not yet applied."""
+        self._table = table
+        self._producers = producers
+        self._open_block = open_block
+        self._block_bytes_max = block_bytes_max
+        self._batch_bytes_max = batch_bytes_max
+        self._open: OpenBlock | None = None
+
+    def append(self, batch: BatchAppend, now_ms: int) -> tuple[AppendResult, int]:
+        """Put a batch into the open block. The result is final; the number is the index of the block that must
+        be applied before it may be told (0: none)."""
+        if len(batch.data) > self._batch_bytes_max:
+            return AppendResult(Outcome.TOO_LARGE), 0
+        slot = self._table.find(batch.queue_id)
+        if slot == NO_SLOT:
+            return AppendResult(Outcome.UNKNOWN_QUEUE), 0
+        log_start = self._table.get(slot, LOG_START)
+        idempotent = batch.producer_id >= 0
+        if idempotent:
+            verdict = self._producers.check(
+                batch.queue_id,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.record_count,
+            )
+            if verdict.outcome is not Outcome.OK:
+                return AppendResult(verdict.outcome), 0
+            if verdict.duplicate is not None:
+                index = verdict.duplicate.block_index
+                waiting = index if index > self.applied_index else 0
+                return AppendResult(Outcome.OK, verdict.duplicate.base_offset, -1, log_start), waiting
+        size = len(batch.data)
+        block = self._block_for(size)
+        base_offset = self._table.get(slot, NEXT_OFFSET)
+        self._table.set(slot, NEXT_OFFSET, base_offset + batch.last_offset_delta + 1)
+        append_time_ms = now_ms if batch.log_append_time else -1
+        block.builder.add(batch, base_offset, self.term, append_time_ms)
+        self.appended_bytes += size
+        self.appended_batches += 1
+        self.pending_bytes += size
+        if idempotent:
+            self._producers.appended(
+                batch.queue_id,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.record_count,
+                base_offset,
+                block.index,
+                now_ms,
+            )
+        return AppendResult(Outcome.OK, base_offset, append_time_ms, log_start), block.index
+
+    def _block_for(self, size: int) -> OpenBlock:
+        """The open block, if a batch of `size` bytes still fits into it; a new one otherwise."""
+        block = self._open
+        if block is not None:
+            builder = block.builder
+            if builder.size + size + ROW_BYTES <= self._block_bytes_max and builder.fits(size):
+                return block
+        block = self._open = self._open_block()
+        return block
+
+    def close(self) -> None:
+        """What is appended from now on goes into another block."""
+        self._open = None
+
+    def apply(self, directory: Buffer, index: int, created_ms: int) -> list[tuple[int, int]]:
+        """Make the rows of block `index` part of the state: ends of queues, producers. Rows of queues that do
+        not exist any more are left out. Returns (queue id, bytes) of the rows of watched queues."""
+        table, producers = self._table, self._producers
+        self.applied_index = index
+        watched: list[tuple[int, int]] = []
+        for row in ROW.iter_unpack(directory):
+            queue_id, base_offset, _, producer_id, _, length, delta, count, sequence, epoch = row[:10]
+            slot = table.find(queue_id)
+            if slot == NO_SLOT:
+                continue
+            cells, base = table.cells(slot)
+            end = base_offset + delta + 1
+            cells[base + COMMITTED_END] = end
+            if cells[base + NEXT_OFFSET] < end:
+                cells[base + NEXT_OFFSET] = end
+            if cells[base + WATCHED]:
+                watched.append((queue_id, length))
+            if producer_id >= 0:
+                producers.applied(
+                    queue_id, producer_id, epoch, sequence, count, base_offset, index, created_ms
+                )
+        return watched
+
+    def applied_bytes(self, size: int) -> None:
+        """Of what was appended, `size` bytes are applied."""
+        self.pending_bytes -= size
+
+
+def append_all(
+    batches: Sequence[BatchAppend], logs: Sequence[GroupLog | None], slots: memoryview, now_ms: int
+) -> tuple[list[AppendResult], list[tuple[int, int]]]:
+    """Append batches of any queues, in order. `slots` has the group of each of the 4,096 slots as u16; `logs` the
+    log of each group, None where another node leads it. Returns one result per batch and the blocks to wait for, as
+    (group, index), each once. (The compiled twin writes the results of a scan into it, and returns the scan.)"""
+    groups = memoryview(slots)
+    assert len(groups) == SLOTS
+    results: list[AppendResult] = []
+    waiting: dict[tuple[int, int], None] = {}
+    for batch in batches:
+        group = groups[slot_of(batch.queue_id)]
+        log = logs[group]
+        if log is None:
+            results.append(AppendResult(Outcome.NOT_LEADER))
+            continue
+        result, index = log.append(batch, now_ms)
+        results.append(result)
+        if index:
+            waiting[group, index] = None
+    return results, list(waiting)
