@@ -1,0 +1,216 @@
+"""The load generator: a C program that drives any Kafka broker over plain sockets, built and run from here.
+
+A benchmark's client must not be what is measured, so the requests are built before the run and one core saturates a
+broker; the strategy stands at the head of each source. `build` compiles it, `run` executes it and returns what it
+measured, `start` and `Running.result` do so for several at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypedDict, cast
+
+SOURCES = Path(__file__).parent
+
+COMPILER_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror")
+
+OVERTIME_SECONDS_MAX = 300.0
+"""Beyond a run's own seconds: building up to 512 MiB of requests, metadata of a million queues, what is still due."""
+
+
+class LoadError(Exception):
+    """The load generator could not be built, or could not do its work. The message says why."""
+
+
+class Latency(TypedDict):
+    """Microseconds. From when a request was sent (or due to be) until its answer was read."""
+
+    p50: float
+    p90: float
+    p99: float
+    p99_9: float
+    max: float
+    mean: float
+    count: int
+
+
+class Interval(TypedDict):
+    seconds: float
+    mb_per_s: float
+    requests_per_s: float
+    p99_us: float
+
+
+class Result(TypedDict):
+    """What a run measured, its warm-up left out. Bytes are those of record batches, headers included."""
+
+    command: str
+    seconds: float
+    requests: int
+    batches: int
+    records: int
+    bytes: int
+    mb_per_s: float
+    batches_per_s: float
+    requests_per_s: float
+    latency_us: Latency
+    send_delay_us: Latency  # open loop: from when a request was due until a connection took it
+    errors: dict[str, int]  # Kafka error code → partitions answered with it
+    gaps: int  # batches that did not begin where the queue's last one ended; warm-up included
+    checksum_errors: int  # warm-up included
+    empty: int  # fetch responses without a batch
+    abandoned: int  # queues whose offset was out of range
+    unsent: int  # open loop: requests that were due and had not been sent 30 s after the end
+    load_cpu_seconds: float
+    intervals: list[Interval]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    address: str
+    """HOST:PORT of one broker, the leader of all queues."""
+    topics: str
+    """PREFIX:COUNT: the topics PREFIX-0 … PREFIX-(COUNT-1), which exist."""
+    partitions: int
+    """Of each topic."""
+    connections: int = 1
+    in_flight: int = 5
+    """Requests each connection has unanswered at most."""
+    queues_per_request: int = 1
+    seconds: float | None = None
+    bytes: int | None = None
+    """Of record batches. The run ends with the seconds or the bytes, whichever comes first."""
+    warmup_seconds: float | None = None
+    interval_seconds: float | None = None
+    """Asks for `Result.intervals`."""
+    seed: int | None = None
+    no_check: bool = False
+    """Leave out the metadata request that sees to it that the topics exist and have leaders."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce(_Load):
+    """Each request carries one batch for each of `queues_per_request` queues; requests walk all queues in turn."""
+
+    record_bytes: int = 100
+    """Of a record's value."""
+    batch_records: int = 10
+    acks: Literal[-1, 0, 1] = -1
+    rate: float | None = None
+    """Requests a second, on a schedule fixed in advance; None: the next as soon as one is answered."""
+    poisson: bool = False
+    """With `rate`: random arrivals instead of a grid."""
+    shuffle: bool = False
+    """Walk the queues in a random order instead of ascending."""
+    pool_bytes: int | None = None
+    """Of requests with batches of their own; a larger set shares batches between its requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch(_Load):
+    """Each request asks for `queues_per_request` neighbouring queues, from where the answer before it ended."""
+
+    from_: Literal["earliest", "latest"] | int = "earliest"
+    until_end: bool = False
+    """End when every queue is read to where it ended at the start."""
+    max_bytes: int | None = None
+    partition_max_bytes: int | None = None
+    min_bytes: int | None = None
+    max_wait_ms: int | None = None
+    rate_bytes: float | None = None
+    """Bytes a second to read at; None: as fast as they come."""
+    check_crc: bool = False
+    """Check the checksum of every batch. Otherwise payload is not looked at, and mostly dropped in the kernel."""
+
+
+def build(directory: Path) -> Path:
+    """Compiles the program into `directory` unless what is there is newer than its sources; its path.
+
+    Raises LoadError where there is no compiler or it refuses.
+    """
+    binary = directory / "load"
+    sources = sorted(SOURCES.glob("*.c"))
+    newest = max(path.stat().st_mtime for path in [*sources, *SOURCES.glob("*.h")])
+    if binary.exists() and binary.stat().st_mtime > newest:
+        return binary
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise LoadError(
+            "the load generator is a C program and there is no C compiler (cc) on the PATH. "
+            "On Debian or Ubuntu: apt-get install gcc libc6-dev; on Fedora: dnf install gcc"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    unfinished = directory / f"load.{os.getpid()}"  # renamed when whole: another process may be building too
+    command = [compiler, *COMPILER_FLAGS, "-o", str(unfinished), *map(str, sources), "-lm"]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    if compiled.returncode != 0:
+        unfinished.unlink(missing_ok=True)
+        raise LoadError(f"{' '.join(command)}\n{compiled.stderr}")
+    unfinished.replace(binary)
+    return binary
+
+
+class Running:
+    """A run under way. `result` awaits it, `stop` ends it without one."""
+
+    def __init__(self, process: subprocess.Popen[str], seconds_max: float) -> None:
+        self.process = process
+        self._seconds_max = seconds_max
+
+    def result(self) -> Result:
+        """Raises LoadError when the program fails or is not over in time (it is killed then)."""
+        try:
+            output, complaint = self.process.communicate(timeout=self._seconds_max)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise LoadError(f"{self._name} was not over after {self._seconds_max:.0f} s") from None
+        if self.process.returncode != 0:
+            raise LoadError(complaint.strip() or f"{self._name} ended with code {self.process.returncode}")
+        return cast(Result, json.loads(output))
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    @property
+    def _name(self) -> str:
+        return " ".join(map(str, cast(list[str], self.process.args)))
+
+
+def arguments(load: Produce | Fetch) -> list[str]:
+    """The command line of a load, without the program."""
+    line = ["produce" if isinstance(load, Produce) else "fetch"]
+    for name in load.__dataclass_fields__:
+        value = getattr(load, name)
+        option = "--" + name.strip("_").replace("_", "-")
+        if value is True:
+            line.append(option)
+        elif value is not None and value is not False:
+            line += [option, str(value)]
+    return line
+
+
+def start(binary: Path, load: Produce | Fetch, *, cpus: str | None = None) -> Running:
+    """Starts a run. `cpus` is a list as taskset takes it ("1", "2-3"); None leaves the choice to the kernel."""
+    pinned = [] if cpus is None else ["taskset", "-c", cpus]
+    process = subprocess.Popen(
+        [*pinned, str(binary), *arguments(load)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    own_seconds = (load.seconds or 0.0) + (load.warmup_seconds or 0.0)
+    unlimited = load.seconds is None
+    return Running(process, own_seconds + OVERTIME_SECONDS_MAX * (4 if unlimited else 1))
+
+
+def run(binary: Path, load: Produce | Fetch, *, cpus: str | None = None) -> Result:
+    """Runs a load to its end. Raises LoadError with the program's own words when it could not do its work."""
+    return start(binary, load, cpus=cpus).result()

@@ -1,0 +1,247 @@
+/* See control.h. Requests are cut so that no response is larger than tens of megabytes, whatever the number of queues. */
+#include "control.h"
+
+#include "clock.h"
+#include "connection.h"
+#include "fail.h"
+#include "wire.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum {
+    PARTITIONS_PER_REQUEST = 100000,
+    TOPICS_PER_REQUEST = 2000,
+    ANSWER_SECONDS_MAX = 120, /* metadata of very many partitions takes a broker seconds */
+    ANSWER_BYTES_MAX = 512 << 20,
+    ELECTION_SECONDS_MAX = 60,
+    ELECTION_RETRY_MS = 200,
+};
+
+enum { UNKNOWN_TOPIC_OR_PARTITION = 3, LEADER_NOT_AVAILABLE = 5 };
+
+struct control {
+    const char *address;
+    int socket;
+    int32_t correlation;
+    uint8_t *request, *response;
+    size_t request_bytes, response_bytes;
+};
+
+static void control_open(struct control *control, const char *address)
+{
+    *control = (struct control){.address = address, .socket = connect_to(address)};
+    struct timeval limit = {.tv_sec = ANSWER_SECONDS_MAX};
+    setsockopt(control->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    control->request_bytes = 256 + (size_t)TOPICS_PER_REQUEST * (TOPIC_NAME_BYTES_MAX + 8) + PARTITIONS_PER_REQUEST * 12;
+    control->request = allocate(control->request_bytes, 1);
+}
+
+static void control_close(struct control *control)
+{
+    close(control->socket);
+    free(control->request);
+    free(control->response);
+}
+
+static void transfer(struct control *control, uint8_t *at, size_t bytes, bool out)
+{
+    while (bytes > 0) {
+        ssize_t moved = out ? send(control->socket, at, bytes, MSG_NOSIGNAL) : recv(control->socket, at, bytes, 0);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved == 0)
+            fail("%s closed the connection on a request for metadata or offsets", control->address);
+        if (moved < 0)
+            fail("%s: no answer to a request for metadata or offsets: %s", control->address, strerror(errno));
+        at += moved;
+        bytes -= (size_t)moved;
+    }
+}
+
+/* Starts a request in the request buffer; the body follows where the result points. */
+static uint8_t *begin(struct control *control, int16_t api_key, int16_t version)
+{
+    uint8_t *at = control->request + 4;
+    put_i16(&at, api_key);
+    put_i16(&at, version);
+    put_i32(&at, ++control->correlation);
+    put_string(&at, CLIENT_ID, strlen(CLIENT_ID));
+    return at;
+}
+
+/* Sends the request that ends at `end`; the response's body. */
+static struct reader exchange(struct control *control, uint8_t *end)
+{
+    uint8_t *size = control->request;
+    put_i32(&size, (int32_t)(end - control->request - 4));
+    transfer(control, control->request, (size_t)(end - control->request), true);
+    uint8_t head[RESPONSE_HEAD_BYTES];
+    transfer(control, head, sizeof head, false);
+    int32_t bytes = get_i32(head) - 4;
+    if (bytes < 0 || bytes > ANSWER_BYTES_MAX || get_i32(head + 4) != control->correlation)
+        fail("%s does not answer as a Kafka broker does", control->address);
+    if ((size_t)bytes > control->response_bytes) {
+        free(control->response);
+        control->response = allocate((size_t)bytes, 1);
+        control->response_bytes = (size_t)bytes;
+    }
+    transfer(control, control->response, (size_t)bytes, false);
+    return (struct reader){.at = control->response, .end = control->response + bytes};
+}
+
+static void skip_array(struct reader *reader, int64_t item_bytes)
+{
+    int32_t count = read_i32(reader);
+    if (count > 0)
+        read_bytes(reader, count * item_bytes);
+}
+
+static void skip_brokers(struct reader *reader)
+{
+    int16_t length;
+    for (int32_t left = read_i32(reader); left > 0 && !reader->bad; left--) {
+        read_i32(reader); /* node id */
+        read_string(reader, &length);
+        read_i32(reader); /* port */
+        read_string(reader, &length);
+    }
+}
+
+/* Reads one topic of a metadata response; an error code that is worth waiting for, or 0. */
+static int16_t check_topic(struct reader *reader, const struct queues *queues)
+{
+    int16_t waiting = read_i16(reader), length;
+    const uint8_t *name = read_string(reader, &length);
+    read_bytes(reader, 1); /* internal */
+    int32_t partitions = read_i32(reader);
+    if (waiting != 0 && waiting != LEADER_NOT_AVAILABLE && waiting != UNKNOWN_TOPIC_OR_PARTITION)
+        fail("metadata of topic %.*s: Kafka error %d", length, (const char *)name, waiting);
+    if (waiting == 0 && !reader->bad && partitions != (int32_t)queues->partitions)
+        fail("topic %.*s has %d partitions, not %u", length, (const char *)name, partitions, queues->partitions);
+    for (; partitions > 0 && !reader->bad; partitions--) {
+        int16_t code = read_i16(reader);
+        read_i32(reader); /* index */
+        int32_t leader = read_i32(reader);
+        if (waiting == 0 && (code == LEADER_NOT_AVAILABLE || leader < 0))
+            waiting = LEADER_NOT_AVAILABLE;
+        skip_array(reader, 4); /* replicas */
+        skip_array(reader, 4); /* in sync */
+    }
+    return waiting;
+}
+
+static int16_t check_range(struct control *control, const struct queues *queues, uint32_t first, uint32_t end)
+{
+    char name[TOPIC_NAME_BYTES_MAX + 1];
+    uint8_t *at = begin(control, API_METADATA, METADATA_VERSION);
+    put_i32(&at, (int32_t)(end - first));
+    for (uint32_t topic = first; topic < end; topic++) {
+        size_t length = queues_topic_name(queues, topic, name);
+        put_string(&at, name, length);
+    }
+    put_i8(&at, 0); /* do not create them */
+    struct reader reader = exchange(control, at);
+    int16_t length, waiting = 0;
+    read_i32(&reader); /* throttled for */
+    skip_brokers(&reader);
+    read_string(&reader, &length); /* cluster */
+    read_i32(&reader);             /* controller */
+    int32_t topics = read_i32(&reader);
+    if (topics != (int32_t)(end - first))
+        fail("metadata of %u topics was asked for, %d came", end - first, topics);
+    for (; topics > 0 && !reader.bad; topics--) {
+        int16_t code = check_topic(&reader, queues);
+        waiting = code != 0 ? code : waiting;
+    }
+    if (reader.bad)
+        fail("%s: a metadata response ends early", control->address);
+    return waiting;
+}
+
+void control_check_topics(const char *address, const struct queues *queues)
+{
+    struct control control;
+    control_open(&control, address);
+    uint32_t step = PARTITIONS_PER_REQUEST / queues->partitions;
+    step = step < 1 ? 1 : step > TOPICS_PER_REQUEST ? TOPICS_PER_REQUEST : step;
+    uint64_t until = clock_ns() + ELECTION_SECONDS_MAX * SECOND_NS;
+    for (uint32_t first = 0; first < queues->topics;) {
+        uint32_t end = queues->topics - first < step ? queues->topics : first + step;
+        int16_t waiting = check_range(&control, queues, first, end);
+        if (waiting == 0) {
+            first = end;
+        } else {
+            if (clock_ns() > until)
+                fail("topics %s-%u to %s-%u: %s (Kafka error %d)", queues->prefix, first, queues->prefix, end - 1,
+                     waiting == UNKNOWN_TOPIC_OR_PARTITION ? "not all exist" : "not all partitions have a leader", waiting);
+            usleep(ELECTION_RETRY_MS * 1000);
+        }
+    }
+    control_close(&control);
+}
+
+uint8_t *control_put_list_offsets(uint8_t *at, const struct queues *queues, uint32_t begin, uint32_t end,
+                                  int64_t timestamp)
+{
+    char name[TOPIC_NAME_BYTES_MAX + 1];
+    uint32_t partitions = queues->partitions;
+    put_i32(&at, -1); /* replica: a consumer */
+    put_i32(&at, (int32_t)((end - 1) / partitions - begin / partitions + 1));
+    for (uint32_t queue = begin; queue < end;) {
+        uint32_t topic = queue / partitions;
+        uint32_t topic_end = (topic + 1) * partitions < end ? (topic + 1) * partitions : end;
+        size_t length = queues_topic_name(queues, topic, name);
+        put_string(&at, name, length);
+        put_i32(&at, (int32_t)(topic_end - queue));
+        for (; queue < topic_end; queue++) {
+            put_i32(&at, (int32_t)(queue % partitions));
+            put_i64(&at, timestamp);
+        }
+    }
+    return at;
+}
+
+static uint32_t read_offsets(struct reader *reader, const struct queues *queues, int64_t *offsets, uint32_t stride)
+{
+    uint32_t found = 0;
+    int16_t length;
+    for (int32_t topics = read_i32(reader); topics > 0 && !reader->bad; topics--) {
+        const uint8_t *name = read_string(reader, &length);
+        int64_t topic = name ? queues_topic_number(queues, name, (size_t)length) : -1;
+        for (int32_t left = read_i32(reader); left > 0 && !reader->bad; left--) {
+            int32_t partition = read_i32(reader);
+            int16_t code = read_i16(reader);
+            read_i64(reader); /* timestamp */
+            int64_t offset = read_i64(reader);
+            if (code != 0)
+                fail("offsets of %.*s-%d: Kafka error %d", length, (const char *)name, partition, code);
+            if (reader->bad || topic < 0 || partition < 0 || partition >= (int32_t)queues->partitions)
+                fail("offsets came of a queue that was not asked for");
+            offsets[((size_t)topic * queues->partitions + (size_t)partition) * stride] = offset;
+            found++;
+        }
+    }
+    return found;
+}
+
+void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp, int64_t *offsets,
+                          uint32_t stride)
+{
+    struct control control;
+    control_open(&control, address);
+    uint32_t topics_step = TOPICS_PER_REQUEST - 2; /* a step may begin and end within a topic */
+    uint32_t step = queues->partitions < PARTITIONS_PER_REQUEST / topics_step ? queues->partitions * topics_step
+                                                                              : PARTITIONS_PER_REQUEST;
+    for (uint32_t first = 0; first < queues->count; first += step) {
+        uint32_t end = queues->count - first < step ? queues->count : first + step;
+        uint8_t *at = begin(&control, API_LIST_OFFSETS, LIST_OFFSETS_VERSION);
+        at = control_put_list_offsets(at, queues, first, end, timestamp);
+        struct reader reader = exchange(&control, at);
+        if (read_offsets(&reader, queues, offsets, stride) != end - first || reader.bad)
+            fail("%s: not every queue's offset came", address);
+    }
+    control_close(&control);
+}

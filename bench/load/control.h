@@ -1,0 +1,21 @@
+/* What is asked before a run, one blocking request after the other on a connection of its own. */
+#ifndef LOAD_CONTROL_H
+#define LOAD_CONTROL_H
+
+#include "queues.h"
+
+#include <stdint.h>
+
+/* Fails unless every topic exists with the partitions the run believes in and each partition has a leader. Waits a
+ * while for topics that were just created. */
+void control_check_topics(const char *address, const struct queues *queues);
+
+/* Offsets of all queues at `timestamp` (FROM_LATEST, FROM_EARLIEST), to offsets[queue * stride]. */
+void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp, int64_t *offsets,
+                          uint32_t stride);
+
+/* The encoded topics array of ListOffsets for queues [begin, end); returns where it ends. */
+uint8_t *control_put_list_offsets(uint8_t *at, const struct queues *queues, uint32_t begin, uint32_t end,
+                                  int64_t timestamp);
+
+#endif
