@@ -67,6 +67,8 @@ class Outcome(enum.Enum):
     NOT_LEADER = "another node leads the queue"
     FENCED = "queue fenced"
     OFFSET_OUT_OF_RANGE = "offset out of range"
+    FENCED_LEADER_EPOCH = "the reader knows an older leader epoch"
+    UNKNOWN_LEADER_EPOCH = "the reader knows a newer leader epoch"
     OUT_OF_ORDER_SEQUENCE = "out of order sequence"
     UNKNOWN_PRODUCER = "unknown producer"
     STALE_PRODUCER_EPOCH = "stale producer epoch"

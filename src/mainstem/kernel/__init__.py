@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mainstem.kernel.errors import KernelError, KernelUnavailable, MalformedProduce
+from mainstem.kernel.errors import KernelError, KernelUnavailable, MalformedFetch, MalformedProduce
 from mainstem.kernel.layout import (
     CELLS,
     CHUNK_SLOTS,
@@ -61,11 +61,16 @@ if TYPE_CHECKING or KERNEL == "python":
         Arena,
         BlockBuilder,
         Entry,
+        EpochCheck,
+        FetchPlan,
+        FetchScan,
+        FetchTopic,
         GroupLog,
         IndexedBlock,
         ProducerState,
         ProducerStates,
         ProduceScan,
+        ProduceTopic,
         QueueTable,
         ScannedBatch,
         ScannedTopic,
@@ -73,6 +78,7 @@ if TYPE_CHECKING or KERNEL == "python":
         UnsplitIndex,
         append_all,
         crc32c,
+        scan_fetch,
         scan_produce,
     )
 else:
@@ -81,11 +87,16 @@ else:
         Arena,
         BlockBuilder,
         Entry,
+        EpochCheck,
+        FetchPlan,
+        FetchScan,
+        FetchTopic,
         GroupLog,
         IndexedBlock,
         ProducerState,
         ProducerStates,
         ProduceScan,
+        ProduceTopic,
         QueueTable,
         ScannedBatch,
         ScannedTopic,
@@ -93,6 +104,7 @@ else:
         UnsplitIndex,
         append_all,
         crc32c,
+        scan_fetch,
         scan_produce,
     )
 
@@ -117,12 +129,18 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "Entry",
+    "EpochCheck",
+    "FetchPlan",
+    "FetchScan",
+    "FetchTopic",
     "GroupLog",
     "IndexedBlock",
     "KernelError",
     "KernelUnavailable",
+    "MalformedFetch",
     "MalformedProduce",
     "ProduceScan",
+    "ProduceTopic",
     "ProducerState",
     "ProducerStates",
     "QueueTable",
@@ -134,5 +152,6 @@ __all__ = [
     "Verdict",
     "append_all",
     "crc32c",
+    "scan_fetch",
     "scan_produce",
 ]

@@ -13,5 +13,9 @@ class MalformedProduce(KernelError):
     """A Produce body that is no message: the connection that sent it cannot be understood any further."""
 
 
+class MalformedFetch(KernelError):
+    """A Fetch body that is no message: the connection that sent it cannot be understood any further."""
+
+
 class KernelUnavailable(KernelError):
     """The kernel that was asked for by name is not there."""

@@ -72,7 +72,7 @@ SEQUENCE_MODULUS = 1 << 31
 
 
 class Verdict(enum.IntEnum):
-    """What became of one partition of a Produce request, as found by the scan, the broker or the store."""
+    """What became of one partition of a Produce or Fetch request, as found by the scan, the broker or the store."""
 
     OK = 0
     # the scan, from the bytes alone
@@ -122,6 +122,12 @@ class Verdict(enum.IntEnum):
     TOO_LARGE = 39
     STORAGE_BUSY = 40
     STORAGE_FAILED = 41
+    # the store, of a read
+    OFFSET_OUT_OF_RANGE = 48
+    FENCED_LEADER_EPOCH = 49
+    """The reader knows an older leader epoch than the node."""
+    UNKNOWN_LEADER_EPOCH = 50
+    """The reader knows a newer one."""
 
 
 # --- blocks ---------------------------------------------------------------------------------------------

@@ -74,6 +74,9 @@ cdef enum:
     TOO_LARGE = 39
     STORAGE_BUSY = 40
     STORAGE_FAILED = 41
+    OFFSET_OUT_OF_RANGE = 48
+    FENCED_LEADER_EPOCH = 49
+    UNKNOWN_LEADER_EPOCH = 50
 
 cdef struct Batch:
     # One partition of a Produce request: what the scan found, then what the store made of it.

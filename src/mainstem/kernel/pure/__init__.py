@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
+from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
+from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
 from mainstem.kernel.pure.group_log import GroupLog, append_all
-from mainstem.kernel.pure.produce import TOPIC_IDS_FROM, ProduceScan, ScannedBatch, ScannedTopic, scan_produce
+from mainstem.kernel.pure.produce import (
+    TOPIC_IDS_FROM,
+    ProduceScan,
+    ProduceTopic,
+    ScannedBatch,
+    ScannedTopic,
+    scan_produce,
+)
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.kernel.pure.unsplit_index import Entry, IndexedBlock, UnsplitIndex
@@ -15,9 +24,14 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "Entry",
+    "EpochCheck",
+    "FetchPlan",
+    "FetchScan",
+    "FetchTopic",
     "GroupLog",
     "IndexedBlock",
     "ProduceScan",
+    "ProduceTopic",
     "ProducerState",
     "ProducerStates",
     "QueueTable",
@@ -27,5 +41,6 @@ __all__ = [
     "UnsplitIndex",
     "append_all",
     "crc32c",
+    "scan_fetch",
     "scan_produce",
 ]

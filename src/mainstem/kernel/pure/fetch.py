@@ -1,0 +1,215 @@
+"""The scan of a Fetch body: from bytes to a header and a plan, without an object per partition.
+
+Pure-Python twin of the compiled scan; both are one function, `scan_fetch`, of the same signature.
+
+A body whose structure is wrong raises `MalformedFetch`. Every length is checked against the bytes that remain,
+every array count against the smallest size of its elements, before anything is made of it. What the broker does
+not use (the replica's identity, the rack, tagged fields) is stepped over; bytes behind the request are ignored,
+as everywhere but in Produce.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from mainstem.kernel.errors import MalformedFetch
+from mainstem.kernel.pure.fetch_plan import FetchKey, FetchPlan
+
+SESSIONS_FROM = 7
+LEADER_EPOCHS_FROM = 9
+RACKS_FROM = 11
+FLEXIBLE_FROM = 12
+TOPIC_IDS_FROM = 13
+REPLICA_STATE_FROM = 15
+
+ENTRIES_MAX = 2_000_000
+"""Topics and partitions of one request, forgotten ones included: a million topics with one partition each. An entry
+costs about a hundred bytes of memory while the request lasts, and may wait for a minute."""
+
+_TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
+_PARTITION_BYTES_MIN = 16  # version 4: index, offset, size
+_TEXT_BYTES_MAX = 0x7FFF  # Kafka's bound, in versions with compact lengths too
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_LIMITS = struct.Struct(">iiib")  # wait, least bytes, most bytes, isolation level
+_SESSION = struct.Struct(">ii")  # id, epoch
+_V4 = struct.Struct(">iqi")
+_V5 = struct.Struct(">iqqi")
+_V9 = struct.Struct(">iiqqi")
+_V12 = struct.Struct(">iiqiqi")
+
+
+class FetchScan(NamedTuple):
+    """A Fetch request. Fields that its version lacks have their defaults."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    plan: FetchPlan
+    """The partitions asked for, in the order of the request."""
+    forgotten: list[tuple[FetchKey, list[int]]]
+    """Topics, and partitions of each, that the session is to leave out from now on."""
+
+
+def scan_fetch(frame: memoryview, position: int, version: int) -> FetchScan:
+    """Scan the Fetch body of a version from 4 to 18 that stands at `position` of `frame`.
+
+    Raises MalformedFetch. The result holds no part of the frame.
+    """
+    try:
+        return _scan(frame, position, version)
+    except (IndexError, struct.error):
+        raise MalformedFetch(f"a Fetch v{version} request of {len(frame)} bytes ends early") from None
+
+
+def _scan(frame: memoryview, position: int, version: int) -> FetchScan:
+    flexible = version >= FLEXIBLE_FROM
+    if version < REPLICA_STATE_FROM:
+        _I32.unpack_from(frame, position)  # the replica's id
+        position += 4
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(frame, position)
+    position += _LIMITS.size
+    session_id, session_epoch = 0, -1
+    if version >= SESSIONS_FROM:
+        session_id, session_epoch = _SESSION.unpack_from(frame, position)
+        position += _SESSION.size
+    plan = FetchPlan()
+    entries, position = _topics(frame, position, version, plan)
+    forgotten: list[tuple[FetchKey, list[int]]] = []
+    if version >= SESSIONS_FROM:
+        position = _forgotten(frame, position, version, entries, forgotten)
+    if version >= RACKS_FROM:
+        size, position = _text_length(frame, position, flexible)
+        position += size
+    if flexible:
+        _skip_tags(frame, position)
+    return FetchScan(
+        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, plan, forgotten
+    )
+
+
+def _topics(frame: memoryview, position: int, version: int, plan: FetchPlan) -> tuple[int, int]:
+    """Put the topics asked for into the plan. Returns the entries so far, and the position behind."""
+    flexible = version >= FLEXIBLE_FROM
+    topic_count, position = _count(frame, position, flexible, _TOPIC_BYTES_MIN)
+    entries = _more_entries(0, topic_count)
+    for _ in range(topic_count):
+        key, position = _key(frame, position, version)
+        partition_count, position = _count(frame, position, flexible, _PARTITION_BYTES_MIN)
+        entries = _more_entries(entries, partition_count)
+        plan.add_topic(key)
+        for _ in range(partition_count):
+            leader_epoch = fetched_epoch = -1
+            if version >= FLEXIBLE_FROM:
+                partition, leader_epoch, offset, fetched_epoch, _, size = _V12.unpack_from(frame, position)
+                position = _skip_tags(frame, position + _V12.size)
+            elif version >= LEADER_EPOCHS_FROM:
+                partition, leader_epoch, offset, _, size = _V9.unpack_from(frame, position)
+                position += _V9.size
+            elif version >= 5:
+                partition, offset, _, size = _V5.unpack_from(frame, position)
+                position += _V5.size
+            else:
+                partition, offset, size = _V4.unpack_from(frame, position)
+                position += _V4.size
+            plan.add_partition(partition, offset, size, leader_epoch, fetched_epoch)
+        if flexible:
+            position = _skip_tags(frame, position)
+    return entries, position
+
+
+def _forgotten(
+    frame: memoryview, position: int, version: int, entries: int, forgotten: list[tuple[FetchKey, list[int]]]
+) -> int:
+    flexible = version >= FLEXIBLE_FROM
+    topic_count, position = _count(frame, position, flexible, _TOPIC_BYTES_MIN)
+    entries = _more_entries(entries, topic_count)
+    for _ in range(topic_count):
+        key, position = _key(frame, position, version)
+        count, position = _count(frame, position, flexible, 4)
+        entries = _more_entries(entries, count)
+        forgotten.append((key, list(struct.unpack_from(f">{count}i", frame, position))))
+        position += 4 * count
+        if flexible:
+            position = _skip_tags(frame, position)
+    return position
+
+
+def _more_entries(entries: int, count: int) -> int:
+    if entries + count > ENTRIES_MAX:
+        raise MalformedFetch(f"more than {ENTRIES_MAX} topics and partitions in a request")
+    return entries + count
+
+
+def _key(frame: memoryview, position: int, version: int) -> tuple[FetchKey, int]:
+    """A topic's name, or the 16 bytes of its id, and the position behind."""
+    if version >= TOPIC_IDS_FROM:
+        if len(frame) - position < 16:
+            raise IndexError
+        return bytes(frame[position : position + 16]), position + 16
+    size, position = _text_length(frame, position, version >= FLEXIBLE_FROM)
+    try:
+        return str(frame[position : position + size], "utf-8"), position + size
+    except UnicodeDecodeError:
+        raise MalformedFetch("a topic name is not UTF-8") from None
+
+
+def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in (0, 7, 14, 21, 28):
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedFetch("a variable-length number exceeds 32 bits")
+
+
+def _text_length(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
+    """The length of a string, checked against the end, and the position after it."""
+    if flexible:
+        value, position = _unsigned_varint(frame, position)
+        value -= 1
+    else:
+        (value,) = _I16.unpack_from(frame, position)
+        position += 2
+    if not -1 <= value <= len(frame) - position:
+        raise MalformedFetch(f"a string claims {value} bytes, {len(frame) - position} remain")
+    if value > _TEXT_BYTES_MAX:
+        raise MalformedFetch(f"a string has {value} bytes, more than a string may have")
+    if value < 0:
+        raise MalformedFetch("a string is null that may not be")
+    return value, position
+
+
+def _count(frame: memoryview, position: int, flexible: bool, bytes_min: int) -> tuple[int, int]:
+    """The count of an array whose elements take `bytes_min` or more, and the position after it."""
+    if flexible:
+        value, position = _unsigned_varint(frame, position)
+        value -= 1
+    else:
+        (value,) = _I32.unpack_from(frame, position)
+        position += 4
+        if value < -1:
+            raise MalformedFetch(f"a length is {value}")
+    if value < 0 or value * bytes_min > len(frame) - position:
+        raise MalformedFetch(f"an array claims {value} elements in {len(frame) - position} bytes")
+    return value, position
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    if frame[position] == 0:  # no tags, as nearly always
+        return position + 1
+    count, position = _unsigned_varint(frame, position)
+    for _ in range(count):  # each turn consumes two bytes or more, so the input bounds the loop
+        _, position = _unsigned_varint(frame, position)
+        size, position = _unsigned_varint(frame, position)
+        if size > len(frame) - position:
+            raise MalformedFetch(f"a tagged field claims {size} bytes, {len(frame) - position} remain")
+        position += size
+    return position

@@ -1,0 +1,442 @@
+"""The partitions a reader asks for, and what one round of reading made of each.
+
+A plan is filled by the scan of a request. A session keeps its plan and changes it by the plans of later requests;
+then it also knows what the reader was told last, so that an incremental answer names only what is news.
+
+A round goes through the partitions in order: `begin` settles what is wrong with the request, `read_cached` answers
+from memory up to the first partition it cannot answer, which is then `pending` and answered by `put`, and so on.
+Each read may take what the ones before left of the round's bytes; only the first batch of all comes back whole
+whatever its size. `response` makes the frame for the wire and lets go of the batches.
+
+Pure-Python twin of the compiled plan. Batches are never looked into: they are stretches of bytes that somebody else
+holds, and the plan keeps them alive until it has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Verdict
+from mainstem.kernel.pure.fetch_response import write_fetch_response
+from mainstem.kernel.pure.group_log import GroupLog
+from mainstem.kernel.pure.queue_table import QueueTable
+from mainstem.kernel.pure.unsplit_index import UnsplitIndex
+from mainstem.model import SLOTS, Buffer, Outcome, QueueRead, QueueSlice, queue_id_of, slot_of
+
+FetchKey = str | bytes
+"""A topic as the request names it: by name, or by the 16 bytes of its id."""
+
+VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
+    Outcome.OK: Verdict.OK,
+    Outcome.UNKNOWN_QUEUE: Verdict.UNKNOWN_QUEUE,
+    Outcome.FENCED: Verdict.FENCED,
+    Outcome.NOT_LEADER: Verdict.NOT_LEADER,
+    Outcome.OFFSET_OUT_OF_RANGE: Verdict.OFFSET_OUT_OF_RANGE,
+    Outcome.STORAGE_BUSY: Verdict.STORAGE_BUSY,
+    Outcome.STORAGE_FAILED: Verdict.STORAGE_FAILED,
+}
+
+
+class FetchTopic:
+    """What the broker tells a plan about a topic: its `number` and how many `partitions` it has, or why it is
+    refused. `topic` is the broker's own."""
+
+    __slots__ = ("number", "partitions", "refusal", "topic")
+
+    def __init__(self, topic: object, number: int, partitions: int, refusal: int = Verdict.OK) -> None:
+        self.topic = topic
+        self.number = number
+        self.partitions = partitions
+        self.refusal = refusal
+
+
+class EpochCheck(NamedTuple):
+    """A partition whose reader says which leader epoch it read last. `row` is its place in the plan."""
+
+    row: int
+    queue_id: int
+    fetch_offset: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+
+
+class PlannedPartition(NamedTuple):
+    """One partition of a plan, for those who want to look at it."""
+
+    key: FetchKey
+    partition: int
+    fetch_offset: int
+    bytes_max: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    settled: bool
+    verdict: int
+    queue_id: int
+    """0 unless the topic and the partition are known."""
+    high_watermark: int
+    log_start: int
+    size: int
+    """Bytes of batches found in this round."""
+    diverging: tuple[int, int] | None
+
+
+class PlanTopic:
+    """A topic of the plan."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: FetchKey) -> None:
+        self.key = key
+
+
+class PlanRow:
+    """One partition: what is asked for, what came of it in this round, what the reader was told last."""
+
+    __slots__ = (
+        "bytes_max",
+        "current_leader_epoch",
+        "diverging",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start",
+        "partition",
+        "queue_id",
+        "records",
+        "settled",
+        "size",
+        "told_error",
+        "told_high_watermark",
+        "told_log_start",
+        "topic",
+        "verdict",
+    )
+
+    def __init__(
+        self,
+        topic: PlanTopic,
+        partition: int,
+        fetch_offset: int,
+        bytes_max: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.ask(fetch_offset, bytes_max, current_leader_epoch, last_fetched_epoch)
+        self.told_error = False
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+        self.queue_id = 0
+        self.reset(Verdict.OK)
+
+    def ask(
+        self, fetch_offset: int, bytes_max: int, current_leader_epoch: int, last_fetched_epoch: int
+    ) -> None:
+        self.fetch_offset = fetch_offset
+        self.bytes_max = bytes_max
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+
+    def reset(self, verdict: int) -> None:
+        self.settled = verdict != Verdict.OK
+        self.verdict = verdict
+        self.high_watermark = -1
+        self.log_start = -1
+        self.records: Sequence[Buffer] = ()
+        self.size = 0
+        self.diverging: tuple[int, int] | None = None
+        """Epoch and end offset where the reader's history left the queue's."""
+
+    @property
+    def is_news(self) -> bool:
+        return (
+            self.size > 0
+            or self.verdict != Verdict.OK
+            or self.told_error
+            or self.high_watermark != self.told_high_watermark
+            or self.log_start != self.told_log_start
+            or self.diverging is not None
+        )
+
+    def tell(self) -> None:
+        self.told_error = self.verdict != Verdict.OK
+        self.told_high_watermark = self.high_watermark
+        self.told_log_start = self.log_start
+
+
+class FetchPlan:
+    """Made by `scan_fetch`, with the partitions of the request in their order."""
+
+    def __init__(self) -> None:
+        self._rows: list[PlanRow] = []
+        self._topics: list[PlanTopic] = []
+        self._index: dict[tuple[FetchKey, int], PlanRow] | None = None
+        """The rows of a session, in their order."""
+        self._cursor = 0
+        self._bytes_max = 0
+        self.round = 0
+        """How many rounds have begun. Two requests of a session may overlap: the later one takes the plan over."""
+        self.bytes = 0
+        """Found in this round."""
+        self.final = False
+        """Waiting cannot make the answer better: something is wrong, more is there than the limits let through, or
+        there is nothing to wait for."""
+        self.wanted_bytes = 0
+        """Most bytes that the partitions' own limits let through. At least 0."""
+        self.asks_epochs = False
+        """Some reader says which leader epoch it read last: see `epoch_checks`."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    # --- for the scan -----------------------------------------------------------------------------------
+
+    def add_topic(self, key: FetchKey) -> None:
+        """The topic of the partitions added next."""
+        self._topics.append(PlanTopic(key))
+
+    def add_partition(
+        self, partition: int, offset: int, bytes_max: int, leader_epoch: int, fetched_epoch: int
+    ) -> None:
+        self._add(PlanRow(self._topics[-1], partition, offset, max(0, bytes_max), leader_epoch, fetched_epoch))
+
+    def _add(self, row: PlanRow) -> None:
+        self._rows.append(row)
+        self.wanted_bytes += row.bytes_max
+        self.asks_epochs = self.asks_epochs or row.last_fetched_epoch >= 0
+
+    # --- a round ----------------------------------------------------------------------------------------
+
+    def begin(self, resolve: Callable[[FetchKey], FetchTopic], bytes_max: int) -> None:
+        """Start a round of at most about `bytes_max` bytes. `resolve` is asked once per topic."""
+        self.round += 1
+        self._cursor = 0
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        self.final = not self._rows
+        resolved: dict[int, FetchTopic] = {}
+        for row in self._rows:
+            facts = resolved.get(id(row.topic))
+            if facts is None:
+                facts = resolved[id(row.topic)] = resolve(row.topic.key)
+            verdict = facts.refusal
+            row.queue_id = 0
+            if verdict == Verdict.OK:
+                if 0 <= row.partition < facts.partitions:
+                    row.queue_id = queue_id_of(facts.number, row.partition)
+                else:
+                    verdict = Verdict.UNKNOWN_PARTITION
+            row.reset(verdict)
+            self.final = self.final or row.settled
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is pending in this round."""
+        return self._next() is None
+
+    def partitions(self) -> list[PlannedPartition]:
+        """All partitions, in order."""
+        return [
+            PlannedPartition(
+                row.topic.key, row.partition, row.fetch_offset, row.bytes_max, row.current_leader_epoch,
+                row.last_fetched_epoch, row.settled, row.verdict, row.queue_id, row.high_watermark, row.log_start,
+                row.size, row.diverging,
+            )
+            for row in self._rows
+        ]  # fmt: skip
+
+    def epoch_checks(self) -> list[EpochCheck]:
+        """The partitions whose readers' histories are to be compared with the queues' before they are read."""
+        return [
+            EpochCheck(
+                place, row.queue_id, row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch
+            )
+            for place, row in enumerate(self._rows)
+            if row.last_fetched_epoch >= 0 and not row.settled
+        ]
+
+    def diverge(self, row: int, epoch: int, end_offset: int) -> None:
+        """Settle a partition with the place where its reader's history left the queue's."""
+        found = self._rows[row]
+        found.settled = self.final = True
+        found.diverging = (epoch, end_offset)
+
+    def _refuse(self, row: PlanRow, verdict: int) -> None:
+        row.settled = self.final = True
+        row.verdict = verdict
+
+    @property
+    def whole_first(self) -> bool:
+        """Nothing was found yet: the next batch comes back whole, whatever its size."""
+        return self.bytes == 0
+
+    def _next(self) -> PlanRow | None:
+        rows = self._rows
+        while self._cursor < len(rows):
+            if not rows[self._cursor].settled:
+                return rows[self._cursor]
+            self._cursor += 1
+        return None
+
+    def pending(self) -> QueueRead | None:
+        """The next partition to be read; its `bytes_max` is what the round still has for it. None: all are settled."""
+        row = self._next()
+        if row is None:
+            return None
+        return QueueRead(row.queue_id, row.fetch_offset, self._budget(row))
+
+    def _budget(self, row: PlanRow) -> int:
+        return max(0, min(row.bytes_max, self._bytes_max - self.bytes))
+
+    def put(self, found: QueueSlice) -> None:
+        """Settle the pending partition with what was read."""
+        row = self._next()
+        assert row is not None, "nothing is pending"
+        offsets = found.offsets
+        verdict = VERDICT_OF_OUTCOME[found.outcome]
+        if offsets.leader_epoch >= 0 and row.current_leader_epoch != -1:
+            verdict = _epoch_verdict(row.current_leader_epoch, offsets.leader_epoch) or verdict
+        if verdict != Verdict.OK:
+            self._refuse(row, verdict)
+            return
+        self._found(row, offsets.high_watermark, offsets.log_start, found.batches, found.next_offset)
+
+    def _found(
+        self, row: PlanRow, high_watermark: int, log_start: int, records: Sequence[Buffer], next_offset: int
+    ) -> None:
+        row.settled = True
+        row.high_watermark = high_watermark
+        row.log_start = log_start
+        row.records = records
+        row.size = sum(map(len, records))
+        self.bytes += row.size
+        if next_offset < high_watermark:  # what comes while waiting would not get through either
+            self.final = True
+
+    def read_cached(
+        self, table: QueueTable, index: UnsplitIndex, logs: Sequence[GroupLog | None], slots: Buffer
+    ) -> int:
+        """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
+        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
+        many partitions were answered with batches."""
+        groups = memoryview(slots).cast("B").cast("H")
+        assert len(groups) == SLOTS
+        served = 0
+        while (row := self._next()) is not None:
+            slot = table.find(row.queue_id)
+            if slot == NO_SLOT:
+                self._refuse(row, Verdict.UNKNOWN_QUEUE)
+                continue
+            log = logs[groups[slot_of(row.queue_id)]]
+            if log is None:
+                self._refuse(row, Verdict.NOT_LEADER)
+                continue
+            verdict = _epoch_verdict(row.current_leader_epoch, log.term)
+            log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
+            if verdict == Verdict.OK and not log_start <= row.fetch_offset <= table.get(slot, NEXT_OFFSET):
+                verdict = Verdict.OFFSET_OUT_OF_RANGE
+            if verdict != Verdict.OK:
+                self._refuse(row, verdict)
+                continue
+            budget = self._budget(row)
+            if row.fetch_offset >= end or (budget == 0 and not self.whole_first):
+                self._found(row, end, log_start, (), row.fetch_offset)
+                continue
+            found = index.read(slot, row.fetch_offset, budget, self.whole_first)
+            if found is None:
+                break
+            records, next_offset = found
+            self._found(row, end, log_start, records, next_offset)
+            served += bool(records)
+        return served
+
+    def ends(self) -> dict[int, int]:
+        """The high watermark of each queue that was read, by queue id."""
+        return {row.queue_id: row.high_watermark for row in self._rows if row.high_watermark >= 0}
+
+    def release(self) -> None:
+        """Let go of the batches of this round."""
+        for row in self._rows:
+            row.records = ()
+
+    # --- the answer -------------------------------------------------------------------------------------
+
+    def errors(self, codes: Sequence[int]) -> list[int]:
+        """The error codes of this round, by `codes` of verdicts."""
+        return [codes[row.verdict] for row in self._rows if row.verdict != Verdict.OK]
+
+    def response(
+        self,
+        version: int,
+        correlation_id: int,
+        codes: Sequence[int],
+        *,
+        session_id: int = 0,
+        read_committed: bool = False,
+        incremental: bool = False,
+    ) -> list[Buffer]:
+        """The whole frame, length included, as buffers to be written in order; large stretches of batches are not
+        copied. `codes` has the error code of each verdict. `incremental` leaves out what is no news to the session.
+        The plan of a session notes what it tells, and those it serves go to the end of its order."""
+        rows = self._rows
+        if self._index is not None:
+            if incremental:
+                rows = [row for row in rows if row.is_news]
+            for row in self._rows:
+                row.tell()
+        buffers = write_fetch_response(version, correlation_id, session_id, rows, codes, read_committed)
+        if self._index is not None:
+            for row in rows:
+                if row.size:
+                    key = row.topic.key, row.partition
+                    self._index[key] = self._index.pop(key)
+            self._rows = list(self._index.values())
+        self.release()
+        return buffers
+
+    # --- sessions ---------------------------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """Become the plan of a session: each partition once, the newest wish counts."""
+        assert self._index is None, "the plan is a session's already"
+        self._index = {}
+        rows, self._rows, self._topics = self._rows, [], []
+        self._follow(rows)
+
+    def additions(self, asked: FetchPlan) -> int:
+        """How many partitions of another plan are not in this one (each mention counts)."""
+        assert self._index is not None
+        return sum((row.topic.key, row.partition) not in self._index for row in asked._rows)
+
+    def update(self, asked: FetchPlan, forgotten: Sequence[tuple[FetchKey, Sequence[int]]]) -> None:
+        """Take over what a later request of the session asks for, then leave out what it forgets."""
+        self._follow(asked._rows)
+        assert self._index is not None
+        for key, partitions in forgotten:
+            for partition in partitions:
+                self._index.pop((key, partition), None)
+        self._count()
+
+    def _follow(self, asked: Sequence[PlanRow]) -> None:
+        assert self._index is not None
+        topics = {key: row.topic for (key, _), row in self._index.items()}
+        for row in asked:
+            row.topic = topics.setdefault(row.topic.key, row.topic)
+            known = self._index.setdefault((row.topic.key, row.partition), row)
+            if known is not row:
+                known.ask(row.fetch_offset, row.bytes_max, row.current_leader_epoch, row.last_fetched_epoch)
+        self._count()
+
+    def _count(self) -> None:
+        assert self._index is not None
+        self._rows, self.wanted_bytes, self.asks_epochs = [], 0, False
+        for row in self._index.values():
+            self._add(row)
+
+
+def _epoch_verdict(known_to_reader: int, present: int) -> Verdict:
+    if known_to_reader in (-1, present):
+        return Verdict.OK
+    return Verdict.FENCED_LEADER_EPOCH if known_to_reader < present else Verdict.UNKNOWN_LEADER_EPOCH
