@@ -3,7 +3,9 @@
 Three sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the group commit of the journal: nothing else may delay it;
 - one thread for reads: cold reads in a shared executor cost publish latency tens of milliseconds;
-- a few for the rest: writes without sync, syncs alone, opening, renaming, removing.
+- a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
+A small write that nobody syncs is a copy to the page cache, cheaper than the way to a thread and back: it is made
+at once.
 A job that was started is never abandoned: `close` waits for it even when its caller was cancelled, since a
 descriptor number given back too early would be somebody else's.
 """
@@ -27,6 +29,9 @@ T = TypeVar("T")
 
 HOUSEKEEPING_THREADS = 4
 """Filling the pool, flushing, an index or a checkpoint, and one to spare for a rename."""
+
+WRITE_AT_ONCE_BYTES = 128 * 1024
+"""Up to this size a write without sync is made by the caller: at most some ten microseconds of copying."""
 
 VECTOR_BUFFERS_MAX = 1024
 """The kernel's IOV_MAX: a vectored write of more buffers fails."""
@@ -112,6 +117,10 @@ class DiskFile:
         return await self._do(self._reads, _read, self._descriptor, position, length)
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        if not sync and sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
+            assert not self._closed, "the file is closed"
+            _write(self._descriptor, position, buffers, sync)
+            return
         executor = self._commits if sync else self._housekeeping
         await self._do(executor, _write, self._descriptor, position, buffers, sync)
 

@@ -9,9 +9,11 @@ from mainstem.kernel.compiled.queue_table cimport QueueTable
 cdef class IndexedBlock:
     cdef readonly uint64_t serial
     cdef readonly object header
-    cdef public object payload   # memoryview while cached, else None
+    cdef readonly object payload # memoryview while cached, else None
+    cdef object directory
     cdef Py_buffer directory_view
     cdef Py_buffer payload_view
+    cdef bint directory_held
     cdef bint payload_held
     cdef Row *rows
     cdef Py_ssize_t row_count

@@ -32,6 +32,8 @@ cdef class IndexedBlock:
         self.end = header.end
         rows = header.batch_count
         PyObject_GetBuffer(directory, &self.directory_view, PyBUF_SIMPLE)
+        self.directory_held = True
+        self.directory = directory
         assert self.directory_view.len >= rows * <Py_ssize_t> sizeof(Row), "directory and batch count differ"
         self.rows = <Row *> self.directory_view.buf
         self.row_count = rows
@@ -45,7 +47,7 @@ cdef class IndexedBlock:
             self.bytes = <const uint8_t *> self.payload_view.buf
 
     def __dealloc__(self):
-        if self.directory_view.obj != NULL:
+        if self.directory_held:
             PyBuffer_Release(&self.directory_view)
         self.release_payload()
         PyMem_RawFree(self.links)
@@ -92,7 +94,7 @@ cdef class IndexedBlock:
     @property
     def cells(self):
         """The directory as signed 64-bit cells."""
-        return memoryview(<object> self.directory_view.obj).cast("B")[: self.row_count * sizeof(Row)].cast("q")
+        return memoryview(self.directory).cast("B")[: self.row_count * sizeof(Row)].cast("q")
 
     def entry(self, Py_ssize_t row):
         """The entry of one row."""

@@ -1,11 +1,16 @@
-"""The in-memory index against a plain list per queue, whatever is cached, evicted or released."""
+"""The in-memory index of both kernels, against a plain list per queue, whatever is cached, evicted or released."""
 
 from __future__ import annotations
 
+from types import ModuleType
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.kernel import BlockBuilder, QueueTable, UnsplitIndex
+import mainstem.kernel.compiled as compiled
+import mainstem.kernel.pure as pure
+from mainstem.kernel import COMMITTED_END
 from mainstem.model import BatchAppend, queue_id_of
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -17,29 +22,36 @@ from mainstem.storage.journal.format import (
 
 QUEUES = 3
 
+both = pytest.mark.parametrize("kernel", [pure, compiled], ids=["pure", "compiled"])
+
 
 class Filler:
     """Adds blocks with batches of one or more records and remembers every batch per queue."""
 
-    def __init__(self, cache_bytes: int) -> None:
-        self.table = QueueTable()
+    def __init__(self, kernel: ModuleType, cache_bytes: int) -> None:
+        self.kernel = kernel
+        self.arena = kernel.Arena(1000)
+        self.table = kernel.QueueTable()
         self.table.create(1, 0, QUEUES)
-        self.index = UnsplitIndex(self.table, cache_bytes)
+        self.index = kernel.UnsplitIndex(self.table, cache_bytes)
         self.next = [0] * QUEUES
         self.batches: list[list[tuple[int, int, int]]] = [[] for _ in range(QUEUES)]
         self.position = 4096
         self.count = 0
 
     def add(self, partitions: list[int], records: int) -> None:
-        builder = BlockBuilder()
+        builder = self.kernel.BlockBuilder(self.arena)
         for partition in partitions:
             data = bytearray(61 + self.count % 50)
+            if not builder.fits(len(data)):
+                continue
             batch = BatchAppend(
                 queue_id_of(1, partition), memoryview(data), records, records - 1, 5, -1, -1, -1, 0, 0
             )
             base = self.next[partition]
             builder.add(batch, base, 1)
             self.next[partition] = base + records
+            self.table.set(self.table.find(queue_id_of(1, partition)), COMMITTED_END, base + records)
             self.batches[partition].append((base, base + records - 1, self.position))
         self.count += 1
         length = aligned(
@@ -60,22 +72,26 @@ class Filler:
             0,
         )
         self.position = header.end
-        self.index.add(header, builder.directory, memoryview(builder.payload))
+        self.index.add(header, builder.directory, builder.payload)
 
 
+blocks_of_batches = st.lists(
+    st.tuples(st.lists(st.integers(0, QUEUES - 1), min_size=1, max_size=8), st.integers(1, 3)),
+    min_size=1,
+    max_size=120,
+)
+
+
+@both
 @given(
-    st.lists(
-        st.tuples(st.lists(st.integers(0, QUEUES - 1), min_size=1, max_size=8), st.integers(1, 3)),
-        min_size=1,
-        max_size=120,
-    ),
+    blocks_of_batches,
     st.integers(0, 3000),
     st.floats(0, 1),
 )
 def test_windows_hold_what_was_added(
-    blocks: list[tuple[list[int], int]], cache_bytes: int, released: float
+    kernel: ModuleType, blocks: list[tuple[list[int], int]], cache_bytes: int, released: float
 ) -> None:
-    filler = Filler(cache_bytes)
+    filler = Filler(kernel, cache_bytes)
     for partitions, records in blocks:
         filler.add(partitions, records)
     filler.index.release(4096 + int((filler.position - 4096) * released))
@@ -92,8 +108,9 @@ def test_windows_hold_what_was_added(
             assert len(window) <= 129
 
 
-def test_a_long_queue_is_read_window_by_window() -> None:
-    filler = Filler(1 << 20)
+@both
+def test_a_long_queue_is_read_window_by_window(kernel: ModuleType) -> None:
+    filler = Filler(kernel, 1 << 20)
     for _ in range(700):
         filler.add([0, 1, 0], 2)
     slot = filler.table.find(queue_id_of(1, 0))
@@ -104,8 +121,9 @@ def test_a_long_queue_is_read_window_by_window() -> None:
     assert seen == [batch[:2] for batch in filler.batches[0]]
 
 
-def test_views_outlive_the_cache() -> None:
-    filler = Filler(100)
+@both
+def test_views_outlive_the_cache(kernel: ModuleType) -> None:
+    filler = Filler(kernel, 100)
     filler.add([0], 1)
     entry = filler.index.window(filler.table.find(queue_id_of(1, 0)), 0)[0]
     assert entry.block.payload is not None
@@ -115,3 +133,40 @@ def test_views_outlive_the_cache() -> None:
         filler.add([1], 1)
     assert entry.block.payload is None
     assert bytes(view) == before
+
+
+@given(
+    blocks_of_batches,
+    st.integers(0, 3000),
+    st.lists(
+        st.tuples(st.integers(0, QUEUES - 1), st.integers(0, 200), st.integers(0, 2000), st.booleans()), max_size=30
+    ),
+)
+def test_both_read_the_same(
+    blocks: list[tuple[list[int], int]], cache_bytes: int, reads: list[tuple[int, int, int, bool]]
+) -> None:
+    fillers = [Filler(kernel, cache_bytes) for kernel in (pure, compiled)]
+    for partitions, records in blocks:
+        for filler in fillers:
+            filler.add(partitions, records)
+    assert fillers[0].index.cached_bytes == fillers[1].index.cached_bytes
+    for partition, offset, budget, whole_first in reads:
+        found = [
+            filler.index.read(filler.table.find(queue_id_of(1, partition)), offset, budget, whole_first)
+            for filler in fillers
+        ]
+        plain = [answer and ([bytes(view) for view in answer[0]], answer[1]) for answer in found]
+        assert plain[0] == plain[1]
+
+
+@both
+def test_neighbours_come_back_as_one_view(kernel: ModuleType) -> None:
+    filler = Filler(kernel, 1 << 20)
+    filler.add([0, 0, 1, 0], 1)
+    slot = filler.table.find(queue_id_of(1, 0))
+    views, next_offset = filler.index.read(slot, 0, 1 << 20, False)
+    assert [len(view) for view in views] == [122, 61]
+    assert next_offset == 3
+    assert filler.index.read(slot, 0, 100, False) == ([filler.index.window(slot, 0)[0].block.payload[:61]], 1)
+    assert filler.index.read(slot, 0, 10, False) == ([], 0), "nothing fits"
+    assert filler.index.read(slot, 3, 100, True) is None, "nothing is there yet"
