@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mainstem.errors import MainstemError
 from mainstem.model import (
     AppendResult,
     BatchAppend,
     Buffer,
     HistogramSample,
+    NewTopic,
     Node,
     QueueOffsets,
+    QueueRange,
     QueueRead,
     QueueSlice,
     QueueUsage,
@@ -26,6 +29,27 @@ from mainstem.model import (
     TimestampOffset,
     Topic,
 )
+
+if TYPE_CHECKING:
+    from numpy import int32, uint64
+    from numpy.typing import NDArray
+
+
+class ReadPlan(Protocol):
+    """What one fetch is to read, partition by partition, in order; `kernel.FetchPlan` to those who know the kernel."""
+
+    @property
+    def whole_first(self) -> bool:
+        """Nothing was found yet: the next batch comes back whole, whatever its size."""
+        ...
+
+    def pending(self) -> QueueRead | None:
+        """The next partition to be read, with what the fetch still has room for as `bytes_max`. None: that was all."""
+        ...
+
+    def put(self, found: QueueSlice) -> None:
+        """Settle the pending partition."""
+        ...
 
 
 class MessageStore(Protocol):
@@ -37,9 +61,16 @@ class MessageStore(Protocol):
         """
         ...
 
-    async def read(self, reads: Sequence[QueueRead], bytes_max: int) -> list[QueueSlice]:
-        """Read committed batches, one slice per read, at most about `bytes_max` in all. The first batch of
-        the first slice that has data is returned whole even when it is larger. Never blocks the event loop."""
+    def read_at_once(self, plan: ReadPlan) -> None:
+        """Settle what memory alone can answer, up to the first partition it cannot: that one is then pending."""
+        ...
+
+    async def read(
+        self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool = True
+    ) -> list[QueueSlice]:
+        """Read committed batches, one slice per read, at most about `bytes_max` in all. With `whole_first` the
+        first batch of the first slice that has data is returned whole even when it is larger. Never blocks the
+        event loop."""
         ...
 
     def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:
@@ -60,12 +91,12 @@ class MessageStore(Protocol):
 class QueueAdmin(Protocol):
     """Create, delete and trim queues. Every change is durable when the call returns."""
 
-    async def create(self, topic_number: int, first_partition: int, count: int) -> None:
-        """Create a range of partitions; those that exist already are left alone."""
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        """Create ranges of partitions, together; those that exist already are left alone."""
         ...
 
-    async def delete(self, topic_number: int) -> None:
-        """Delete all queues of a topic and free their data."""
+    async def delete(self, topic_numbers: Sequence[int]) -> None:
+        """Delete all queues of topics, together, and free their data."""
         ...
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
@@ -102,6 +133,14 @@ class Metadata(Protocol):
     def cluster_id(self) -> str: ...
 
 
+class Leadership(Protocol):
+    """Who leads many queues at once, for answers that list them all."""
+
+    def of(self, queue_ids: NDArray[uint64]) -> tuple[NDArray[int32], NDArray[int32]]:
+        """The leaders' node ids (-1: none) and the leader epochs of these queues, in their order."""
+        ...
+
+
 class MetadataAdmin(Protocol):
     """Changes to the metadata. Each raises a `nameserver` error when refused; durable when it returns."""
 
@@ -116,7 +155,16 @@ class MetadataAdmin(Protocol):
         internal: bool = False,
     ) -> Topic: ...
 
-    async def delete_topic(self, name: str) -> Topic: ...
+    async def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[Topic | MainstemError]:
+        """Create many topics with one write to the disk. One entry per wanted topic, in their order: the topic, or
+        why this one is refused. Raises what refuses them all."""
+        ...
+
+    async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
+        """Delete many topics with one write to the disk; as `create_topics`, with the topics as they were."""
+        ...
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic: ...
 

@@ -26,6 +26,7 @@ from mainstem.model import (
     Buffer,
     Outcome,
     QueueOffsets,
+    QueueRange,
     QueueRead,
     QueueSlice,
     QueueUsage,
@@ -34,7 +35,7 @@ from mainstem.model import (
     queue_id_of,
     topic_number_of,
 )
-from mainstem.ports import Clock
+from mainstem.ports import Clock, ReadPlan
 
 MAX_TIMESTAMP = -3
 _REMEMBERED_BATCHES = 5  # what an idempotent producer may have in flight, as in Kafka
@@ -70,14 +71,17 @@ class MemoryQueue:
 
 
 class MemoryStore:
-    """`ports.MessageStore` and `ports.QueueAdmin`. Tests may set `leader_epoch` and `refuse` (the outcome of
-    every append until it is None again), and read `appended_acks` and `reads`."""
+    """`ports.MessageStore` and `ports.QueueAdmin`. Tests may set `leader_epoch`, `refuse` (the outcome of
+    every append until it is None again), `cold` (queues that cannot be read at once) and `led_elsewhere`, and read
+    `appended_acks` and `reads`."""
 
     def __init__(self, clock: Clock | None = None, *, leader_epoch: int = 0) -> None:
         self._clock = clock or FakeClock()
         self.queues: dict[int, MemoryQueue] = {}
         self.leader_epoch = leader_epoch
         self.refuse: Outcome | None = None
+        self.cold: set[int] = set()
+        self.led_elsewhere: set[int] = set()
         self.appended_acks: list[int] = []
         self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
         self._held = False
@@ -98,11 +102,17 @@ class MemoryStore:
             self._commit()
         return future
 
-    async def read(self, reads: Sequence[QueueRead], bytes_max: int) -> list[QueueSlice]:
+    def read_at_once(self, plan: ReadPlan) -> None:
+        while (read := plan.pending()) is not None and read.queue_id not in self.cold:
+            plan.put(self._read(read, read.bytes_max, plan.whole_first))
+
+    async def read(
+        self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool = True
+    ) -> list[QueueSlice]:
         self.reads.append((tuple(reads), bytes_max))
         await asyncio.sleep(0)
         slices: list[QueueSlice] = []
-        first = True
+        first = whole_first
         for read in reads:
             found = self._read(read, bytes_max, first)
             size = sum(len(batch) for batch in found.batches)
@@ -145,12 +155,13 @@ class MemoryStore:
 
     # QueueAdmin
 
-    async def create(self, topic_number: int, first_partition: int, count: int) -> None:
-        for partition in range(first_partition, first_partition + count):
-            self.queues.setdefault(queue_id_of(topic_number, partition), MemoryQueue())
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        for topic_number, first_partition, count in ranges:
+            for partition in range(first_partition, first_partition + count):
+                self.queues.setdefault(queue_id_of(topic_number, partition), MemoryQueue())
 
-    async def delete(self, topic_number: int) -> None:
-        for queue_id in [queue_id for queue_id in self.queues if topic_number_of(queue_id) == topic_number]:
+    async def delete(self, topic_numbers: Sequence[int]) -> None:
+        for queue_id in [queue_id for queue_id in self.queues if topic_number_of(queue_id) in topic_numbers]:
             del self.queues[queue_id]
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
@@ -217,6 +228,8 @@ class MemoryStore:
             return AppendResult(Outcome.UNKNOWN_QUEUE)
         if self.refuse is not None:
             return AppendResult(self.refuse)
+        if batch.queue_id in self.led_elsewhere:
+            return AppendResult(Outcome.NOT_LEADER)
         if batch.producer_id >= 0:
             refused = self._check_sequence(queue, batch)
             if refused is not None:
@@ -265,6 +278,8 @@ class MemoryStore:
         offsets = self._offsets(queue)
         if queue is None or offsets is None:
             return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
+        if read.queue_id in self.led_elsewhere:
+            return QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], QueueOffsets(-1, -1, -1, -1))
         if not queue.log_start <= read.offset <= queue.high_watermark:
             return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
         room = min(bytes_max, read.bytes_max)

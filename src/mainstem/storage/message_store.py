@@ -11,7 +11,7 @@ import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 
-from mainstem.kernel import append_all
+from mainstem.kernel import FetchPlan, append_all
 from mainstem.model import (
     AppendResult,
     BatchAppend,
@@ -21,7 +21,7 @@ from mainstem.model import (
     QueueSlice,
     TimestampOffset,
 )
-from mainstem.ports import Clock
+from mainstem.ports import Clock, ReadPlan
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.waiters import Waiters
@@ -101,10 +101,16 @@ class LocalMessageStore:
 
     # --- read ---------------------------------------------------------------------------------------------
 
-    async def read(self, reads: Sequence[QueueRead], bytes_max: int) -> list[QueueSlice]:
+    def read_at_once(self, plan: ReadPlan) -> None:
+        assert isinstance(plan, FetchPlan), "plans come from the kernel's scan"
+        self._read_path.read_plan(plan, self._logs, self._slots)
+
+    async def read(
+        self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool = True
+    ) -> list[QueueSlice]:
         slices: list[QueueSlice] = []
         remaining = bytes_max
-        empty = True
+        empty = whole_first
         for read in reads:
             found = self._read_path.read_at_once(read, remaining, empty)
             if found is None:

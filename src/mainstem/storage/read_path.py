@@ -8,10 +8,20 @@ starts over, and finds the batches one tier further down.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Entry, QueueTable, UnsplitIndex
+from mainstem.kernel import (
+    COMMITTED_END,
+    LOG_START,
+    NEXT_OFFSET,
+    NO_SLOT,
+    Entry,
+    FetchPlan,
+    GroupLog,
+    QueueTable,
+    UnsplitIndex,
+)
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.queue_store.store import QueueStore
@@ -82,6 +92,14 @@ class ReadPath:
             return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
         found = self._cached(slot, read.offset, budget, whole_first)
         return None if found is None else self._slice(read, offsets, found)
+
+    def read_plan(self, plan: FetchPlan, logs: Sequence[GroupLog | None], slots: Buffer) -> None:
+        """The same for many partitions: those that memory alone can tell about, up to the first it cannot."""
+        before = plan.bytes
+        served = plan.read_cached(self._table, self._index, logs, slots)
+        if served:
+            self.served[Tier.WRITE_CACHE] += served
+            self.served_bytes[Tier.WRITE_CACHE] += plan.bytes - before
 
     async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
         """Read one queue from whatever tier has the offset. Data that should be there and is not, or fails
