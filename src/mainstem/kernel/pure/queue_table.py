@@ -3,11 +3,18 @@
 Queues are created in partition ranges, so the map from queue id to slot is one small entry per range, not per
 queue. Slots live in chunks of fixed size: growing never copies, and a slot's number stays valid for the life
 of its topic. All changes happen on the event loop; vectorised readers in other threads see monotone values.
+
+A queue id is an unsigned number of 64 bits. Cells are signed, so that of a topic numbered 2^31 or above reads as
+a negative number; `find` and `column` take either.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections.abc import Iterator
+
 import numpy
+import numpy.typing
 
 from mainstem.kernel.layout import (
     CELLS,
@@ -26,73 +33,97 @@ from mainstem.kernel.layout import (
 )
 from mainstem.model import PARTITION_BITS, queue_id_of
 
+Rows = numpy.typing.NDArray[numpy.int64]
+"""Neighbouring slots, one row of `CELLS` cells each; writing to it writes to the table."""
+
+NUMBERS_MAX = 0xFFFFFFFF
+"""Topic numbers and partitions have 32 bits."""
+QUEUE_ID_MASK = (1 << 64) - 1
+
 
 class QueueTable:
     """Slots of all queues of a node, found by queue id."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, list[Range]] = {}
+        """Per topic at least one, by partition."""
         self._chunks: list[memoryview] = []
         self._free: list[tuple[int, int]] = []
-        """(slots, first slot) of ranges whose topics are gone."""
+        """(first slot, slots) of what dropped topics left, by slot; neighbours are joined."""
         self._slots_used = 0
 
     # --- ranges -----------------------------------------------------------------------------------------
 
     def create(self, topic_number: int, first_partition: int, count: int) -> None:
         """Add the partitions of a range that do not exist yet, with all offsets at 0."""
-        ranges = self._ranges.setdefault(topic_number, [])
-        known = max((entry.first_partition + entry.count for entry in ranges), default=0)
+        assert 0 <= topic_number <= NUMBERS_MAX, topic_number
+        assert 0 <= first_partition <= NUMBERS_MAX - max(count, 0), (first_partition, count)
+        ranges = self._ranges.get(topic_number, [])
+        known = ranges[-1].first_partition + ranges[-1].count if ranges else 0
         first = max(first_partition, known)
         missing = first_partition + count - first
         if missing <= 0:
             return
         slot = self._allocate(missing)
         ranges.append(Range(first, missing, slot))
-        for partition in range(first, first + missing):
-            cells, base = self.cells(slot)
-            cells[base + QUEUE_ID] = queue_id_of(topic_number, partition)
-            slot += 1
+        self._ranges[topic_number] = ranges
+        queue_id = queue_id_of(topic_number, first)
+        for rows in self._rows(slot, missing):
+            ids = numpy.uint64(queue_id) + numpy.arange(len(rows), dtype=numpy.uint64)
+            rows[:, QUEUE_ID] = ids.view(numpy.int64)
+            queue_id += len(rows)
 
     def drop(self, topic_number: int) -> None:
         """Remove a topic's queues; their slots are zeroed and used again."""
+        assert 0 <= topic_number <= NUMBERS_MAX, topic_number
         for entry in self._ranges.pop(topic_number, ()):
-            for slot in range(entry.first_slot, entry.first_slot + entry.count):
-                cells, base = self.cells(slot)
-                for cell in range(CELLS):
-                    cells[base + cell] = 0
-            self._free.append((entry.count, entry.first_slot))
-        self._merge_free()
+            for rows in self._rows(entry.first_slot, entry.count):
+                rows[:] = 0
+            self._release(entry.first_slot, entry.count)
 
-    def _merge_free(self) -> None:
-        """Join neighbouring free ranges, so that topics of any size find room in what others left."""
-        merged: list[tuple[int, int]] = []
-        for count, slot in sorted(self._free, key=lambda free: free[1]):
-            if merged and sum(merged[-1]) == slot:
-                merged[-1] = (merged[-1][0] + count, merged[-1][1])
-            else:
-                merged.append((count, slot))
-        self._free = merged
+    def _release(self, slot: int, count: int) -> None:
+        """Give slots back, joined with free neighbours, so that topics of any size find room in what others
+        left."""
+        place = bisect(self._free, (slot, 0))
+        if place < len(self._free) and self._free[place][0] == slot + count:
+            count += self._free.pop(place)[1]
+        if place and sum(self._free[place - 1]) == slot:
+            place -= 1
+            slot, before = self._free.pop(place)
+            count += before
+        self._free.insert(place, (slot, count))
 
     def _allocate(self, count: int) -> int:
-        for position, (free, slot) in enumerate(self._free):
+        for place, (slot, free) in enumerate(self._free):
             if free >= count:
                 if free == count:
-                    del self._free[position]
+                    del self._free[place]
                 else:
-                    self._free[position] = (free - count, slot + count)
+                    self._free[place] = (slot + count, free - count)
                 return slot
         slot = self._slots_used
-        self._slots_used += count
-        while len(self._chunks) * CHUNK_SLOTS < self._slots_used:
+        while len(self._chunks) * CHUNK_SLOTS < slot + count:
             self._chunks.append(memoryview(bytearray(CHUNK_SLOTS * CELLS * 8)).cast("q"))
+        self._slots_used += count
         return slot
 
+    def _rows(self, slot: int, count: int) -> Iterator[Rows]:
+        """Neighbouring slots in place, chunk by chunk."""
+        end = slot + count
+        while slot < end:
+            upto = min(end, (slot >> CHUNK_SHIFT) + 1 << CHUNK_SHIFT)
+            table = numpy.frombuffer(self._chunks[slot >> CHUNK_SHIFT], numpy.int64).reshape(-1, CELLS)
+            yield table[slot & CHUNK_MASK : (slot & CHUNK_MASK) + upto - slot]
+            slot = upto
+
     def topics(self) -> list[int]:
-        return list(self._ranges)
+        """Numbers of all topics that have queues, ascending."""
+        return sorted(self._ranges)
 
     def ranges(self, topic_number: int) -> list[Range]:
-        return self._ranges.get(topic_number, [])
+        """A topic's ranges by partition; none of an unknown topic."""
+        assert 0 <= topic_number <= NUMBERS_MAX, topic_number
+        return list(self._ranges.get(topic_number, ()))
 
     def __len__(self) -> int:
         return sum(entry.count for ranges in self._ranges.values() for entry in ranges)
@@ -100,7 +131,8 @@ class QueueTable:
     # --- one queue --------------------------------------------------------------------------------------
 
     def find(self, queue_id: int) -> int:
-        """The queue's slot, or `NO_SLOT`."""
+        """The queue's slot, or `NO_SLOT`. Queue ids may come as the signed numbers that cells are read as."""
+        queue_id &= QUEUE_ID_MASK
         partition = queue_id & 0xFFFFFFFF
         for first, count, slot in self._ranges.get(queue_id >> PARTITION_BITS, ()):
             if first <= partition < first + count:
@@ -108,21 +140,34 @@ class QueueTable:
         return NO_SLOT
 
     def cells(self, slot: int) -> tuple[memoryview, int]:
-        """The chunk (as signed 64-bit cells) that holds a slot, and the slot's first cell in it."""
+        """The chunk (as signed 64-bit cells) that holds a slot, and the slot's first cell in it. Raises
+        `IndexError` for a slot that does not exist."""
+        if slot < 0:
+            raise IndexError(f"slot {slot}: there is no such")
         return self._chunks[slot >> CHUNK_SHIFT], (slot & CHUNK_MASK) * CELLS
 
     def get(self, slot: int, cell: int) -> int:
-        value: int = self._chunks[slot >> CHUNK_SHIFT][(slot & CHUNK_MASK) * CELLS + cell]
+        """A cell of a slot. Raises `IndexError` where there is none."""
+        value: int = self._chunk_of(slot, cell)[(slot & CHUNK_MASK) * CELLS + cell]
         return value
 
     def set(self, slot: int, cell: int, value: int) -> None:
-        self._chunks[slot >> CHUNK_SHIFT][(slot & CHUNK_MASK) * CELLS + cell] = value
+        """Raises `IndexError` where there is no such cell."""
+        self._chunk_of(slot, cell)[(slot & CHUNK_MASK) * CELLS + cell] = value
+
+    def _chunk_of(self, slot: int, cell: int) -> memoryview:
+        if slot < 0 or not 0 <= cell < CELLS:
+            raise IndexError(f"slot {slot}, cell {cell}: there is no such")
+        return self._chunks[slot >> CHUNK_SHIFT]
 
     # --- many queues ------------------------------------------------------------------------------------
 
     def column(self, queue_ids: numpy.ndarray, cell: int, missing: int) -> numpy.ndarray:
         """One cell for each of many queue ids (uint64, any order): int64, `missing` where there is no such
         queue. Cost: a few numpy calls per topic, nothing per queue."""
+        if not 0 <= cell < CELLS:
+            raise IndexError(f"cell {cell}: there is no such")
+        queue_ids = queue_ids.astype(numpy.uint64, copy=False)
         values = numpy.full(len(queue_ids), missing, numpy.int64)
         topics = (queue_ids >> numpy.uint64(PARTITION_BITS)).astype(numpy.int64)
         partitions = (queue_ids & numpy.uint64(0xFFFFFFFF)).astype(numpy.int64)
@@ -146,42 +191,32 @@ class QueueTable:
     # --- checkpoint -------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[int, list[Range]], list[bytes]]:
-        """Ranges and the slots of all of them, as of now: what `load` takes. Links are not part of it."""
+        """Ranges by topic number, ascending, and the slots of all of them, as of now: what `load` takes. Links
+        and watchers are not part of it."""
+        ranges = {topic: self.ranges(topic) for topic in self.topics()}
         images = []
-        for ranges in self._ranges.values():
-            for entry in ranges:
-                rows = self._image(entry).copy()
+        for entries in ranges.values():
+            for entry in entries:
+                rows = numpy.concatenate(list(self._rows(entry.first_slot, entry.count)))
                 rows[:, NEXT_OFFSET] = rows[:, COMMITTED_END]
                 rows[:, [TAIL_LINK, SKIP_LINK, WATCHED, ENTRIES]] = 0
                 images.append(rows.tobytes())
-        return {topic: list(ranges) for topic, ranges in self._ranges.items()}, images
-
-    def _image(self, entry: Range) -> numpy.ndarray:
-        parts = []
-        slot, end = entry.first_slot, entry.first_slot + entry.count
-        while slot < end:
-            upto = min(end, (slot >> CHUNK_SHIFT) + 1 << CHUNK_SHIFT)
-            table = numpy.frombuffer(self._chunks[slot >> CHUNK_SHIFT], numpy.int64).reshape(-1, CELLS)
-            parts.append(table[slot & CHUNK_MASK : (slot & CHUNK_MASK) + upto - slot])
-            slot = upto
-        return numpy.concatenate(parts)
+        return ranges, images
 
     def load(self, ranges: dict[int, list[Range]], images: list[bytes]) -> None:
-        """Fill an empty table from a dump."""
+        """Fill an empty table from a dump. Raises `ValueError` when ranges and images do not belong together."""
         assert not self._ranges, "load into an empty table"
         remaining = iter(images)
-        for topic, entries in ranges.items():
-            for entry in entries:
-                self.create(topic, entry.first_partition, entry.count)
-                placed = self._ranges[topic][-1]
-                image = numpy.frombuffer(next(remaining), numpy.int64).reshape(-1, CELLS)
-                slot, end, row = placed.first_slot, placed.first_slot + placed.count, 0
-                while slot < end:
-                    upto = min(end, (slot >> CHUNK_SHIFT) + 1 << CHUNK_SHIFT)
-                    table = numpy.frombuffer(self._chunks[slot >> CHUNK_SHIFT], numpy.int64)
-                    target = table.reshape(-1, CELLS)
-                    target[slot & CHUNK_MASK : (slot & CHUNK_MASK) + upto - slot] = image[
-                        row : row + upto - slot
-                    ]
-                    row += upto - slot
-                    slot = upto
+        for topic_number, entries in ranges.items():
+            for first_partition, count, _slot in entries:
+                image = next(remaining, b"")
+                if len(image) != count * CELLS * 8:
+                    raise ValueError(f"topic {topic_number}: {count} queues, and {len(image)} bytes of slots")
+                self.create(topic_number, first_partition, count)
+                placed = self._ranges[topic_number][-1]
+                if (placed.first_partition, placed.count) != (first_partition, count):
+                    raise ValueError(f"topic {topic_number}: ranges that overlap")
+                saved, row = numpy.frombuffer(image, numpy.int64).reshape(-1, CELLS), 0
+                for rows in self._rows(placed.first_slot, count):
+                    rows[:] = saved[row : row + len(rows)]
+                    row += len(rows)
