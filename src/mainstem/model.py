@@ -113,6 +113,23 @@ class Topic:
         return queue_id_of(self.number, partition)
 
 
+class NewTopic(NamedTuple):
+    """A topic that somebody wants: what `MetadataAdmin.create_topics` makes one of."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+class QueueRange(NamedTuple):
+    """Partitions `first_partition` … + `count` - 1 of a topic."""
+
+    topic_number: int
+    first_partition: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A node's identity and the address it advertises to Kafka clients."""

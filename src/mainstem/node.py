@@ -38,6 +38,7 @@ from mainstem.rpc.server import Server as RpcServer
 from mainstem.server.addresses import parse_address
 from mainstem.server.server import Server
 from mainstem.storage.disk_files import DiskFiles
+from mainstem.storage.leadership import GroupLeadership
 from mainstem.storage.role import Storage
 from mainstem.storage.split_lease import SplitLease
 from mainstem.storage.split_service import SplitService
@@ -134,9 +135,7 @@ class RunningNode:
         )
         stack.push_async_callback(storage.close)
         await storage.start()
-        for number in storage.table.topics():
-            if nameserver.was_deleted(number):
-                await storage.queues.delete(number)
+        await storage.queues.delete(list(filter(nameserver.was_deleted, storage.table.topics())))
 
         groups = GroupCoordinator(
             node_id=config.node_id,
@@ -153,6 +152,7 @@ class RunningNode:
             metadata=nameserver,
             metadata_admin=nameserver,
             store=storage.messages,
+            leadership=GroupLeadership(config.node_id, storage.placement, storage.groups),
             queue_admin=storage.queues,
             groups=groups,
             clock=clock,

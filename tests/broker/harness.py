@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.fakes.clock import FakeClock, LoopClock
+from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.server.raw_client import RawClient
@@ -18,7 +19,7 @@ from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.model import Node, Topic
+from mainstem.model import Node, QueueRange, Topic
 from mainstem.ports import Clock, Peer
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.server.config import ServerConfig
@@ -39,7 +40,7 @@ class Fakes:
         """Create a topic; underscores in config names stand for dots."""
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         topic = await self.metadata.create_topic(name, partitions, 1, dotted)
-        await self.store.create(topic.number, 0, partitions)
+        await self.store.create([QueueRange(topic.number, 0, partitions)])
         return topic
 
 
@@ -55,6 +56,7 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
         metadata=metadata,
         metadata_admin=metadata,
         store=store,
+        leadership=FakeLeadership(metadata, store),
         queue_admin=store,
         groups=GroupCoordinator(
             node_id=1,

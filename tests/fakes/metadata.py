@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mainstem.errors import MainstemError
-from mainstem.model import Node, Topic, TopicSettings
+from mainstem.model import NewTopic, Node, Topic, TopicSettings
 from mainstem.nameserver.errors import InvalidPartitions, InvalidReplicationFactor, TopicExists, UnknownTopic
 from mainstem.nameserver.topic_config import check_configs, topic_settings
 from mainstem.nameserver.topic_name import check_topic_name
@@ -87,10 +87,24 @@ class FakeMetadata:
             self._topics[name] = topic
         return topic
 
-    async def delete_topic(self, name: str) -> Topic:
+    async def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[Topic | MainstemError]:
         self._refuse()
-        self._known(name)
-        return self._topics.pop(name)
+        outcomes: list[Topic | MainstemError] = []
+        for topic in wanted:
+            try:
+                outcomes.append(await self.create_topic(*topic, validate_only=validate_only))
+            except MainstemError as refusal:
+                outcomes.append(refusal)
+        return outcomes
+
+    async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
+        self._refuse()
+        return [
+            self._topics.pop(name) if name in self._topics else UnknownTopic(f"no topic {name!r}")
+            for name in names
+        ]
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
         self._refuse()

@@ -104,7 +104,7 @@ def test_topics_survive_a_restart_and_numbers_are_never_reused() -> None:
         await nameserver.create_topic("b", 1, 1, {})
         await nameserver.create_partitions("a", 4)
         await nameserver.alter_configs("a", {"cleanup.policy": "compact"})
-        gone = await nameserver.delete_topic("b")
+        (gone,) = await nameserver.delete_topics(["b"])
         assert (first.number, gone.number) == (1, 2)
 
     async def look(nameserver: Nameserver) -> None:
@@ -157,10 +157,11 @@ def test_refusals_reach_the_one_who_asked_and_write_nothing() -> None:
         changes = disk.changes
         answers = await asyncio.gather(
             nameserver.create_topic("a", 1, 1, {}),
-            nameserver.delete_topic("b"),
+            nameserver.delete_topics(["b"]),
             nameserver.alter_configs("a", {"retention.ms": "soon"}),
             return_exceptions=True,
         )
+        (answers[1],) = answers[1]
         assert [type(answer) for answer in answers] == [TopicExists, UnknownTopic, InvalidConfig]
         assert disk.changes == changes
         samples = {sample.labels: sample.value for sample in nameserver.samples() if sample.labels}
@@ -215,7 +216,7 @@ def test_followers_hear_of_changes_in_order_before_the_answer() -> None:
         await nameserver.create_partitions("a", 3)
         await nameserver.alter_configs("a", {"retention.ms": "1"})
         await nameserver.allocate_producer_id()
-        await nameserver.delete_topic("a")
+        await nameserver.delete_topics(["a"])
 
     run(SimulatedFiles(), change)
     assert [type(event) for event in heard] == [
@@ -338,7 +339,7 @@ def test_the_log_stays_short_and_old_files_go() -> None:
     async def churn(nameserver: Nameserver) -> None:
         for index in range(400):
             await nameserver.create_topic(f"t{index}", 1, 1, {})
-            await nameserver.delete_topic(f"t{index}")
+            await nameserver.delete_topics([f"t{index}"])
 
     async def look(nameserver: Nameserver) -> None:
         assert list(nameserver.topics()) == []
@@ -460,11 +461,11 @@ def test_no_other_log_follows_one_whose_end_is_unknown() -> None:
     async def scenario() -> None:
         disk = SimulatedFiles()
         metadata_log = await MetadataLog.open(disk, lambda command: None, bytes_max=1)
-        await metadata_log.append(DeleteTopic(1))
+        await metadata_log.append([DeleteTopic(1)])
         assert metadata_log.wants_snapshot
         disk.fail("sync")
         with pytest.raises(MetadataUnavailable):
-            await metadata_log.append(DeleteTopic(2))
+            await metadata_log.append([DeleteTopic(2)])
         assert not metadata_log.wants_snapshot
         await metadata_log.close()
 

@@ -88,7 +88,7 @@ class History:
                 await nameserver.alter_configs(name, {"retention.ms": str(self.in_flight[name][1])})
             case _:
                 del self.in_flight[name]
-                await nameserver.delete_topic(name)
+                await nameserver.delete_topics([name])
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 220), min_size=1, max_size=4))

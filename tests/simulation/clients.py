@@ -257,7 +257,7 @@ class Clients:
         if len(node.metadata.topics) > 1 and not node.metadata.hidden:
             number = self._rng.choice(list(node.metadata.topics))
             node.forget(number)
-            await node.storage.queues.delete(number)
+            await node.storage.queues.delete([number])
 
     async def usage(self) -> None:
         node = self._node

@@ -14,7 +14,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.simulation.machine import Machine
 from tests.simulation.oracle import QueueOracle, require
 
-from mainstem.model import SLOTS, Durability, QueueOffsets, TimestampType, Topic, TopicSettings
+from mainstem.model import SLOTS, Durability, QueueOffsets, QueueRange, TimestampType, Topic, TopicSettings
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -124,7 +124,7 @@ class SimulatedNode:
         await self.storage.start()
         for number in self.storage.table.topics():
             if number in self.metadata.deleted:
-                await self.storage.queues.delete(number)
+                await self.storage.queues.delete([number])
         for topic in list(self.metadata.topics.values()):
             await self.create(topic)
         for queue in self.queues.values():
@@ -133,7 +133,7 @@ class SimulatedNode:
             queue.survived(offsets.end)
 
     async def create(self, topic: Topic) -> None:
-        await self.storage.queues.create(topic.number, 0, topic.partitions)
+        await self.storage.queues.create([QueueRange(topic.number, 0, topic.partitions)])
         for partition in range(topic.partitions):
             queue_id = topic.queue_id(partition)
             if queue_id not in self.queues and topic.number in self.metadata.topics:

@@ -18,6 +18,7 @@ from mainstem.model import (
     AppendResult,
     BatchAppend,
     QueueOffsets,
+    QueueRange,
     QueueRead,
     QueueSlice,
     Topic,
@@ -88,7 +89,7 @@ class SmallNode:
         )
         await self.storage.start()
         for known in self.topics:
-            await self.storage.queues.create(known.number, 0, known.partitions)
+            await self.storage.queues.create([QueueRange(known.number, 0, known.partitions)])
 
     async def crash(self) -> None:
         """Cut the power, lose what was not synced."""

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, outcomes, simulated, topic
 
-from mainstem.model import Durability, Outcome, QueueRead, Sample, Tier
+from mainstem.model import Durability, Outcome, QueueRange, QueueRead, Sample, Tier
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError, StorageFailed
 from mainstem.storage.journal.format import segment_name, sequence_of
 
@@ -32,7 +32,7 @@ def test_a_failed_write_acknowledges_nothing_and_ends_all_writing(tmp_path: Path
         with pytest.raises(StorageFailed):
             await node.storage.queues.truncate({QUEUE: 2})
         with pytest.raises(StorageFailed):
-            await node.storage.queues.create(7, 0, 1)
+            await node.storage.queues.create([QueueRange(7, 0, 1)])
         assert await node.read_offsets() == [0, 1, 2]
         await node.storage.close()
         node.disk1.crash(keep_bytes=0)
@@ -99,7 +99,7 @@ def test_whoever_waits_for_a_block_that_cannot_be_applied_gets_an_answer(tmp_pat
         waiting = node.storage.messages.append([new_batch(QUEUE)], -1)
         assert outcomes(await waiting) == {Outcome.STORAGE_FAILED}
         with pytest.raises(StorageFailed, match="made up"):
-            await node.storage.queues.create(7, 0, 1)
+            await node.storage.queues.create([QueueRange(7, 0, 1)])
 
     simulated(tmp_path, story)  # which closes: a loop that has ended is not waited for
 

@@ -14,7 +14,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.model import Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, Peer, QueueAdmin
+from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, Peer, QueueAdmin
 
 if TYPE_CHECKING:
     from mainstem.broker.groups.coordinator import GroupCoordinator
@@ -29,6 +29,7 @@ class Broker:
     metadata: Metadata
     metadata_admin: MetadataAdmin
     store: MessageStore
+    leadership: Leadership
     queue_admin: QueueAdmin
     groups: GroupCoordinator
     clock: Clock

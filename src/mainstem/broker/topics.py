@@ -8,10 +8,11 @@ old batches still lying in the journal under the same queue ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
-from mainstem.model import Topic
+from mainstem.errors import MainstemError
+from mainstem.model import NewTopic, QueueRange, Topic
 from mainstem.nameserver.errors import TopicExists
 
 
@@ -31,8 +32,21 @@ async def create_topic(
             name, partitions, replication_factor, configs, validate_only=validate_only, internal=internal
         )
         if not validate_only:
-            await broker.queue_admin.create(topic.number, 0, topic.partitions)
+            await broker.queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
     return topic
+
+
+async def create_topics(
+    broker: Broker, wanted: Sequence[NewTopic], *, validate_only: bool = False
+) -> list[Topic | MainstemError]:
+    """Create topics and their queues together, whatever their number with a few writes; durable on return. One
+    entry per wanted topic, in their order: the topic, or why this one is refused. Raises what refuses them all."""
+    async with broker.topic_changes:
+        made = await broker.metadata_admin.create_topics(wanted, validate_only=validate_only)
+        if not validate_only:
+            topics = [topic for topic in made if isinstance(topic, Topic)]
+            await broker.queue_admin.create([QueueRange(topic.number, 0, topic.partitions) for topic in topics])
+    return made
 
 
 async def create_partitions(broker: Broker, name: str, total: int, *, validate_only: bool = False) -> Topic:
@@ -42,21 +56,24 @@ async def create_partitions(broker: Broker, name: str, total: int, *, validate_o
         topic = await broker.metadata_admin.create_partitions(name, total, validate_only=validate_only)
         if not validate_only:
             first = 0 if before is None else before.partitions
-            await broker.queue_admin.create(topic.number, first, topic.partitions - first)
+            await broker.queue_admin.create([QueueRange(topic.number, first, topic.partitions - first)])
     return topic
 
 
-async def delete_topic(broker: Broker, name: str) -> Topic:
-    """Delete a topic and its data. Raises what `MetadataAdmin` raises.
+async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | MainstemError]:
+    """Delete topics and their data together. One entry per name, in their order: the topic as it was, or why this
+    one is refused. Raises what refuses them all.
 
-    The metadata goes first: after a crash in between, the queues belong to a number that is known to be
+    The metadata goes first: after a crash in between, the queues belong to numbers that are known to be
     deleted, and the node's next start deletes them.
     """
     async with broker.topic_changes:
-        topic = await broker.metadata_admin.delete_topic(name)
-        await broker.queue_admin.delete(topic.number)
-        await broker.groups.forget_topic(name)  # before a topic of the same name can be made
-        return topic
+        gone = await broker.metadata_admin.delete_topics(names)
+        topics = [topic for topic in gone if isinstance(topic, Topic)]
+        await broker.queue_admin.delete([topic.number for topic in topics])
+        for topic in topics:
+            await broker.groups.forget_topic(topic.name)  # before a topic of the same name can be made
+        return gone
 
 
 async def ensure_topic(broker: Broker, name: str) -> Topic:
@@ -74,5 +91,6 @@ async def ensure_topic(broker: Broker, name: str) -> Topic:
 
 async def restore_queues(broker: Broker) -> None:
     """Create the queues of every topic that a crash left without them. Called once, before clients come."""
-    for topic in list(broker.metadata.topics()):
-        await broker.queue_admin.create(topic.number, 0, topic.partitions)
+    await broker.queue_admin.create(
+        [QueueRange(topic.number, 0, topic.partitions) for topic in broker.metadata.topics()]
+    )

@@ -7,15 +7,19 @@ A snapshot is made in an order that may stop anywhere: first the next log is ope
 snapshot is written aside and renamed, then the files it replaces are removed. Until the rename the old files
 are what counts, so a failure on the way costs nothing but a longer recovery.
 
-Invariants: `append` returns when the command is on disk; a torn end is cut off, anything else that cannot be
+Commands appended together share one write and one sync; a stop in between may leave the first of them, never one
+without those before it.
+
+Invariants: `append` returns when the commands are on disk; a torn end is cut off, anything else that cannot be
 read is refused, file and position named, and left as it is; after a failed write nothing more is written,
 since what is on disk is then unknown until the next start; nothing outside `metadata/` is ever touched.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mainstem.nameserver.commands import Command, decode_command, encode_command
 from mainstem.nameserver.errors import ForeignDirectory, MetadataCorrupt, MetadataUnavailable
@@ -35,7 +39,9 @@ from mainstem.ports import File, Files
 
 DIRECTORY = "metadata"
 _LOCK = f"{DIRECTORY}/lock"
-_CHUNK_BYTES = 256 * 1024  # of a snapshot, encoded between two turns of the event loop: a few ms
+_CHUNK_BYTES = 64 * 1024  # of a snapshot, encoded between two turns of the event loop: about 2 ms
+COMMANDS_PER_TURN = 250
+"""Commands that are made, encoded or applied between two turns of the event loop: about 2 ms."""
 
 log = logging.getLogger(__name__)
 
@@ -91,22 +97,28 @@ class MetadataLog:
             return False  # a record of unknown fate may lie in the log: no other log may follow it
         return self._end - self._bytes_at_last_try > max(self._bytes_max, self._snapshot_bytes)
 
-    async def append(self, command: Command) -> None:
-        """Write a command and force it to disk. Raises `MetadataUnavailable` when the disk refuses: the
-        command may or may not be there after a restart, and no other is taken before."""
+    async def append(self, commands: Sequence[Command]) -> None:
+        """Write commands and force them to disk. Raises `MetadataUnavailable` when the disk refuses: the
+        commands, or the first of them, may or may not be there after a restart, and no other is taken before."""
         if self._failure is not None or self._file is None:
             raise MetadataUnavailable(f"the metadata log takes no more changes: {self._failure or 'closed'}")
-        payload = encode_command(command)
-        if len(payload) > PAYLOAD_BYTES_MAX:
-            raise MetadataUnavailable(f"a change of {len(payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
-        record = encode_record(self._end, self._index + 1, self._end, payload)
+        records: list[bytes] = []
+        index, end = self._index, self._end
+        for command in commands:
+            payload = encode_command(command)
+            if len(payload) > PAYLOAD_BYTES_MAX:
+                raise MetadataUnavailable(f"a change of {len(payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
+            index += 1
+            records.append(encode_record(end, index, self._end, payload))
+            end += len(records[-1])
+            if len(records) % COMMANDS_PER_TURN == 0:
+                await asyncio.sleep(0)
         try:
-            await self._file.write(self._end, [record], sync=True)
+            await self._file.write(self._end, records, sync=True)
         except OSError as error:
             self._failure = error
             raise MetadataUnavailable(f"the metadata log cannot be written: {error}") from error
-        self._index += 1
-        self._end += len(record)
+        self._index, self._end = index, end
         await self._write_mark(sync=False)
 
     async def snapshot(self, commands: Iterable[Command]) -> None:

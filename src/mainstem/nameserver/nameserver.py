@@ -1,10 +1,11 @@
 """The nameserver of a node: answers about the metadata at once, changes it one command at a time.
 
 Strategy: lookups read the state in memory and never wait. A change is a function from the present state to a
-command; one writer task takes the changes in order and for each makes the command, checks it, logs it,
-applies it and tells those who follow. Nothing else touches state or log, so nothing can come between a check
-and the change that rests on it, and a caller that goes away cannot leave a logged command unapplied. With
-several nodes the log becomes a Raft group's, and the writer its leader's proposer; the rest stays.
+command (or to many that share one write); one writer task takes the changes in order and for each makes the
+command, checks it, logs it, applies it and tells those who follow. Nothing else touches state or log, so
+nothing can come between a check and the change that rests on it, and a caller that goes away cannot leave a
+logged command unapplied. With several nodes the log becomes a Raft group's, and the writer its leader's
+proposer; the rest stays.
 
 Invariants: what a caller is told has happened is on disk; state in memory equals the log replayed; a topic
 number is never reused; messages are never deleted here, and a directory that holds messages but no metadata
@@ -18,11 +19,13 @@ import base64
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from mainstem.model import SLOTS, Node, Sample, Topic, partition_of, topic_number_of
+from mainstem.errors import MainstemError
+from mainstem.model import SLOTS, NewTopic, Node, Sample, Topic, partition_of, topic_number_of
 from mainstem.nameserver.commands import (
     AddPartitions,
     AllocateProducerIds,
@@ -41,12 +44,18 @@ from mainstem.nameserver.errors import (
     NameserverError,
     UnknownTopic,
 )
-from mainstem.nameserver.metadata_log import MetadataLog
-from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK, MetadataState, topic_of
+from mainstem.nameserver.metadata_log import COMMANDS_PER_TURN, MetadataLog
+from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK, MetadataState, PendingChanges, topic_of
 from mainstem.nameserver.topic_config import topic_settings
 from mainstem.ports import Files
 
 JOURNAL_DIRECTORY = "journal"
+
+TOGETHER_MAX = 10_000
+"""Topics created or deleted with one write: a few MB of log, unless their configs are long."""
+
+W = TypeVar("W")
+R = TypeVar("R")
 
 Listener = Callable[[Event], None]
 
@@ -61,8 +70,10 @@ class Applied(NamedTuple):
 
 
 class _Change(NamedTuple):
-    make: Callable[[MetadataState], Command]
-    done: asyncio.Future[Applied]
+    """What the writer is asked to do, and who waits for what comes of it."""
+
+    work: Callable[[], Awaitable[Any]]
+    done: asyncio.Future[Any]
 
 
 class Nameserver:
@@ -198,12 +209,31 @@ class Nameserver:
         if validate_only:
             command = make(self._state)
             self._state.check(command)
-            return topic_of(command, topic_settings(command.configs, self._config.topic_defaults))
+            return self._as_created(command)
         return _topic_after(await self._commit(make))
 
-    async def delete_topic(self, name: str) -> Topic:
-        """The topic as it was. Its queues are still there."""
-        return _topic_after(await self._commit(lambda state: DeleteTopic(_named(state, name).number)))
+    async def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[Topic | MainstemError]:
+        def make(topic: NewTopic, created: int) -> CreateTopic:
+            return CreateTopic(
+                name=topic.name,
+                number=self._state.next_topic_number + created,
+                topic_id=self._new_uuid(),
+                partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                configs=dict(topic.configs),
+            )
+
+        return await self._together(make, wanted, validate_only=validate_only)
+
+    async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
+        """The topics as they were. Their queues are still there."""
+
+        def make(name: str, deleted: int) -> DeleteTopic:
+            return DeleteTopic(_named(self._state, name).number)
+
+        return await self._together(make, names)
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
         def make(state: MetadataState) -> AddPartitions:
@@ -274,12 +304,26 @@ class Nameserver:
 
     async def _commit(self, make: Callable[[MetadataState], Command]) -> Applied:
         """Have the writer make, check, log and apply a command."""
+        return await self._by_the_writer(lambda: self._apply_logged(make))
+
+    async def _together(
+        self, make: Callable[[W, int], Command], wanted: Sequence[W], *, validate_only: bool = False
+    ) -> list[Topic | MainstemError]:
+        """Have the writer make, check, log and apply many commands, `TOGETHER_MAX` to a write. `make` gets what is
+        wanted and how many were accepted before it since the state changed."""
+        outcomes: list[Topic | MainstemError] = []
+        for first in range(0, len(wanted), TOGETHER_MAX):
+            part = wanted[first : first + TOGETHER_MAX]
+            outcomes += await self._by_the_writer(partial(self._apply_together, make, part, validate_only))
+        return outcomes
+
+    async def _by_the_writer(self, work: Callable[[], Awaitable[R]]) -> R:
         if self._closing:
             raise MetadataUnavailable("the node is stopping and takes no more changes of the metadata")
         if self._changes.qsize() >= self._config.changes_waiting_max:
             raise MetadataUnavailable("too many changes of the metadata wait for the disk; try again")
-        done: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self._changes.put_nowait(_Change(make, done))
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._changes.put_nowait(_Change(work, done))
         return await done
 
     async def _write(self) -> None:
@@ -303,7 +347,7 @@ class Nameserver:
         """Make the change and resolve its future, whatever happens. What is no refusal ends the writer: after
         it, memory and log may differ."""
         try:
-            applied = await self._apply_logged(change)
+            outcome = await change.work()
         except Exception as error:
             self._refused_count += 1
             if not change.done.done():
@@ -312,17 +356,56 @@ class Nameserver:
                 raise
         else:
             if not change.done.done():
-                change.done.set_result(applied)
+                change.done.set_result(outcome)
 
-    async def _apply_logged(self, change: _Change) -> Applied:
-        command = change.make(self._state)
+    async def _apply_logged(self, make: Callable[[MetadataState], Command]) -> Applied:
+        command = make(self._state)
         self._state.check(command)
-        await self._log.append(command)
+        await self._log.append([command])
+        return self._apply(command)
+
+    async def _apply_together(
+        self, make: Callable[[W, int], Command], wanted: Sequence[W], validate_only: bool
+    ) -> list[Topic | MainstemError]:
+        """Only the writer changes the state, so it stands still while this waits."""
+        pending, commands = PendingChanges(), list[Command]()
+        outcomes: list[Topic | MainstemError | None] = []
+        for number, item in enumerate(wanted):
+            try:
+                command = make(item, len(commands))
+                self._state.check(command, pending)
+            except NameserverError as refusal:
+                self._refused_count += 1
+                outcomes.append(refusal)
+            else:
+                pending.add(command)
+                commands.append(command)
+                outcomes.append(None)
+            if number % COMMANDS_PER_TURN == COMMANDS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        if validate_only:
+            made = iter([self._as_created(command) for command in commands])
+            return [next(made) if outcome is None else outcome for outcome in outcomes]
+        if commands:
+            await self._log.append(commands)
+        topics: list[Topic] = []
+        for command in commands:
+            topics.append(_topic_after(self._apply(command)))
+            if len(topics) % COMMANDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        applied = iter(topics)
+        return [next(applied) if outcome is None else outcome for outcome in outcomes]
+
+    def _apply(self, command: Command) -> Applied:
         event = self._state.apply(command)
         self._applied_count += 1
         if event is not None:
             self._tell(event)
         return Applied(command, event)
+
+    def _as_created(self, command: Command) -> Topic:
+        assert isinstance(command, CreateTopic), "only creations are merely validated together"
+        return topic_of(command, topic_settings(command.configs, self._config.topic_defaults))
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:

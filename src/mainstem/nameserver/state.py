@@ -62,6 +62,30 @@ class InconsistentCommand(MainstemError):
     """A logged command does not fit the state it is applied to: the log is not what it was."""
 
 
+class PendingChanges:
+    """Topics that are created or deleted together: commands that were checked and are not applied yet. What is
+    checked behind them must fit them, too."""
+
+    def __init__(self) -> None:
+        self.name_by_collision_key: dict[str, str] = {}
+        """Of the topics to be created."""
+        self.partitions = 0
+        """Of the topics to be created."""
+        self.deleted: set[int] = set()
+        """Numbers of the topics to be deleted."""
+
+    def add(self, command: Command) -> None:
+        """A command that was checked."""
+        if isinstance(command, CreateTopic):
+            self.name_by_collision_key[collision_key(command.name)] = command.name
+            self.partitions += command.partitions
+        elif isinstance(command, DeleteTopic):
+            self.deleted.add(command.number)
+
+
+NOTHING_PENDING = PendingChanges()
+
+
 class MetadataState:
     """`settings_of` turns a topic's overrides into its effective settings (over this node's defaults)."""
 
@@ -135,8 +159,8 @@ class MetadataState:
 
     # before the log
 
-    def check(self, command: Command) -> None:
-        """Raise a `NameserverError` when the command must not be logged."""
+    def check(self, command: Command, pending: PendingChanges = NOTHING_PENDING) -> None:
+        """Raise a `NameserverError` when the command must not be logged, with `pending` to be applied before."""
         match command:
             case CreateCluster():
                 self._check_cluster(command)
@@ -144,13 +168,15 @@ class MetadataState:
                 if node_id not in self._nodes and len(self._nodes) >= NODES_MAX:
                     raise NameserverError(f"the cluster has {NODES_MAX} nodes already, the most it takes")
             case CreateTopic():
-                self._check_new_topic(command)
+                self._check_new_topic(command, pending)
             case AddPartitions():
                 self._check_more_partitions(command)
             case ChangeTopicConfigs():
                 self._topic_to_change(command.number)
                 check_configs({key: value for key, value in command.changes.items() if value is not None})
             case DeleteTopic():
+                if command.number in pending.deleted:
+                    raise UnknownTopic(f"the topic of number {command.number} is being deleted")
                 self._topic_to_change(command.number)
             case AllocateProducerIds():
                 if command.first + command.count > PRODUCER_ID_MAX:
@@ -161,18 +187,20 @@ class MetadataState:
         assert len(command.slots) == SLOTS, "one write group per slot"
         assert all(0 <= group < command.write_groups for group in command.slots), "a slot without its group"
 
-    def _check_new_topic(self, command: CreateTopic) -> None:
+    def _check_new_topic(self, command: CreateTopic, pending: PendingChanges) -> None:
         check_topic_name(command.name)
-        if command.name in self._by_name:
+        key = collision_key(command.name)
+        like = self._name_by_collision_key.get(key) or pending.name_by_collision_key.get(key)
+        if like == command.name:
             raise TopicExists(f"topic {command.name!r} exists already")
-        like = self._name_by_collision_key.get(collision_key(command.name))
         if like is not None:
             raise InvalidTopicName(
                 f"topic {command.name!r} collides with {like!r}: they differ in '.' and '_' only"
             )
-        if len(self._by_name) >= TOPICS_MAX or command.number > TOPIC_NUMBER_MAX:
-            raise InvalidPartitions(f"the cluster has {len(self._by_name)} topics, the most it takes")
-        self._check_partitions(command.name, command.partitions, 0)
+        topics = len(self._by_name) + len(pending.name_by_collision_key)
+        if topics >= TOPICS_MAX or command.number > TOPIC_NUMBER_MAX:
+            raise InvalidPartitions(f"the cluster has {topics} topics, the most it takes")
+        self._check_partitions(command.name, command.partitions, self._partitions_total + pending.partitions)
         if not 1 <= command.replication_factor <= len(self._nodes):
             raise InvalidReplicationFactor(
                 f"topic {command.name!r}: replication factor {command.replication_factor}, "
@@ -188,14 +216,14 @@ class MetadataState:
             raise InvalidPartitions(
                 f"topic {topic.name!r} has {topic.partitions} partitions, not fewer: {command.total}"
             )
-        self._check_partitions(topic.name, command.total, topic.partitions)
+        self._check_partitions(topic.name, command.total, self._partitions_total - topic.partitions)
 
-    def _check_partitions(self, name: str, wanted: int, present: int) -> None:
+    def _check_partitions(self, name: str, wanted: int, others: int) -> None:
         if not 1 <= wanted <= PARTITIONS_PER_TOPIC_MAX:
             raise InvalidPartitions(
                 f"topic {name!r}: {wanted} partitions, allowed is 1 to {PARTITIONS_PER_TOPIC_MAX}"
             )
-        total = self._partitions_total - present + wanted
+        total = others + wanted
         if total > PARTITIONS_TOTAL_MAX:
             raise InvalidPartitions(
                 f"topic {name!r}: {wanted} partitions would make {total} in the cluster, "

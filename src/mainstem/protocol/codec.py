@@ -9,6 +9,7 @@ the buffer given: who keeps such a message keeps the buffer, and must not reuse 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from mainstem.model import Buffer
@@ -22,12 +23,19 @@ from mainstem.protocol.schema import (
     declaration_of,
     records,
 )
-from mainstem.protocol.writer_generator import MessageWriter, compile_writer
+from mainstem.protocol.writer_generator import (
+    ElementsWriter,
+    MessageWriter,
+    compile_elements_writer,
+    compile_writer,
+)
 
 M = TypeVar("M")
+E = TypeVar("E")
 
 _readers: dict[tuple[type[Any], int], tuple[MessageReader, bool]] = {}
 _writers: dict[tuple[type[Any], int], MessageWriter] = {}
+_elements_writers: dict[tuple[type[Any], int, type[Any]], ElementsWriter] = {}
 
 
 def read(message_class: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
@@ -66,6 +74,19 @@ def write_parts(message: Any, version: int) -> list[Buffer]:
     key = (message.__class__, version)
     writer = _writers.get(key) or _writer(*key)
     return writer(message)
+
+
+def encode_elements(
+    message_class: type[Any], version: int, element_class: type[E], elements: Iterable[E]
+) -> list[Buffer]:
+    """Encode elements of an array of a message, for an `EncodedArray` in it. Raises as `write_parts`."""
+    key = (message_class, version, element_class)
+    writer = _elements_writers.get(key)
+    if writer is None:
+        declaration = _supported_declaration(message_class, version)
+        writer = compile_elements_writer(declaration, version, declaration_of(element_class))
+        _elements_writers[key] = writer
+    return writer(elements)
 
 
 def _supported_declaration(message_class: type[Any], version: int) -> Declaration:

@@ -1,8 +1,8 @@
 """Compiles the writer of one message in one version: straight-line Python, nested structures inlined.
 
 The generated function is `write(message) -> list of buffers`, in wire order. It gathers small pieces in
-`out` and joins them; only the payload of `records` fields stays a buffer of its own, so that a Fetch
-response is sent without copying what it carries.
+`out` and joins them; only the payload of `records` fields, and what an `EncodedArray` holds, stays a buffer of
+its own, so that a Fetch response is sent without copying what it carries.
 
 A value that the version cannot carry raises: a non-default one of a field the version lacks (unless the
 field is ignorable) as `UnsupportedVersion`, one that does not fit its type as `UnwritableMessage`.
@@ -11,10 +11,12 @@ field is ignorable) as `UnsupportedVersion`, one that does not fit its type as `
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mainstem.model import Buffer
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.errors import UnsupportedVersion, UnwritableMessage
 from mainstem.protocol.reader_generator import STRING_BYTES_MAX
 from mainstem.protocol.schema import (
@@ -42,9 +44,17 @@ RECORDS_COPIED_BYTES_MAX = 1024
 buffer in the socket's scatter list."""
 
 
+ElementsWriter = Callable[[Iterable[Any]], list[Buffer]]
+
+
 def compile_writer(declaration: Declaration, version: int) -> MessageWriter:
     """A function `(message) -> buffers` for one version of a message."""
     return _WriterGenerator(declaration, version).compile()
+
+
+def compile_elements_writer(declaration: Declaration, version: int, element: Declaration) -> ElementsWriter:
+    """A function `(elements) -> buffers` for elements of an array in one version of a message."""
+    return _WriterGenerator(declaration, version).compile_elements(element)
 
 
 def add_records(payload: Any, parts: list[Buffer], out: list[Any]) -> None:
@@ -75,24 +85,36 @@ class _WriterGenerator:
             varint=unsigned_varint,
             add_records=add_records,
             records_size=records_size,
+            EncodedArray=EncodedArray,
             StructError=struct.error,
             UnsupportedVersion=UnsupportedVersion,
             UnwritableMessage=UnwritableMessage,
         )
 
     def compile(self) -> MessageWriter:
+        with self._writing("message"):
+            self._struct(self._declaration, "message", "out", self._declaration.name)
+        return self._source.compile("write", f"writer of {self._title}")
+
+    def compile_elements(self, element: Declaration) -> ElementsWriter:
+        with self._writing("elements"), self._source.block("for element in elements:"):
+            self._struct(element, "element", "out", element.name)
+        return self._source.compile("write", f"writer of {element.name} in {self._title}")
+
+    @contextmanager
+    def _writing(self, parameter: str) -> Iterator[None]:
+        """The function around what is emitted inside."""
         source = self._source
-        with source.block("def write(message):"):
+        with source.block(f"def write({parameter}):"):
             source.line("parts = []")
             source.line("out = []")
             with source.block("try:"):
-                self._struct(self._declaration, "message", "out", self._declaration.name)
+                yield
             with source.block("except (StructError, UnicodeEncodeError) as problem:"):
                 source.line(f"raise UnwritableMessage(f'{self._title}: {{problem}}') from problem")
             with source.block("if out:"):
                 source.line("parts.append(b''.join(out))")
             source.line("return parts")
-        return source.compile("write", f"writer of {self._title}")
 
     def _fail(self, path: str, problem: str, error: str = "UnwritableMessage") -> None:
         """Emit a raise; `problem` is the inside of an f-string."""
@@ -189,6 +211,16 @@ class _WriterGenerator:
         self._source.line(f"{out}.append({local})")
 
     def _array(self, kind: ArrayKind[Any], local: str, out: str, path: str) -> None:
+        if out == "out" and isinstance(kind.element, StructKind):  # elsewhere nothing can be kept apart
+            with self._source.block(f"if {local}.__class__ is EncodedArray:"):
+                self._length(f"{local}.count", "i", out)
+                self._source.line(f"add_records({local}.buffers, parts, out)")
+            with self._source.block("else:"):
+                self._elements(kind, local, out, path)
+        else:
+            self._elements(kind, local, out, path)
+
+    def _elements(self, kind: ArrayKind[Any], local: str, out: str, path: str) -> None:
         source = self._source
         self._length(f"len({local})", "i", out)
         element = kind.element

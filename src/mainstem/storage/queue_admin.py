@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
-from mainstem.model import QueueUsage, queue_id_of
+from mainstem.model import QueueRange, QueueUsage, queue_id_of
 from mainstem.storage import control
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.usage import Usage
@@ -18,6 +18,13 @@ SAMPLED_PARTITIONS = 4096
 
 MOVES_MAX = 500
 """Log starts in one command, some 10 KiB: it fits into the smallest segment there can be."""
+
+
+COMMANDS_MAX = 500
+"""Creations or deletions in one block, as much as with `MOVES_MAX`; applying them takes about a millisecond."""
+
+RANGES_PER_TURN = 500
+"""Looked at between two turns of the event loop: about a millisecond."""
 
 
 class LocalQueueAdmin:
@@ -39,20 +46,30 @@ class LocalQueueAdmin:
         self._lookup = lookup
         self._usage = usage
 
-    async def create(self, topic_number: int, first_partition: int, count: int) -> None:
-        last = queue_id_of(topic_number, first_partition + count - 1)
-        first = queue_id_of(topic_number, first_partition)
-        partitions = range(first_partition, first_partition + min(count, SAMPLED_PARTITIONS))
-        concerned = {self._group_of(queue_id_of(topic_number, partition)) for partition in partitions}
-        if self._table.find(first) != NO_SLOT and self._table.find(last) != NO_SLOT:
-            concerned = set()
-        created = control.QueuesCreated(topic_number, first_partition, count)
-        await self._propose((group, created) for group in concerned)
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        commands: list[list[control.Command]] = [[] for _ in self._groups]
+        for looked_at, wanted in enumerate(ranges, 1):
+            if not self._exists(wanted):
+                for group in self._groups_with(wanted):
+                    commands[group].append(control.QueuesCreated(*wanted))
+            if looked_at % RANGES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        await self._propose_in_blocks(commands)
 
-    async def delete(self, topic_number: int) -> None:
-        concerned = range(len(self._groups)) if self._table.ranges(topic_number) else ()
-        deleted = control.QueuesDeleted(topic_number)
-        await self._propose((group, deleted) for group in concerned)
+    def _exists(self, wanted: QueueRange) -> bool:
+        """Partitions are created from the first to the last, so the last has the others before it."""
+        first = queue_id_of(wanted.topic_number, wanted.first_partition)
+        return self._table.find(first) != NO_SLOT and self._table.find(first + wanted.count - 1) != NO_SLOT
+
+    def _groups_with(self, wanted: QueueRange) -> set[int]:
+        first = queue_id_of(wanted.topic_number, wanted.first_partition)
+        return set(map(self._group_of, range(first, first + min(wanted.count, SAMPLED_PARTITIONS))))
+
+    async def delete(self, topic_numbers: Sequence[int]) -> None:
+        deleted: list[control.Command] = [
+            control.QueuesDeleted(number) for number in topic_numbers if self._table.ranges(number)
+        ]
+        await self._propose_in_blocks([deleted for _ in self._groups])
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         answers: dict[int, int | None] = {}
@@ -78,7 +95,7 @@ class LocalQueueAdmin:
         """Log new log starts, (queue id, offset) pairs per write group."""
         moves = {group: pairs for group, pairs in moves.items() if pairs}
         await self._propose(
-            (group, control.LogStartMoved(tuple(pairs[first : first + MOVES_MAX])))
+            (group, [control.LogStartMoved(tuple(pairs[first : first + MOVES_MAX]))])
             for group, pairs in moves.items()
             for first in range(0, len(pairs), MOVES_MAX)
         )
@@ -95,12 +112,19 @@ class LocalQueueAdmin:
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
         return await self._usage.of(queue_ids)
 
-    async def _propose(self, commands: Iterable[tuple[int, control.Command]]) -> None:
-        """Log a command in each of these groups; applied and durable when it returns. So is then what somebody
-        else had changed before, should there be nothing left to do.
+    async def _propose_in_blocks(self, commands: Sequence[Sequence[control.Command]]) -> None:
+        """Log the commands of each group, `COMMANDS_MAX` to a block."""
+        for first in range(0, max(map(len, commands), default=0), COMMANDS_MAX):
+            parts = [(group, of_group[first : first + COMMANDS_MAX]) for group, of_group in enumerate(commands)]
+            await self._propose((group, part) for group, part in parts if part)
+        await self._write_loop.sync()
+
+    async def _propose(self, commands: Iterable[tuple[int, Sequence[control.Command]]]) -> None:
+        """Log a block of commands in each of these groups; applied and durable when it returns. So is then what
+        somebody else had changed before, should there be nothing left to do.
 
         Raises `StorageFailed` when this node writes no more."""
-        futures = [self._groups[group].propose([command]) for group, command in commands]
+        futures = [self._groups[group].propose(block) for group, block in commands]
         self._write_loop.wake()
         await asyncio.gather(*futures)
         await self._write_loop.sync()

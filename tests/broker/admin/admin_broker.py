@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from tests.fakes.clock import FakeClock
+from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
@@ -16,7 +17,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.node_facts import NodeFacts
-from mainstem.model import BatchAppend
+from mainstem.model import BatchAppend, QueueRange
 from mainstem.ports import Peer
 from mainstem.protocol.codec import read, write
 from mainstem.protocol.schema import declaration_of
@@ -47,6 +48,7 @@ class AdminBroker:
             metadata=self.metadata,
             metadata_admin=self.metadata,
             store=self.store,
+            leadership=FakeLeadership(self.metadata, self.store),
             queue_admin=self.store,
             groups=cast(GroupCoordinator, self.groups),
             clock=FakeClock(),
@@ -78,7 +80,7 @@ class AdminBroker:
         async def create() -> None:
             configs = options.pop("configs", {})
             topic = await self.metadata.create_topic(name, partitions, 1, configs, **options)
-            await self.store.create(topic.number, 0, partitions)
+            await self.store.create([QueueRange(topic.number, 0, partitions)])
 
         asyncio.run(create())
 

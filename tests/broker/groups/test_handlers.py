@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.groups.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.groups.transcript import GROUP, protocols
+from tests.fakes.leadership import FakeLeadership
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.config import BrokerConfig
@@ -70,6 +71,7 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
             metadata=cluster.metadata,
             metadata_admin=cluster.metadata,
             store=cluster.store,
+            leadership=FakeLeadership(cluster.metadata, cluster.store),
             queue_admin=cluster.store,
             groups=cluster.groups,
             clock=cluster.clock,

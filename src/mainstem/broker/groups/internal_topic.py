@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import Refused
 from mainstem.errors import MainstemError
-from mainstem.model import Topic
+from mainstem.model import QueueRange, Topic
 from mainstem.ports import MessageStore, Metadata, MetadataAdmin, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
 
@@ -50,7 +50,7 @@ async def make_topic(
     queue_ids = [topic.queue_id(index) for index in range(topic.partitions)]
     if None in store.offsets(queue_ids):
         try:
-            await queue_admin.create(topic.number, 0, topic.partitions)
+            await queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
         except (MainstemError, OSError) as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
     return topic

@@ -1,18 +1,27 @@
 """CreateTopics. A change is never abandoned half way, so `timeout_ms` does not cut it short: the answer tells
-what happened."""
+what happened.
+
+The topics of a request are created together, with one write to the metadata, so that a tool that makes a hundred
+thousand of them waits for hundreds of writes. What is done per topic yields to the event loop in between, and
+the configs in the answer, mostly the same for all, are encoded once for each different set of them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.config_entries import topic_entries
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.replica_assignment import assignment_fault
 from mainstem.broker.reserved_topics import internal_message, is_internal
-from mainstem.broker.topics import create_topic
+from mainstem.broker.topics import create_topics
 from mainstem.errors import MainstemError
-from mainstem.model import Topic
+from mainstem.model import NewTopic, Topic
+from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.create_topics import (
     CreatableTopic,
@@ -24,36 +33,74 @@ from mainstem.protocol.messages.create_topics import (
 from mainstem.protocol.schema import ZERO_UUID
 
 NODE_DEFAULT = -1
+_CONFIGS_FROM_VERSION = 5
+
+TOPICS_PER_TURN = 200
+"""Topics looked at or described between two turns of the event loop: about a millisecond."""
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
-    results = [
-        _refused(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+    results = {
+        name: _refused(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
         for name, times in times_named.items()
         if times > 1
-    ]
-    for wanted in request.topics:
-        if times_named[wanted.name] == 1:
-            results.append(await _create(broker, wanted, validate_only=request.validate_only))
-    return CreateTopicsResponse(topics=tuple(results))
+    }
+    wanted: list[NewTopic] = []
+    for number, topic in enumerate(request.topics, 1):
+        if topic.name not in results:
+            asked = _asked(broker, topic)
+            if isinstance(asked, NewTopic):
+                wanted.append(asked)
+            else:
+                results[topic.name] = _refused(topic.name, *asked)
+        if number % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    if wanted:
+        results |= await _create(broker, wanted, call.version, validate_only=request.validate_only)
+    return CreateTopicsResponse(topics=await _encoded(results, call.version))
 
 
-async def _create(broker: Broker, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+async def _create(
+    broker: Broker, wanted: list[NewTopic], version: int, *, validate_only: bool
+) -> dict[str, CreatableTopicResult]:
+    made: list[Topic | MainstemError]
+    try:
+        made = await create_topics(broker, wanted, validate_only=validate_only)
+    except MainstemError as refusal:
+        made = [refusal] * len(wanted)
+    descriptions = _ConfigDescriptions(broker, version)
+    results = {}
+    for number, (asked, topic) in enumerate(zip(wanted, made, strict=True), 1):
+        if isinstance(topic, Topic):
+            results[asked.name] = _created(topic, descriptions.of(topic.configs), validate_only=validate_only)
+        else:
+            results[asked.name] = _refused(asked.name, error_of_refusal(topic), str(topic))
+        if number % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return results
+
+
+async def _encoded(results: Mapping[str, CreatableTopicResult], version: int) -> EncodedArray:
+    """The answer's topics, encoded between turns of the event loop."""
+    topics, buffers = list(results.values()), []
+    for first in range(0, len(topics), TOPICS_PER_TURN):
+        part = topics[first : first + TOPICS_PER_TURN]
+        buffers += codec.encode_elements(CreateTopicsResponse, version, CreatableTopicResult, part)
+        await asyncio.sleep(0)
+    return EncodedArray(len(topics), buffers)
+
+
+def _asked(broker: Broker, wanted: CreatableTopic) -> NewTopic | tuple[ErrorCode, str]:
+    """The topic with defaults put in, or what is wrong with it; bounds are the nameserver's business."""
     if is_internal(broker, wanted.name):
-        return _refused(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(wanted.name))
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(wanted.name)
     fault = _config_fault(wanted) or _count_fault(broker, wanted)
     if fault is not None:
-        return _refused(wanted.name, *fault)
+        return fault
     partitions, replication_factor = _counts(broker, wanted)
     configs = {config.name: config.value for config in wanted.configs if config.value is not None}
-    try:
-        topic = await create_topic(
-            broker, wanted.name, partitions, replication_factor, configs, validate_only=validate_only
-        )
-    except MainstemError as refusal:
-        return _refused(wanted.name, error_of_refusal(refusal), str(refusal))
-    return _created(broker, topic, validate_only=validate_only)
+    return NewTopic(wanted.name, partitions, replication_factor, configs)
 
 
 def _config_fault(wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
@@ -64,7 +111,7 @@ def _config_fault(wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
 
 
 def _count_fault(broker: Broker, wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
-    """What is wrong with the numbers or the assignment; bounds are the nameserver's business."""
+    """What is wrong with the numbers or the assignment."""
     if not wanted.assignments:
         return None
     if wanted.num_partitions != NODE_DEFAULT or wanted.replication_factor != NODE_DEFAULT:
@@ -94,14 +141,24 @@ def _counts(broker: Broker, wanted: CreatableTopic) -> tuple[int, int]:
     return partitions, replication_factor
 
 
-def _created(broker: Broker, topic: Topic, *, validate_only: bool) -> CreatableTopicResult:
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=ZERO_UUID if validate_only else topic.topic_id,
-        error_code=ErrorCode.NONE,
-        num_partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-        configs=tuple(
+class _ConfigDescriptions:
+    """What the answer says of topics' configs, encoded once for each different set of overrides."""
+
+    def __init__(self, broker: Broker, version: int) -> None:
+        self._defaults = broker.facts.topic_defaults
+        self._version = version
+        self._encoded: dict[tuple[tuple[str, str], ...], EncodedArray] = {}
+
+    def of(self, configs: Mapping[str, str]) -> EncodedArray:
+        if self._version < _CONFIGS_FROM_VERSION:
+            return EncodedArray(0, ())
+        key = tuple(sorted(configs.items()))
+        if key not in self._encoded:
+            self._encoded[key] = self._encode(configs)
+        return self._encoded[key]
+
+    def _encode(self, configs: Mapping[str, str]) -> EncodedArray:
+        described = [
             CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
@@ -109,8 +166,20 @@ def _created(broker: Broker, topic: Topic, *, validate_only: bool) -> CreatableT
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_entries(topic.configs, broker.facts.topic_defaults)
-        ),
+            for entry in topic_entries(configs, self._defaults)
+        ]
+        buffers = codec.encode_elements(CreateTopicsResponse, self._version, CreatableTopicConfigs, described)
+        return EncodedArray(len(described), buffers)
+
+
+def _created(topic: Topic, configs: EncodedArray, *, validate_only: bool) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=ZERO_UUID if validate_only else topic.topic_id,
+        error_code=ErrorCode.NONE,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
     )
 
 

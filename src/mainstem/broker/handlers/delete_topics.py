@@ -1,14 +1,16 @@
-"""DeleteTopics, by name or (version 6 on) by id. Committed offsets of groups in the topic go with it."""
+"""DeleteTopics, by name or (version 6 on) by id. Committed offsets of groups in a topic go with it. The topics of
+a request are deleted together, with one write to the metadata."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from uuid import UUID
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.reserved_topics import internal_message, is_internal
-from mainstem.broker.topics import delete_topic
+from mainstem.broker.topics import delete_topics
 from mainstem.errors import MainstemError
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
@@ -31,18 +33,23 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
     found = [(state, _find(broker, state)) for state in dict.fromkeys(asked)]
     times_asked = Counter(asked)
     times_found = Counter(topic.number for _, topic in found if isinstance(topic, Topic))
-    results = []
+    results: dict[DeleteTopicState, DeletableTopicResult] = {}
+    unwanted: dict[DeleteTopicState, str] = {}
     for state, topic in found:
         twice = times_asked[state] > 1
         if isinstance(topic, Topic):
             twice = twice or times_found[topic.number] > 1
         if twice:
-            results.append(_refused(state, ErrorCode.INVALID_REQUEST, "the request names this topic twice"))
-        elif isinstance(topic, Topic):
-            results.append(await _delete(broker, state, topic))
+            results[state] = _refused(state, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+        elif not isinstance(topic, Topic):
+            results[state] = _refused(state, *topic)
+        elif is_internal(broker, topic.name):
+            results[state] = _refused(state, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(topic.name))
         else:
-            results.append(_refused(state, *topic))
-    return DeleteTopicsResponse(responses=tuple(results))
+            unwanted[state] = topic.name
+    if unwanted:
+        results |= await _delete(broker, unwanted)
+    return DeleteTopicsResponse(responses=tuple(results[state] for state, _ in found))
 
 
 def _find(broker: Broker, state: DeleteTopicState) -> Topic | tuple[ErrorCode, str]:
@@ -63,14 +70,20 @@ def _unknown_id(topic_id: UUID) -> tuple[ErrorCode, str]:
     return ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}"
 
 
-async def _delete(broker: Broker, state: DeleteTopicState, topic: Topic) -> DeletableTopicResult:
-    if is_internal(broker, topic.name):
-        return _refused(state, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(topic.name))
+async def _delete(
+    broker: Broker, names: Mapping[DeleteTopicState, str]
+) -> dict[DeleteTopicState, DeletableTopicResult]:
+    gone: list[Topic | MainstemError]
     try:
-        await delete_topic(broker, topic.name)
+        gone = await delete_topics(broker, list(names.values()))
     except MainstemError as refusal:
-        return _refused(state, error_of_refusal(refusal), str(refusal))
-    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+        gone = [refusal] * len(names)
+    return {
+        state: _refused(state, error_of_refusal(topic), str(topic))
+        if isinstance(topic, MainstemError)
+        else DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+        for state, topic in zip(names, gone, strict=True)
+    }
 
 
 def _refused(state: DeleteTopicState, error: ErrorCode, message: str) -> DeletableTopicResult:

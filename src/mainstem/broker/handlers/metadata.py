@@ -1,10 +1,18 @@
-"""Metadata: the nodes, and the topics asked for, of which unknown ones may be created."""
+"""Metadata: the nodes, and the topics asked for, of which unknown ones may be created.
+
+First it is found out what each entry of the answer is, then all entries are encoded; both yield to the event loop
+every millisecond or so, however much was asked for.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
 from mainstem.broker.topics import create_topic, ensure_topic
 from mainstem.errors import MainstemError
 from mainstem.model import Topic
@@ -15,12 +23,12 @@ from mainstem.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from mainstem.protocol.schema import ZERO_UUID
 
-NO_LEADER = -1
+NAMES_PER_TURN = 500
+"""Looked up between two turns of the event loop: less than a millisecond."""
 
 TOPICS_CREATED_MAX = 100
 """By one request. A client asks again for what is still unknown, so the rest is only delayed."""
@@ -40,10 +48,8 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_topic_authorized_operations:
         operations = _TOPIC_OPERATIONS
-    if everything:
-        topics = [_describe(broker, topic, operations) for topic in broker.metadata.topics()]
-    else:
-        topics = await _named_topics(broker, request, call, operations)
+    entries = tuple(broker.metadata.topics()) if everything else await _named_topics(broker, request, call)
+    topics = await TopicDescriptions(broker.leadership, call.version, operations).encode(entries)
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
         cluster_operations = _CLUSTER_OPERATIONS
@@ -54,29 +60,26 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
         ),
         cluster_id=broker.metadata.cluster_id(),
         controller_id=broker.node_id,
-        topics=tuple(topics),
+        topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
 
 
-async def _named_topics(
-    broker: Broker, request: MetadataRequest, call: Call, operations: int
-) -> list[MetadataResponseTopic]:
-    described = []
+async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) -> Sequence[Entry]:
+    entries: list[Entry] = []
     creations_left = TOPICS_CREATED_MAX if request.allow_auto_topic_creation else 0
-    for asked in dict.fromkeys(request.topics or ()):
+    for number, asked in enumerate(dict.fromkeys(request.topics or ()), 1):
+        if number % NAMES_PER_TURN == 0:
+            await asyncio.sleep(0)
         if asked.name is None or asked.topic_id != ZERO_UUID:
-            described.append(_describe_by_id(broker, asked, call, operations))
+            entries.append(_by_id(broker, asked, call))
             continue
         found: Topic | ErrorCode | None = broker.metadata.topic(asked.name)
         if found is None:
             found = await _unknown_topic(broker, asked.name, creatable=creations_left > 0)
             creations_left -= isinstance(found, Topic)
-        if isinstance(found, Topic):
-            described.append(_describe(broker, found, operations))
-        else:
-            described.append(_refused(found, asked.name))
-    return described
+        entries.append(found if isinstance(found, Topic) else _refused(found, asked.name))
+    return entries
 
 
 async def _unknown_topic(broker: Broker, name: str, *, creatable: bool) -> Topic | ErrorCode:
@@ -92,9 +95,7 @@ async def _unknown_topic(broker: Broker, name: str, *, creatable: bool) -> Topic
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _describe_by_id(
-    broker: Broker, asked: MetadataRequestTopic, call: Call, operations: int
-) -> MetadataResponseTopic:
+def _by_id(broker: Broker, asked: MetadataRequestTopic, call: Call) -> Entry:
     if call.version < _ASK_BY_ID_FROM:
         return _refused(ErrorCode.INVALID_REQUEST, asked.name or "")
     topic = broker.metadata.topic_by_id(asked.topic_id)
@@ -102,34 +103,8 @@ def _describe_by_id(
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=()
         )
-    return _describe(broker, topic, operations)
+    return topic
 
 
 def _refused(error: ErrorCode, name: str) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error, name=name, partitions=())
-
-
-def _describe(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
-    queue_ids = [topic.queue_id(partition) for partition in range(topic.partitions)]
-    partitions = []
-    for partition, offsets in enumerate(broker.store.offsets(queue_ids)):
-        leader = broker.metadata.leader(queue_ids[partition])
-        replicas = () if leader == NO_LEADER else (leader,)
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=partition,
-                leader_id=leader,
-                leader_epoch=-1 if offsets is None else offsets.leader_epoch,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-            )
-        )
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.internal,
-        partitions=tuple(partitions),
-        topic_authorized_operations=operations,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.schema import (
     ZERO_UUID,
     array,
@@ -65,7 +66,7 @@ class CreatableTopicResult:
     topic_config_error_code: int = wire(int16, "5+", tag=0, default=0, ignorable=True)
     num_partitions: int = wire(int32, "5+", default=-1, ignorable=True)
     replication_factor: int = wire(int16, "5+", default=-1, ignorable=True)
-    configs: tuple[CreatableTopicConfigs, ...] | None = wire(
+    configs: tuple[CreatableTopicConfigs, ...] | EncodedArray | None = wire(
         array(CreatableTopicConfigs), "5+", nullable="5+", default=(), ignorable=True
     )
 
@@ -73,4 +74,4 @@ class CreatableTopicResult:
 @message(api_key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse:
     throttle_time_ms: int = wire(int32, "2+", default=0, ignorable=True)
-    topics: tuple[CreatableTopicResult, ...] = wire(array(CreatableTopicResult))
+    topics: tuple[CreatableTopicResult, ...] | EncodedArray = wire(array(CreatableTopicResult))

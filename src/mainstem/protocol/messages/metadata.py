@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.schema import (
     ZERO_UUID,
     array,
@@ -64,7 +65,7 @@ class MetadataResponseTopic:
     name: str | None = wire(string, nullable="12+")
     topic_id: UUID = wire(uuid, "10+", default=ZERO_UUID, ignorable=True)
     is_internal: bool = wire(boolean, "1+", default=False, ignorable=True)
-    partitions: tuple[MetadataResponsePartition, ...] = wire(array(MetadataResponsePartition))
+    partitions: tuple[MetadataResponsePartition, ...] | EncodedArray = wire(array(MetadataResponsePartition))
     topic_authorized_operations: int = wire(int32, "8+", default=AUTHORIZED_OPERATIONS_UNKNOWN)
 
 
@@ -74,6 +75,6 @@ class MetadataResponse:
     brokers: tuple[MetadataResponseBroker, ...] = wire(array(MetadataResponseBroker))
     cluster_id: str | None = wire(string, "2+", nullable="2+", default=None, ignorable=True)
     controller_id: int = wire(int32, "1+", default=-1, ignorable=True)
-    topics: tuple[MetadataResponseTopic, ...] = wire(array(MetadataResponseTopic))
+    topics: tuple[MetadataResponseTopic, ...] | EncodedArray = wire(array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(int32, "8-10", default=AUTHORIZED_OPERATIONS_UNKNOWN)
     error_code: int = wire(int16, "13+", default=0, ignorable=True)

@@ -1,0 +1,27 @@
+"""Who leads the queues: the node that leads a queue's write group, under an epoch that is the group's term."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+import numpy.typing
+
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.extent_index import QueueIds
+from mainstem.storage.write_group import WriteGroup
+
+Numbers = numpy.typing.NDArray[numpy.int32]
+
+
+class GroupLeadership:
+    """`ports.Leadership` of a node that leads all groups."""
+
+    def __init__(self, node_id: int, placement: Placement, groups: Sequence[WriteGroup]) -> None:
+        self._node_id = node_id
+        self._placement = placement
+        self._groups = groups
+
+    def of(self, queue_ids: QueueIds) -> tuple[Numbers, Numbers]:
+        terms = numpy.array([group.term for group in self._groups], numpy.int32)
+        return numpy.full(len(queue_ids), self._node_id, numpy.int32), terms[self._placement.groups_of(queue_ids)]
