@@ -23,6 +23,7 @@ COMMANDS = {
     "consume": LazyCommand("mainstem.cli.consume", "Read the messages of a topic."),
     "group": LazyCommand("mainstem.cli.group", "Look at consumer groups and move their offsets."),
     "split": LazyCommand("mainstem.cli.split", "Run the Spark splitter and see how far it is."),
+    "bench": LazyCommand("mainstem.cli.bench", "Put load on a node and measure it."),
     "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster."),
     "doctor": LazyCommand("mainstem.cli.doctor", "Check what this machine has and lacks."),
 }

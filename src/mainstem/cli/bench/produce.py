@@ -1,0 +1,189 @@
+"""`mainstem bench produce`: records as fast as they go, or at a rate, and how long their acknowledgement took."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import click
+
+from mainstem.cli import kafka_node, options
+from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
+from mainstem.cli.bench.failure import failure_of
+from mainstem.cli.bench.interruption import Interruption
+from mainstem.cli.bench.limits import (
+    LINGER_MS_MAX,
+    RATE_MAX,
+    SECONDS_DEFAULT,
+    SECONDS_MAX,
+    Limits,
+    Positive,
+    limits,
+)
+from mainstem.cli.bench.live_line import LiveLine, progress_option
+from mainstem.cli.bench.load import Load, random_texts
+from mainstem.cli.bench.sender import BUFFER_BYTES, RECORD_BYTES_MAX, Sender, client_settings
+from mainstem.cli.bench.summary import (
+    counted,
+    errors_text,
+    per_second,
+    percentiles_ms,
+    percentiles_text,
+    print_fields,
+    progress_text,
+    speeds,
+)
+from mainstem.cli.bench.tally import Tally
+from mainstem.cli.connection_news import ConnectionNews
+from mainstem.cli.errors import CommandFailed
+from mainstem.cli.output import print_json, size
+from mainstem.cli.produce import COMPRESSIONS
+
+PARTITIONS_DEFAULT = 16
+
+
+@click.command("produce")
+@topic_options(partitions_default=PARTITIONS_DEFAULT)
+@click.option("-s", "--record-bytes", type=click.IntRange(1, RECORD_BYTES_MAX), default=1024, show_default=True)
+@click.option("-n", "--records", type=click.IntRange(min=1), help="End after so many records…")
+@click.option("--bytes", "total_bytes", type=click.IntRange(min=1), help="…or so many bytes…")
+@click.option(
+    "--seconds", type=Positive(SECONDS_MAX),
+    help=f"…or so long, whichever comes first.  [default: {SECONDS_DEFAULT:.0f} where none is given]",
+)
+@click.option(
+    "--rate", type=Positive(RATE_MAX),
+    help="Records per second, each sent when it is due. Default: as fast as they go.",
+)
+@click.option("--producers", type=click.IntRange(1, 64), default=1, show_default=True, help="Clients.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option("--idempotent/--no-idempotent", default=False, show_default=True)
+@click.option("--linger-ms", type=click.FloatRange(0, LINGER_MS_MAX), default=5, show_default=True,
+              help="Wait for more records of a batch.")
+@click.option("--batch-bytes", type=click.IntRange(1, RECORD_BYTES_MAX), default=1_000_000, show_default=True,
+              help="Largest batch.")
+@click.option("--buffer-bytes", type=click.IntRange(1024, 1 << 30), default=BUFFER_BYTES, show_default=True,
+              help="Records in flight, all clients together.")
+@click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@progress_option
+@options.kafka_only
+@options.as_json
+def command(
+    topic: str,
+    partitions: int | None,
+    keep: bool | None,
+    record_bytes: int,
+    records: int | None,
+    total_bytes: int | None,
+    seconds: float | None,
+    rate: float | None,
+    producers: int,
+    acks: str,
+    idempotent: bool,
+    linger_ms: float,
+    batch_bytes: int,
+    buffer_bytes: int,
+    compression: str,
+    progress: bool | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Send records of random letters, to the partitions in turn. Ctrl-C ends it with the summary so far."""
+    if idempotent and acks != "all":
+        raise click.UsageError("--idempotent needs --acks all")
+    admin = kafka_node.admin(bootstrap)
+    news = ConnectionNews(bootstrap)
+    settings = kafka_node.settings(
+        bootstrap,
+        **client_settings(record_bytes, buffer_bytes, producers),
+        **{
+            "acks": acks,
+            "enable.idempotence": idempotent,
+            "linger.ms": linger_ms,
+            "batch.size": batch_bytes,
+            "compression.type": compression,
+            "error_cb": news.on_error,
+        },
+    )
+    tally = Tally(news)
+    ends = limits(records, total_bytes, seconds, record_bytes)
+    with bench_topic(
+        admin, topic, partitions=partitions, partitions_default=PARTITIONS_DEFAULT, keep=keep
+    ) as target:
+        cpu_seconds = time.process_time()
+        with Interruption() as interruption, LiveLine(progress) as line:
+            took = _send(target, settings, tally, ends, interruption, line, record_bytes, producers, rate)
+        cpu_seconds = time.process_time() - cpu_seconds
+        if as_json:
+            print_json(_data(target, tally, record_bytes, took, cpu_seconds, interruption.came))
+        else:
+            _print_summary(target, tally, record_bytes, took, cpu_seconds)
+        failure = failure_of(tally, interruption, admin, topic)
+        if failure is not None:
+            raise CommandFailed(failure)
+
+
+def _send(
+    target: BenchTopic,
+    settings: dict[str, Any],
+    tally: Tally,
+    ends: Limits,
+    interruption: Interruption,
+    line: LiveLine,
+    record_bytes: int,
+    producers: int,
+    rate: float | None,
+) -> float:
+    """The run; the seconds it took."""
+    texts = random_texts(record_bytes)
+    sender = Sender(target.name, settings, producers=producers, threads=rate is not None)
+    load = Load(
+        sender, tally,
+        # Every client sends to every partition, as many programs would.
+        partition_of=lambda number: number // producers % target.partitions,
+        value_of=lambda number, due_ns: texts[number % len(texts)],
+        interruption=interruption,
+        on_turn=lambda: line.offer(
+            tally.acknowledged, tally.acknowledged * record_bytes, lambda: progress_text(tally)
+        ),
+    )
+    with contextlib.closing(sender):
+        sender.connect()
+        return load.run(ends, rate=rate)
+
+
+def _data(
+    target: BenchTopic, tally: Tally, record_bytes: int, took: float, cpu_seconds: float, interrupted: bool
+) -> dict[str, object]:
+    return {
+        "topic": target.name,
+        "partitions": target.partitions,
+        "record_bytes": record_bytes,
+        "records": tally.acknowledged,
+        "failed": tally.failed,
+        "unanswered": tally.in_flight,
+        "bytes": tally.acknowledged * record_bytes,
+        "seconds": round(took, 3),
+        "mb_per_second": per_second(tally.acknowledged * record_bytes / 1e6, took),
+        "records_per_second": per_second(tally.acknowledged, took),
+        "latency_ms": percentiles_ms(tally.latency),
+        "errors": dict(tally.errors),
+        "client_cpu_seconds": round(cpu_seconds, 3),
+        "interrupted": interrupted,
+    }
+
+
+def _print_summary(target: BenchTopic, tally: Tally, record_bytes: int, took: float, cpu_seconds: float) -> None:
+    partitions = counted(target.partitions, "partition")
+    sent = f"{tally.acknowledged:,} records of {size(record_bytes)} to {target.name}, {partitions}"
+    speed = speeds(tally.acknowledged * record_bytes, tally.acknowledged, took)
+    print_fields(
+        {
+            "produced": f"{sent}, in {took:.3f} s",
+            "speed": speed,
+            "latency": percentiles_text(tally.latency),
+            "errors": errors_text(tally),
+            "client CPU": f"{cpu_seconds:.3f} s",
+        }
+    )
