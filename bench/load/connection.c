@@ -113,16 +113,11 @@ static int gather(const struct connection *connection, struct iovec *pieces)
     uint32_t piece = connection->piece;
     for (uint32_t behind = 0; connection->written + behind < connection->count; behind++, piece = 0) {
         struct flight *flight = unwritten(connection, behind);
-        for (; piece <= flight->request->piece_count; piece++) {
-            if (count == PIECES_PER_SEND)
-                return count;
+        for (; piece <= flight->request->piece_count && count < PIECES_PER_SEND; piece++)
             pieces[count++] = piece_of(flight, piece);
-        }
     }
-    if (count > 0) {
-        pieces[0].iov_base = (uint8_t *)pieces[0].iov_base + connection->piece_offset;
-        pieces[0].iov_len -= connection->piece_offset;
-    }
+    pieces[0].iov_base = (uint8_t *)pieces[0].iov_base + connection->piece_offset;
+    pieces[0].iov_len -= connection->piece_offset;
     return count;
 }
 

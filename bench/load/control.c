@@ -4,6 +4,7 @@
 #include "clock.h"
 #include "connection.h"
 #include "fail.h"
+#include "options.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -20,7 +21,13 @@ enum {
     ELECTION_RETRY_MS = 200,
 };
 
-enum { UNKNOWN_TOPIC_OR_PARTITION = 3, LEADER_NOT_AVAILABLE = 5 };
+/* Kafka's codes of a topic that was created a moment ago. */
+enum { UNKNOWN_TOPIC_OR_PARTITION = 3, LEADER_NOT_AVAILABLE = 5, NOT_LEADER = 6 };
+
+static bool passes(int16_t code)
+{
+    return code == UNKNOWN_TOPIC_OR_PARTITION || code == LEADER_NOT_AVAILABLE || code == NOT_LEADER;
+}
 
 struct control {
     const char *address;
@@ -117,7 +124,7 @@ static int16_t check_topic(struct reader *reader, const struct queues *queues)
     const uint8_t *name = read_string(reader, &length);
     read_bytes(reader, 1); /* internal */
     int32_t partitions = read_i32(reader);
-    if (waiting != 0 && waiting != LEADER_NOT_AVAILABLE && waiting != UNKNOWN_TOPIC_OR_PARTITION)
+    if (waiting != 0 && !passes(waiting))
         fail("metadata of topic %.*s: Kafka error %d", length, (const char *)name, waiting);
     if (waiting == 0 && !reader->bad && partitions != (int32_t)queues->partitions)
         fail("topic %.*s has %d partitions, not %u", length, (const char *)name, partitions, queues->partitions);
@@ -161,6 +168,14 @@ static int16_t check_range(struct control *control, const struct queues *queues,
     return waiting;
 }
 
+static void wait_or_fail(const struct queues *queues, int16_t code, uint64_t until_ns)
+{
+    if (clock_ns() > until_ns)
+        fail("not all of %s-0 to %s-%u %s (Kafka error %d)", queues->prefix, queues->prefix, queues->topics - 1,
+             code == UNKNOWN_TOPIC_OR_PARTITION ? "exist" : "have leaders", code);
+    usleep(ELECTION_RETRY_MS * 1000);
+}
+
 void control_check_topics(const char *address, const struct queues *queues)
 {
     struct control control;
@@ -171,14 +186,10 @@ void control_check_topics(const char *address, const struct queues *queues)
     for (uint32_t first = 0; first < queues->topics;) {
         uint32_t end = queues->topics - first < step ? queues->topics : first + step;
         int16_t waiting = check_range(&control, queues, first, end);
-        if (waiting == 0) {
+        if (waiting == 0)
             first = end;
-        } else {
-            if (clock_ns() > until)
-                fail("topics %s-%u to %s-%u: %s (Kafka error %d)", queues->prefix, first, queues->prefix, end - 1,
-                     waiting == UNKNOWN_TOPIC_OR_PARTITION ? "not all exist" : "not all partitions have a leader", waiting);
-            usleep(ELECTION_RETRY_MS * 1000);
-        }
+        else
+            wait_or_fail(queues, waiting, until);
     }
     control_close(&control);
 }
@@ -204,9 +215,15 @@ uint8_t *control_put_list_offsets(uint8_t *at, const struct queues *queues, uint
     return at;
 }
 
-static uint32_t read_offsets(struct reader *reader, const struct queues *queues, int64_t *offsets, uint32_t stride)
+struct offsets {
+    int64_t *first; /* NULL: nobody wants to know them */
+    uint32_t stride;
+    uint32_t found;
+    int16_t waiting; /* an error that passes, or 0 */
+};
+
+static void read_offsets(struct reader *reader, const struct queues *queues, struct offsets *offsets)
 {
-    uint32_t found = 0;
     int16_t length;
     for (int32_t topics = read_i32(reader); topics > 0 && !reader->bad; topics--) {
         const uint8_t *name = read_string(reader, &length);
@@ -216,15 +233,30 @@ static uint32_t read_offsets(struct reader *reader, const struct queues *queues,
             int16_t code = read_i16(reader);
             read_i64(reader); /* timestamp */
             int64_t offset = read_i64(reader);
-            if (code != 0)
+            if (code != 0 && !passes(code))
                 fail("offsets of %.*s-%d: Kafka error %d", length, (const char *)name, partition, code);
             if (reader->bad || topic < 0 || partition < 0 || partition >= (int32_t)queues->partitions)
                 fail("offsets came of a queue that was not asked for");
-            offsets[((size_t)topic * queues->partitions + (size_t)partition) * stride] = offset;
-            found++;
+            if (offsets->first != NULL)
+                offsets->first[((size_t)topic * queues->partitions + (size_t)partition) * offsets->stride] = offset;
+            offsets->found++;
+            offsets->waiting = code != 0 ? code : offsets->waiting;
         }
     }
-    return found;
+}
+
+static int16_t list_range(struct control *control, const struct queues *queues, uint32_t first, uint32_t end,
+                          int64_t timestamp, struct offsets *offsets)
+{
+    uint8_t *at = begin(control, API_LIST_OFFSETS, LIST_OFFSETS_VERSION);
+    at = control_put_list_offsets(at, queues, first, end, timestamp);
+    struct reader reader = exchange(control, at);
+    offsets->found = 0;
+    offsets->waiting = 0;
+    read_offsets(&reader, queues, offsets);
+    if (offsets->found != end - first || reader.bad)
+        fail("%s: offsets of %u queues were asked for, %u came", control->address, end - first, offsets->found);
+    return offsets->waiting;
 }
 
 void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp, int64_t *offsets,
@@ -232,16 +264,23 @@ void control_list_offsets(const char *address, const struct queues *queues, int6
 {
     struct control control;
     control_open(&control, address);
+    struct offsets wanted = {.first = offsets, .stride = stride};
     uint32_t topics_step = TOPICS_PER_REQUEST - 2; /* a step may begin and end within a topic */
     uint32_t step = queues->partitions < PARTITIONS_PER_REQUEST / topics_step ? queues->partitions * topics_step
                                                                               : PARTITIONS_PER_REQUEST;
-    for (uint32_t first = 0; first < queues->count; first += step) {
+    uint64_t until = clock_ns() + ELECTION_SECONDS_MAX * SECOND_NS;
+    for (uint32_t first = 0; first < queues->count;) {
         uint32_t end = queues->count - first < step ? queues->count : first + step;
-        uint8_t *at = begin(&control, API_LIST_OFFSETS, LIST_OFFSETS_VERSION);
-        at = control_put_list_offsets(at, queues, first, end, timestamp);
-        struct reader reader = exchange(&control, at);
-        if (read_offsets(&reader, queues, offsets, stride) != end - first || reader.bad)
-            fail("%s: not every queue's offset came", address);
+        int16_t waiting = list_range(&control, queues, first, end, timestamp, &wanted);
+        if (waiting == 0)
+            first = end;
+        else
+            wait_or_fail(queues, waiting, until);
     }
     control_close(&control);
+}
+
+void control_await_leaders(const char *address, const struct queues *queues)
+{
+    control_list_offsets(address, queues, FROM_LATEST, NULL, 0);
 }

@@ -10,7 +10,11 @@
  * while for topics that were just created. */
 void control_check_topics(const char *address, const struct queues *queues);
 
-/* Offsets of all queues at `timestamp` (FROM_LATEST, FROM_EARLIEST), to offsets[queue * stride]. */
+/* Waits until every queue is served: a broker may name a leader that does not yet know it is one. */
+void control_await_leaders(const char *address, const struct queues *queues);
+
+/* Offsets of all queues at `timestamp` (FROM_LATEST, FROM_EARLIEST), to offsets[queue * stride]. Waits for
+ * leaders, fails on other errors. */
 void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp, int64_t *offsets,
                           uint32_t stride);
 

@@ -39,7 +39,6 @@ static void begin_counting(struct measurement *measurement)
     histogram_clear(&measurement->send_delay);
     histogram_clear(&measurement->interval_latency);
     measurement->counting = true;
-    measurement->counting_until_ns = measurement->counting_from_ns;
     measurement->interval_began_ns = measurement->counting_from_ns;
     measurement->cpu_seconds_before = cpu_seconds();
 }
@@ -76,7 +75,6 @@ void measurement_request(struct measurement *measurement, uint64_t now_ns, uint6
 {
     uint64_t latency_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     measurement->totals.requests++;
-    measurement->counting_until_ns = now_ns;
     histogram_add(&measurement->latency, latency_ns);
     if (measurement->interval_ns > 0)
         histogram_add(&measurement->interval_latency, latency_ns);
@@ -127,7 +125,8 @@ void measurement_print(struct measurement *measurement, const char *command, uin
     measurement_advance(measurement, now_ns);
     if (!measurement->counting)
         fail("the run was over before the warm-up; nothing was measured");
-    if (measurement->interval_ns > 0 && now_ns > measurement->interval_began_ns)
+    /* a shorter rest would say nothing: the last few answers, at whatever rate */
+    if (measurement->interval_ns > 0 && now_ns - measurement->interval_began_ns > measurement->interval_ns / 2)
         end_interval(measurement, now_ns);
     const struct totals *totals = &measurement->totals;
     double seconds = (double)(now_ns - measurement->counting_from_ns) / (double)SECOND_NS;

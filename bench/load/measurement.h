@@ -29,7 +29,6 @@ struct interval {
 
 struct measurement {
     uint64_t counting_from_ns; /* end of the warm-up */
-    uint64_t counting_until_ns; /* when the last thing that counts was finished; moves on */
     bool counting;
     double cpu_seconds_before;
 

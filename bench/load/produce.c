@@ -321,8 +321,10 @@ void produce_run(const struct options *options)
     static struct producer producer; /* histograms make it too large for the stack */
     producer.options = options;
     producer.arrivals.state = options->seed + 1;
-    if (!options->no_check)
+    if (!options->no_check) {
         control_check_topics(options->address, &options->queues);
+        control_await_leaders(options->address, &options->queues);
+    }
     request_set_build(&producer.set, options);
     measurement_open(&producer.measurement, options->interval_seconds);
     open_connections(&producer);
