@@ -8,11 +8,14 @@ from uuid import UUID
 import pytest
 from tests.broker.harness import Fakes, batch, call, make_broker
 
+from mainstem.broker.broker import Call
 from mainstem.broker.errors import ERROR_OF_OUTCOME, UnanswerableRequest
 from mainstem.broker.handlers import produce
+from mainstem.broker.started import EncodedFrame
 from mainstem.model import Outcome, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.headers import parse_response_header
 from mainstem.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -21,6 +24,8 @@ from mainstem.protocol.messages.produce import (
     TopicProduceData,
 )
 from mainstem.protocol.records import Compression, NewRecord, StoredBatch, build_batch, read_records
+
+CORRELATION_ID = 2_000_000_007
 
 
 def request_for(
@@ -43,14 +48,30 @@ def request_for(
     )
 
 
+def asking(version: int) -> Call:
+    return call(version)._replace(correlation_id=CORRELATION_ID)
+
+
 async def send(fakes: Fakes, request: ProduceRequest, version: int = 9) -> ProduceResponse | None:
-    body = memoryview(bytearray(codec.write(request, version)))
-    started = produce.start(fakes.broker, body, 0, call(version))
-    body[:] = bytes(len(body))  # the frame's buffer is reused as soon as dispatch returns
+    buffer = bytearray(codec.write(request, version))
+    with memoryview(buffer) as asked:  # as the server does: nobody may keep it
+        started = produce.start(fakes.broker, asked, 0, asking(version))
+    buffer[:] = bytes(len(buffer))  # the frame's buffer is reused as soon as dispatch returns
     results = [] if started.future is None else await started.future
-    response = started.finish(results)
-    if response is not None:
-        codec.write(response, version)
+    frame = started.finish(results)
+    if frame is None:
+        return None
+    return response_in(frame, version)
+
+
+def response_in(frame: EncodedFrame, version: int) -> ProduceResponse:
+    (buffer,) = frame.buffers
+    assert int.from_bytes(buffer[:4], "big") == len(buffer) - 4
+    correlation_id, position = parse_response_header(buffer[4:], 0, version)
+    assert correlation_id == CORRELATION_ID
+    response = codec.read(ProduceResponse, version, buffer[4:], position)
+    failures = [part.error_code for topic in response.responses for part in topic.partition_responses]
+    assert list(frame.errors) == [code for code in failures if code]
     return response
 
 
@@ -153,7 +174,7 @@ def test_what_is_wrong_with_one_partition_leaves_the_others_alone() -> None:
     async def scenario() -> None:
         fakes = make_broker()
         topic = await fakes.topic(partitions=3)
-        fakes.metadata.leaders[topic.queue_id(2)] = 5
+        fakes.store.led_elsewhere.add(topic.queue_id(2))
         broken = batch(b"a")[:-1] + b"?"
         found = await answers(fakes, request_for(topic, batch(b"a"), broken, batch(b"a"), batch(b"a")))
         assert [part.error_code for part in found] == [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.node_facts import NodeFacts
+from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.model import Topic
 from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, Peer, QueueAdmin
 
@@ -37,6 +38,10 @@ class Broker:
     facts: NodeFacts = field(default_factory=NodeFacts)
     topic_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic is created, grown or deleted: metadata and queues change together."""
+    produce_topics: ProduceTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.produce_topics = ProduceTopics(self.metadata)
 
     def serves(self, topic: Topic, partition: int) -> bool:
         """Whether this node leads an existing partition."""
@@ -51,3 +56,4 @@ class Call(NamedTuple):
     version: int
     client_id: str | None
     peer: Peer
+    correlation_id: int = 0

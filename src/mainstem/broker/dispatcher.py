@@ -27,10 +27,10 @@ from mainstem.broker.failures import failure_response
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.latency import ApiLatency
 from mainstem.broker.routes import ROUTES, Route
-from mainstem.broker.started import Started
+from mainstem.broker.started import EncodedFrame, Started
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
-from mainstem.model import AppendResult, HistogramSample, Sample
+from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Exchange, Peer, Reply
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -81,7 +81,7 @@ class BrokerDispatcher:
         route = self._routes.get(header.api_key)
         if route is None or not route.api.version_min <= header.api_version <= route.api.version_max:
             return self._unsupported(header, route)
-        call = Call(header.api_version, header.client_id, peer)
+        call = Call(header.api_version, header.client_id, peer, header.correlation_id)
         try:
             if route.start is not None:
                 started = route.start(self._broker, frame, position, call)
@@ -166,7 +166,7 @@ class BrokerDispatcher:
             return self._finish(started, pending.result(), route, header, started_at)
         reply: asyncio.Future[Reply] = pending.get_loop().create_future()
 
-        def appended(future: asyncio.Future[list[AppendResult]]) -> None:
+        def appended(future: asyncio.Future[Any]) -> None:
             if reply.done():
                 return
             try:
@@ -187,7 +187,7 @@ class BrokerDispatcher:
     def _finish(
         self,
         started: Started[Any],
-        results: list[AppendResult],
+        results: Any,
         route: Route,
         header: RequestHeader,
         started_at: float,
@@ -198,10 +198,13 @@ class BrokerDispatcher:
 
     def _encode(self, route: Route, header: RequestHeader, response: Any, started_at: float) -> Reply:
         seconds = self._broker.clock.monotonic() - started_at
-        errors = () if response is None else route.errors_in(response)
-        self._latencies[header.api_key].observe(seconds, errors)
         if response is None:
+            self._latencies[header.api_key].observe(seconds, ())
             return None
+        if isinstance(response, EncodedFrame):
+            self._latencies[header.api_key].observe(seconds, response.errors)
+            return response.buffers
+        self._latencies[header.api_key].observe(seconds, route.errors_in(response))
         parts = codec.write_parts(response, header.api_version)
         return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
 

@@ -59,7 +59,7 @@ class Route:
     handle: Handler | None = None
     start: Start | None = None
     errors_in: Callable[[Any], Iterable[int]] = _top_level_error
-    """The error codes of a response, for statistics."""
+    """The error codes of a response that is not encoded yet, for statistics."""
     abandoned_with_peer: bool = False
     """The request only reads: it is cancelled when nobody is left to read its response."""
 
@@ -69,7 +69,7 @@ def _route(api_key: int, handle: Handler) -> Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route(api=API_MESSAGES[0], start=produce.start, errors_in=produce.errors_in),
+    Route(api=API_MESSAGES[0], start=produce.start),
     Route(api=API_MESSAGES[1], handle=fetch.handle, errors_in=fetch.errors_in, abandoned_with_peer=True),
     _route(2, list_offsets.handle),
     _route(3, metadata.handle),

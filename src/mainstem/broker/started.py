@@ -1,19 +1,29 @@
-"""A request that has begun during its dispatch and needs no task to end."""
+"""Requests that begin during their dispatch, and responses that are encoded by their handlers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from mainstem.model import AppendResult
+from mainstem.model import Buffer
 
 R = TypeVar("R")
 
 
 class Started(NamedTuple, Generic[R]):
-    """`finish` makes the response (None: there is none) once `future` is done, or at once without a future.
-    It may raise UnanswerableRequest, which closes the connection."""
+    """A request that needs no task to end. `finish` makes the response (None: there is none) of what `future` comes
+    back with, or without a future of an empty list, at once. It may raise UnanswerableRequest, which closes the
+    connection."""
 
-    future: asyncio.Future[list[AppendResult]] | None
-    finish: Callable[[list[AppendResult]], R | None]
+    future: asyncio.Future[Any] | None
+    finish: Callable[[Any], R | None]
+
+
+class EncodedFrame(NamedTuple):
+    """A response whose whole frame is written already."""
+
+    buffers: list[Buffer]
+    """To be sent one after the other, from the length on."""
+    errors: Sequence[int]
+    """The error codes in it, for statistics."""

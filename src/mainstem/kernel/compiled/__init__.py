@@ -5,23 +5,26 @@ where it was not built.
 """
 
 from mainstem.kernel.compiled.checksum import crc32c
+from mainstem.kernel.compiled.produce import TOPIC_IDS_FROM, ProduceScan, ProduceTopic, scan_produce
 from mainstem.kernel.pure import (
-    TOPIC_IDS_FROM,
     Arena,
     BlockBuilder,
     Entry,
+    EpochCheck,
+    FetchPlan,
+    FetchScan,
+    FetchTopic,
     GroupLog,
     IndexedBlock,
     ProducerState,
     ProducerStates,
-    ProduceScan,
     QueueTable,
     ScannedBatch,
     ScannedTopic,
     SeenBatch,
     UnsplitIndex,
     append_all,
-    scan_produce,
+    scan_fetch,
 )
 
 __all__ = [
@@ -29,9 +32,14 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "Entry",
+    "EpochCheck",
+    "FetchPlan",
+    "FetchScan",
+    "FetchTopic",
     "GroupLog",
     "IndexedBlock",
     "ProduceScan",
+    "ProduceTopic",
     "ProducerState",
     "ProducerStates",
     "QueueTable",
@@ -41,5 +49,6 @@ __all__ = [
     "UnsplitIndex",
     "append_all",
     "crc32c",
+    "scan_fetch",
     "scan_produce",
 ]

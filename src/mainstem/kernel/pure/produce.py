@@ -1,33 +1,58 @@
-"""The scan of a Produce body: from bytes to a flat list of checked batches, without an object per field.
+"""The Produce request: from the bytes of its body to checked batches, and from what became of them to the response.
 
-Pure-Python twin of the compiled scan; both are one function, `scan_produce`, of the same signature.
+`scan_produce` walks a body once and leaves one `ScannedBatch` per partition in a `ProduceScan`. The store writes into
+those what it made of them, and `ProduceScan.response` encodes them. The batches that passed are also a sequence of
+`BatchAppend`, made one by one as they are asked for: what a store that does not know the kernel is given.
 
-Two kinds of wrong are kept apart. A body whose own structure is wrong (lengths beyond the end, trailing
-bytes) raises `MalformedProduce`. A partition whose records are wrong gets a `Verdict`, and the others are not
-concerned. Every length is checked against the bytes that remain, every array count against the smallest size
-of its elements, before anything is made of it.
+Two kinds of wrong are kept apart. A body whose own structure is wrong (lengths beyond the end, trailing bytes) raises
+`MalformedProduce`. A partition whose records are wrong gets a `Verdict`, and the others are not concerned.
 
-Records are exactly one batch of format 2, as Kafka demands from version 3 on. What Kafka answers to the
-rest, and so do we: nothing, an older format, or more than one batch is an invalid record; a batch that is
-shorter than it says, or whose checksum is wrong, is a corrupt message.
+Records are exactly one batch of format 2, as Kafka demands from version 3 on. What Kafka answers to the rest, and so
+do we: nothing, an older format, or more than one batch is an invalid record; a batch that is shorter than it says, or
+whose checksum is wrong, is a corrupt message.
+
+A scan holds the frame until `release`: no longer than the call that appends its batches.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
-
-import google_crc32c
-import numpy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, overload
 
 from mainstem.kernel.errors import MalformedProduce
 from mainstem.kernel.layout import Verdict
+from mainstem.kernel.pure.checksum import crc32c
+from mainstem.kernel.pure.produce_response import ErrorTable, encode_response
+from mainstem.kernel.pure.request_body import (
+    read_count,
+    read_i32,
+    read_records_length,
+    read_text_length,
+    skip_tags,
+)
+from mainstem.model import AppendResult, BatchAppend, Outcome
 
+VERSION_FIRST = 3
+VERSION_LAST = 13
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
+TOPIC_ID_BYTES = 16
+
+ACKS = (-1, 0, 1)
+ACKS_ALL = -1
+
+VERDICT_OF_OUTCOME = {
+    outcome: Verdict[outcome.name] for outcome in Outcome if outcome.name in Verdict.__members__
+}
+"""They share their names. An outcome of reads alone has no verdict."""
 
 _COMPRESSION_MASK = 0x07
 _COMPRESSION_LAST = 4  # none, gzip, snappy, lz4, zstd
+_ZSTD = 4
+_ZSTD_FROM = 7
+_LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 
@@ -39,37 +64,36 @@ _CHECKED_FROM = 21
 _LENGTH_OVERHEAD_BYTES = 12
 """What a batch's length field leaves out: the base offset and itself."""
 
-_LARGE_BYTES = 64 * 1024
-"""The checksum library takes `bytes` or an array: below this size a copy is the cheaper of the two."""
-
 _TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
 _PARTITION_BYTES_MIN = 6  # flexible: index, null records, no tags
 
-_ENTRIES_MAX = 100_000
+ENTRIES_MAX = 100_000
 """Topics and partitions of one request. Clients send a few hundred, by their default size (1 MiB) 15,000 at most;
-an entry without records is six bytes and costs the event loop some microseconds."""
+an entry without records is six bytes and costs the event loop some time all the same."""
 
-_I16 = struct.Struct(">h")
-_I32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 
 
-class ScannedBatch(NamedTuple):
-    """One partition of the request. Everything after `stop` is 0 unless the verdict is OK."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceTopic:
+    """What the broker tells the scan about a topic."""
 
-    partition: int
-    verdict: int
-    start: int
-    """Where the records start in the frame."""
-    stop: int
-    record_count: int = 0
-    last_offset_delta: int = 0
-    max_timestamp: int = 0
-    producer_id: int = 0
-    producer_epoch: int = 0
-    base_sequence: int = 0
-    attributes: int = 0
-    crc: int = 0
+    number: int = 0
+    """u32, the upper half of its queue ids."""
+    partitions: int = 0
+    message_bytes_max: int = 0
+    """i32: larger batches are refused."""
+    log_append_time: bool = False
+    """The store stamps its own time on the topic's batches."""
+    compacted: bool = False
+    refusal: int = Verdict.OK
+    """The verdict on all of its batches; OK: judge each."""
+    refusal_acks_all: int = Verdict.OK
+    """The same, where the request asks for all acknowledgements."""
+
+    def __post_init__(self) -> None:
+        for refusal in (self.refusal, self.refusal_acks_all):
+            Verdict(refusal)  # raises ValueError for what is none
 
 
 class ScannedTopic(NamedTuple):
@@ -79,93 +103,252 @@ class ScannedTopic(NamedTuple):
     """How many of the scanned batches, in order, are this topic's."""
 
 
-class ProduceScan(NamedTuple):
-    transactional: bool
-    """The request names a transactional id."""
-    acks: int
-    timeout_ms: int
-    topics: list[ScannedTopic]
-    batches: list[ScannedBatch]
+@dataclass(slots=True)
+class ScannedBatch:
+    """One partition of the request: what the scan found, then what the store made of it.
+
+    Accepted are the batches whose verdict was OK after the scan. Of the others, the fields from `queue_id` to
+    `log_append_time` are 0.
+    """
+
+    partition: int
+    verdict: int
+    start: int
+    """Where the records start in the frame."""
+    length: int
+    """Of the records, bytes."""
+    queue_id: int = 0
+    record_count: int = 0
+    last_offset_delta: int = 0
+    max_timestamp: int = 0
+    producer_id: int = 0
+    base_sequence: int = 0
+    producer_epoch: int = 0
+    attributes: int = 0
+    crc: int = 0
+    log_append_time: bool = False
+    """The store stamps its own time."""
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
 
 
-def scan_produce(frame: memoryview, position: int, version: int) -> ProduceScan:
+class ProduceScan(Sequence[BatchAppend]):
+    """A Produce request, taken apart. As a sequence: its accepted batches, whose bytes are those of the frame."""
+
+    __slots__ = ("_accepted", "_frame", "_resolved", "acks", "batches", "timeout_ms", "topics", "transactional",
+                 "version")  # fmt: skip
+
+    def __init__(self, frame: memoryview, version: int) -> None:
+        self.version = version
+        self.transactional = False
+        """The request names a transactional id."""
+        self.acks = 0
+        self.timeout_ms = 0
+        self.topics: list[ScannedTopic] = []
+        self.batches: list[ScannedBatch] = []
+        self._accepted: list[ScannedBatch] = []
+        self._resolved: list[ProduceTopic] = []
+        self._frame: memoryview | None = frame
+
+    @property
+    def batch_count(self) -> int:
+        return len(self.batches)
+
+    @property
+    def accepted_count(self) -> int:
+        return len(self._accepted)
+
+    def scanned(self) -> list[ScannedBatch]:
+        """Every batch, for those who want to look at them; copies in the compiled kernel."""
+        return list(self.batches)
+
+    # --- the accepted batches, for a store ------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    @overload
+    def __getitem__(self, index: int) -> BatchAppend: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[BatchAppend]: ...
+
+    def __getitem__(self, index: int | slice) -> BatchAppend | list[BatchAppend]:
+        """Raises ValueError once the frame is released."""
+        if isinstance(index, slice):
+            return [self._append_of(batch) for batch in self._accepted[index]]
+        return self._append_of(self._accepted[index])
+
+    def __iter__(self) -> Iterator[BatchAppend]:
+        return map(self._append_of, self._accepted)
+
+    def _append_of(self, batch: ScannedBatch) -> BatchAppend:
+        return BatchAppend(
+            batch.queue_id, self._data_of(batch), batch.record_count, batch.last_offset_delta, batch.max_timestamp,
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.attributes, batch.crc,
+            log_append_time=batch.log_append_time,
+        )  # fmt: skip
+
+    def _data_of(self, batch: ScannedBatch) -> memoryview:
+        if self._frame is None:
+            raise ValueError("the frame of this request is released")
+        return self._frame[batch.start : batch.start + batch.length]
+
+    def release(self) -> None:
+        """Let go of the frame."""
+        self._frame = None
+
+    # --- what became of them --------------------------------------------------------------------------------
+
+    def compacted(self) -> list[tuple[int, memoryview]]:
+        """The accepted batches of compacted topics: their numbers among all batches, and their bytes."""
+        found: list[tuple[int, memoryview]] = []
+        first = 0
+        for (_, count), topic in zip(self.topics, self._resolved, strict=True):
+            if topic.compacted:
+                found.extend(
+                    (number, self._data_of(self.batches[number]))
+                    for number in range(first, first + count)
+                    if self.batches[number].record_count
+                )
+            first += count
+        return found
+
+    def refuse(self, number: int, verdict: int) -> None:
+        """Give an accepted batch, by its number among all, another verdict: it is accepted no longer. Raises
+        ValueError for one that is not accepted, IndexError for one that is not there."""
+        if number < 0:
+            raise IndexError(f"no batch {number}")
+        batch = self.batches[number]
+        if not batch.record_count or verdict == Verdict.OK:
+            raise ValueError(f"batch {number} is not accepted, or not refused by verdict {verdict}")
+        self._accepted = [other for other in self._accepted if other is not batch]
+        self.batches[number] = ScannedBatch(batch.partition, Verdict(verdict), batch.start, batch.length)
+
+    def settle(self, results: Sequence[AppendResult]) -> None:
+        """Take what a store made of the accepted batches, in their order. Raises ValueError unless there is one
+        result for each."""
+        if len(results) != len(self._accepted):
+            raise ValueError(f"{len(results)} results for {len(self._accepted)} batches")
+        for batch, result in zip(self._accepted, results, strict=True):
+            batch.verdict = VERDICT_OF_OUTCOME[result.outcome]
+            batch.base_offset = result.base_offset
+            batch.log_append_time_ms = result.log_append_time_ms
+            batch.log_start_offset = result.log_start_offset
+
+    def fail(self, verdict: int) -> None:
+        """What was appended is lost: every accepted batch that is well so far gets this verdict."""
+        failure = Verdict(verdict)
+        for batch in self._accepted:
+            if batch.verdict == Verdict.OK:
+                batch.verdict = failure
+                batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
+
+    # --- the response ---------------------------------------------------------------------------------------
+
+    def response(self, correlation_id: int, errors: ErrorTable) -> bytes:
+        """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
+        code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
+        return encode_response(self.version, correlation_id, self.topics, self.batches, errors)
+
+    def errors(self, errors: ErrorTable) -> Sequence[int]:
+        """The codes of the response that are not 0, in order."""
+        codes = (errors[batch.verdict][0] for batch in self.batches if batch.verdict != Verdict.OK)
+        return [code for code in codes if code]
+
+
+def scan_produce(
+    frame: memoryview, position: int, version: int, resolve: Callable[[bytes], ProduceTopic]
+) -> ProduceScan:
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
-    Raises MalformedProduce. The result holds no part of the frame but the topic keys, which are copies.
+    `resolve` is called once for each topic of the request, with its name, or from version 13 its id. What it raises
+    goes through. Raises MalformedProduce.
     """
+    if not (VERSION_FIRST <= version <= VERSION_LAST and 0 <= position <= len(frame)):
+        raise ValueError(f"no Produce body: version {version}, position {position} of {len(frame)} bytes")
+    scan = ProduceScan(frame, version)
     try:
-        scan, stop = _scan(frame, position, version)
+        stop = _scan(scan, frame, position, resolve)
     except (IndexError, struct.error):
         raise MalformedProduce(f"a Produce v{version} request of {len(frame)} bytes ends early") from None
     if stop != len(frame):
         raise MalformedProduce(f"a Produce v{version} request has {len(frame) - stop} bytes too many")
+    scan._accepted = [batch for batch in scan.batches if batch.record_count]
     return scan
 
 
-def _scan(frame: memoryview, position: int, version: int) -> tuple[ProduceScan, int]:
-    flexible = version >= FLEXIBLE_FROM
-    by_id = version >= TOPIC_IDS_FROM
-    topics: list[ScannedTopic] = []
-    batches: list[ScannedBatch] = []
-    size, position = _text_length(frame, position, flexible)
-    transactional = size >= 0
+def _scan(
+    scan: ProduceScan, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic]
+) -> int:
+    flexible = scan.version >= FLEXIBLE_FROM
+    size, position = read_text_length(frame, position, flexible)
+    scan.transactional = size >= 0
     position += max(size, 0)
-    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+    scan.acks, scan.timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
     position += _ACKS_AND_TIMEOUT.size
-    topic_count, position = _count(frame, position, flexible, _TOPIC_BYTES_MIN)
-    if topic_count > _ENTRIES_MAX:
-        raise MalformedProduce(f"{topic_count} topics, more than the {_ENTRIES_MAX} a request may have")
+    topic_count, position = read_count(frame, position, flexible, _TOPIC_BYTES_MIN)
+    if topic_count > ENTRIES_MAX:
+        raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
     for _ in range(topic_count):
-        if by_id:
-            size = 16
+        if scan.version >= TOPIC_IDS_FROM:
+            size = TOPIC_ID_BYTES
         else:
-            size, position = _text_length(frame, position, flexible)
+            size, position = read_text_length(frame, position, flexible)
             if size < 0:
                 raise MalformedProduce("a topic name is null")
         key = bytes(frame[position : position + size])
         position += size
-        partition_count, position = _count(frame, position, flexible, _PARTITION_BYTES_MIN)
-        topics.append(ScannedTopic(key, partition_count))
-        if topic_count + len(batches) + partition_count > _ENTRIES_MAX:
-            raise MalformedProduce(f"more than {_ENTRIES_MAX} topics and partitions in a request")
+        partition_count, position = read_count(frame, position, flexible, _PARTITION_BYTES_MIN)
+        if topic_count + len(scan.batches) + partition_count > ENTRIES_MAX:
+            raise MalformedProduce(f"more than {ENTRIES_MAX} topics and partitions in a request")
+        topic = resolve(key)
+        scan.topics.append(ScannedTopic(key, partition_count))
+        scan._resolved.append(topic)
+        refusal = _refusal(scan, topic)
         for _ in range(partition_count):
-            (partition,) = _I32.unpack_from(frame, position)
-            size, position = _length(frame, position + 4, flexible)
-            if size > len(frame) - position:
-                raise MalformedProduce(f"records claim {size} bytes, {len(frame) - position} remain")
-            stop = position + max(size, 0)
-            batches.append(_check(frame, partition, position, stop))
-            position = _skip_tags(frame, stop) if flexible else stop
+            partition, position = read_i32(frame, position)
+            size, position = read_records_length(frame, position, flexible)
+            scan.batches.append(_judge(frame, scan.version, topic, refusal, partition, position, size))
+            position += size
+            if flexible:
+                position = skip_tags(frame, position)
         if flexible:
-            position = _skip_tags(frame, position)
-    if flexible:
-        position = _skip_tags(frame, position)
-    return ProduceScan(transactional, acks, timeout_ms, topics, batches), position
+            position = skip_tags(frame, position)
+    return skip_tags(frame, position) if flexible else position
 
 
-def _check(frame: memoryview, partition: int, start: int, stop: int) -> ScannedBatch:
-    """Judge the records between two positions of the frame."""
-    size = stop - start
-    if size == 0:
-        return ScannedBatch(partition, Verdict.NO_BATCH, start, stop)
-    if size <= _MAGIC_POSITION:
-        return ScannedBatch(partition, Verdict.BAD_LENGTH, start, stop)
-    if frame[start + _MAGIC_POSITION] < 2:
-        return ScannedBatch(partition, Verdict.OLD_FORMAT, start, stop)
-    if size < _BATCH.size:
-        return ScannedBatch(partition, Verdict.BAD_LENGTH, start, stop)
+def _refusal(scan: ProduceScan, topic: ProduceTopic) -> int:
+    """What refuses all batches of a topic, or OK."""
+    if scan.acks not in ACKS:
+        return Verdict.INVALID_ACKS
+    if scan.transactional:
+        return Verdict.TRANSACTIONAL_ID
+    if topic.refusal == Verdict.OK and scan.acks == ACKS_ALL:
+        return topic.refusal_acks_all
+    return topic.refusal
+
+
+def _judge(
+    frame: memoryview, version: int, topic: ProduceTopic, refusal: int, partition: int, start: int, size: int
+) -> ScannedBatch:
+    if refusal == Verdict.OK:
+        if not 0 <= partition < topic.partitions:
+            refusal = Verdict.UNKNOWN_PARTITION
+        elif size > topic.message_bytes_max:
+            refusal = Verdict.LARGER_THAN_TOPIC_ALLOWS
+        else:
+            refusal = _shape(frame, start, size)
+    if refusal != Verdict.OK:
+        return ScannedBatch(partition, refusal, start, size)
     (
-        base_offset, length, _, magic, crc, attributes, last_offset_delta, _, max_timestamp,
+        base_offset, _, _, _, crc, attributes, last_offset_delta, _, max_timestamp,
         producer_id, producer_epoch, base_sequence, record_count,
     ) = _BATCH.unpack_from(frame, start)  # fmt: skip
-    batch_size = length + _LENGTH_OVERHEAD_BYTES
     unnumbered = producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0)
     verdict = Verdict.OK
-    if batch_size > size or batch_size < _BATCH.size or magic != 2:
-        verdict = Verdict.BAD_LENGTH
-    elif batch_size < size:
-        verdict = Verdict.MANY_BATCHES
-    elif crc != _crc32c(frame, start + _CHECKED_FROM, stop):
+    if crc != crc32c(frame[start + _CHECKED_FROM : start + size]):
         verdict = Verdict.BAD_CHECKSUM
     elif record_count < 1 or record_count != last_offset_delta + 1:
         verdict = Verdict.BAD_COUNT
@@ -177,73 +360,30 @@ def _check(frame: memoryview, partition: int, start: int, stop: int) -> ScannedB
         verdict = Verdict.CONTROL
     elif attributes & _TRANSACTIONAL_BIT:
         verdict = Verdict.TRANSACTIONAL
+    elif version < _ZSTD_FROM and attributes & _COMPRESSION_MASK == _ZSTD:
+        verdict = Verdict.ZSTD_TOO_OLD
+    elif attributes & _LOG_APPEND_TIME_BIT and not topic.log_append_time:
+        verdict = Verdict.INVALID_TIMESTAMP
     if verdict is not Verdict.OK:
-        return ScannedBatch(partition, verdict, start, stop)
+        return ScannedBatch(partition, verdict, start, size)
     return ScannedBatch(
-        partition, Verdict.OK, start, stop, record_count, last_offset_delta, max_timestamp,
-        producer_id, producer_epoch, base_sequence, attributes, crc,
+        partition, Verdict.OK, start, size, topic.number << 32 | partition, record_count, last_offset_delta,
+        max_timestamp, producer_id, base_sequence, producer_epoch, attributes, crc, topic.log_append_time,
     )  # fmt: skip
 
 
-def _crc32c(frame: memoryview, start: int, stop: int) -> int:
-    if stop - start < _LARGE_BYTES:
-        checksum: int = google_crc32c.value(bytes(frame[start:stop]))
-    else:
-        checksum = google_crc32c.value(numpy.frombuffer(frame[start:stop], numpy.uint8))
-    return checksum
-
-
-def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedProduce("a variable-length number exceeds 32 bits")
-
-
-def _length(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    """The length of records (-1: null) and the position after it."""
-    if flexible:
-        value, position = _unsigned_varint(frame, position)
-        return value - 1, position
-    (value,) = _I32.unpack_from(frame, position)
-    if value < -1:
-        raise MalformedProduce(f"a length is {value}")
-    return value, position + 4
-
-
-def _text_length(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    """The length of a string (-1: null), checked against the end, and the position after it."""
-    if flexible:
-        value, position = _unsigned_varint(frame, position)
-        value -= 1
-    else:
-        (value,) = _I16.unpack_from(frame, position)
-        position += 2
-    if not -1 <= value <= len(frame) - position:
-        raise MalformedProduce(f"a string claims {value} bytes, {len(frame) - position} remain")
-    return value, position
-
-
-def _count(frame: memoryview, position: int, flexible: bool, bytes_min: int) -> tuple[int, int]:
-    """The count of an array whose elements take `bytes_min` or more, and the position after it."""
-    value, position = _length(frame, position, flexible)
-    if value < 0 or value * bytes_min > len(frame) - position:
-        raise MalformedProduce(f"an array claims {value} elements in {len(frame) - position} bytes")
-    return value, position
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    if frame[position] == 0:  # no tags, as nearly always
-        return position + 1
-    count, position = _unsigned_varint(frame, position)
-    for _ in range(count):  # each turn consumes two bytes or more, so the input bounds the loop
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        if size > len(frame) - position:
-            raise MalformedProduce(f"a tagged field claims {size} bytes, {len(frame) - position} remain")
-        position += size
-    return position
+def _shape(frame: memoryview, start: int, size: int) -> Verdict:
+    """Are these bytes one whole batch?"""
+    if size == 0:
+        return Verdict.NO_BATCH
+    if size <= _MAGIC_POSITION:
+        return Verdict.BAD_LENGTH
+    magic = frame[start + _MAGIC_POSITION]
+    if magic < 2:
+        return Verdict.OLD_FORMAT
+    if size < _BATCH.size:
+        return Verdict.BAD_LENGTH
+    batch_size = read_i32(frame, start + 8)[0] + _LENGTH_OVERHEAD_BYTES
+    if batch_size > size or batch_size < _BATCH.size or magic != 2:
+        return Verdict.BAD_LENGTH
+    return Verdict.MANY_BATCHES if batch_size < size else Verdict.OK

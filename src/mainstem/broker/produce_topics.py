@@ -1,0 +1,69 @@
+"""What the kernel is told about the topics that Produce requests name, ready made.
+
+A topic's entry is good for as long as the metadata has the very topic it was made from: every change of a topic makes
+a new `Topic`. So nothing has to be told when topics change, and one lookup by name answers both for names and ids.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainstem.kernel import MalformedProduce, ProduceTopic, Verdict
+from mainstem.model import TimestampType, Topic
+from mainstem.ports import Metadata
+
+TOPICS_KEPT_MAX = 10_000
+"""Some hundred bytes each. When there are more the oldest goes, and making it again costs a microsecond or two."""
+
+_BYTES_MAX = 2**31 - 1
+
+_UNKNOWN_NAME = ProduceTopic(refusal=Verdict.UNKNOWN_TOPIC)
+_UNKNOWN_ID = ProduceTopic(refusal=Verdict.UNKNOWN_TOPIC_ID)
+
+
+class ProduceTopics:
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._kept: dict[bytes, tuple[Topic, ProduceTopic]] = {}
+
+    def by_name(self, key: bytes) -> ProduceTopic:
+        """The topic of a name in UTF-8. Raises MalformedProduce for a name that is not."""
+        kept = self._kept.get(key)
+        if kept is not None and self._metadata.topic(kept[0].name) is kept[0]:
+            return kept[1]
+        try:
+            name = key.decode()
+        except UnicodeDecodeError:
+            raise MalformedProduce("a topic name is not UTF-8") from None
+        return self._keep(key, self._metadata.topic(name), _UNKNOWN_NAME)
+
+    def by_id(self, key: bytes) -> ProduceTopic:
+        """The topic of the 16 bytes of an id."""
+        kept = self._kept.get(key)
+        if kept is not None and self._metadata.topic(kept[0].name) is kept[0]:
+            return kept[1]
+        return self._keep(key, self._metadata.topic_by_id(UUID(bytes=key)), _UNKNOWN_ID)
+
+    def _keep(self, key: bytes, topic: Topic | None, unknown: ProduceTopic) -> ProduceTopic:
+        self._kept.pop(key, None)
+        if topic is None:
+            return unknown
+        if len(self._kept) >= TOPICS_KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        made = _described(topic)
+        self._kept[key] = topic, made
+        return made
+
+
+def _described(topic: Topic) -> ProduceTopic:
+    settings = topic.settings
+    too_few = settings.min_insync_replicas > topic.replication_factor
+    return ProduceTopic(
+        number=topic.number,
+        partitions=topic.partitions,
+        message_bytes_max=min(settings.max_message_bytes, _BYTES_MAX),
+        log_append_time=settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
+        compacted="compact" in settings.cleanup_policy,
+        refusal=Verdict.INTERNAL_TOPIC if topic.internal else Verdict.OK,
+        refusal_acks_all=Verdict.NOT_ENOUGH_REPLICAS if too_few else Verdict.OK,
+    )

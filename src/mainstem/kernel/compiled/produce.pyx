@@ -1,0 +1,712 @@
+"""The Produce request: from the bytes of its body to checked batches, and from what became of them to the response.
+
+What is checked and why is told in the twin. How: the first pass walks the body and judges each batch by its header;
+those whose checksum still has a say carry the complement of their verdict, which is negative. The second pass
+computes the checksums, without the interpreter where there is much to compute. A Python object is made per topic,
+none per batch.
+
+Memory: one array of `Batch`, grown by topics whose partitions are counted and known to be in the body, six bytes or
+more each. What is read from the frame after the scan lies where the scan has checked it, and its buffer is held.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_Check
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from mainstem.kernel.compiled.bytes_io cimport (
+    ms_crc32c,
+    ms_crc_prepare,
+    ms_read_u16,
+    ms_read_u32,
+    ms_read_u64,
+    ms_write_u16,
+    ms_write_u32,
+    ms_write_u64,
+)
+from mainstem.kernel.compiled.layout cimport (
+    BAD_CHECKSUM,
+    BAD_COMPRESSION,
+    BAD_COUNT,
+    BAD_FIELD,
+    BAD_LENGTH,
+    CONTROL,
+    INVALID_ACKS,
+    INVALID_TIMESTAMP,
+    LARGER_THAN_TOPIC_ALLOWS,
+    MANY_BATCHES,
+    NO_BATCH,
+    OK,
+    OLD_FORMAT,
+    TRANSACTIONAL,
+    TRANSACTIONAL_ID,
+    UNKNOWN_PARTITION,
+    ZSTD_TOO_OLD,
+    Batch,
+)
+from mainstem.kernel.compiled.request_body cimport (
+    ENDS_EARLY,
+    Reader,
+    fault_message,
+    read_count,
+    read_i16,
+    read_i32,
+    read_records_length,
+    read_text_length,
+    skip_tags,
+)
+
+from collections.abc import Sequence
+
+from mainstem.kernel.errors import MalformedProduce
+from mainstem.kernel.layout import Verdict
+from mainstem.kernel.pure.produce import VERDICT_OF_OUTCOME, ScannedBatch, ScannedTopic
+from mainstem.model import BatchAppend
+
+ms_crc_prepare()
+
+cdef enum:
+    VERSION_FIRST = 3
+    VERSION_LAST = 13
+    LOG_START_FROM = 5
+    ZSTD_FROM = 7
+    MESSAGES_FROM = 8
+    FLEXIBLE_FROM = 9
+    IDS_FROM = 13
+    TOPIC_ID_BYTES = 16
+    TOPIC_BYTES_MIN = 3
+    PARTITION_BYTES_MIN = 6
+    ENTRIES_MAX = 100000
+    VERDICTS_MAX = 64
+    MESSAGE_BYTES_MAX = 32767
+    LENGTH_BYTES = 4
+    CORRELATION_ID_BYTES = 4
+
+    # where the fields of a batch stand
+    LENGTH_AT = 8
+    MAGIC_AT = 16
+    CHECKSUM_AT = 17
+    ATTRIBUTES_AT = 21
+    LAST_OFFSET_DELTA_AT = 23
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
+    RECORD_COUNT_AT = 57
+    HEADER_BYTES = 61
+    LENGTH_OVERHEAD_BYTES = 12
+
+    COMPRESSION_MASK = 0x07
+    ZSTD = 4
+    LOG_APPEND_TIME_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
+    CONTROL_BIT = 0x20
+
+TOPIC_IDS_FROM = IDS_FROM
+
+cdef Py_ssize_t LARGE_BYTES = 256 * 1024
+"""From here on the interpreter is let go of while checksums are computed: some forty microseconds of work, against
+the risk that a thread beside the event loop keeps it for longer."""
+
+cdef struct Rules:
+    # What one topic's batches are judged by.
+    int32_t refusal
+    int32_t partitions
+    int64_t message_bytes_max
+    uint64_t queue_base
+    bint log_append_time
+    bint zstd
+
+cdef struct Failure:
+    # The entry of an error table.
+    bint known
+    int16_t code
+    const char *message     # NULL: none
+    int64_t message_bytes
+
+
+@cython.final
+cdef class ProduceTopic:
+    def __cinit__(
+        self, *, number=0, partitions=0, message_bytes_max=0, log_append_time=False, compacted=False,
+        refusal=OK, refusal_acks_all=OK,
+    ):
+        self.number = number
+        self.partitions = partitions
+        self.message_bytes_max = message_bytes_max
+        self.log_append_time = log_append_time
+        self.compacted = compacted
+        self.refusal = Verdict(refusal)
+        self.refusal_acks_all = Verdict(refusal_acks_all)
+
+
+@cython.final
+cdef class ProduceScan:
+    """A Produce request, taken apart. As a sequence: its accepted batches, whose bytes are those of the frame."""
+
+    def __cinit__(self):
+        self._topics = []
+
+    def __dealloc__(self):
+        if self._data != NULL:
+            PyBuffer_Release(&self._view)
+        PyMem_RawFree(self.batches)
+
+    @property
+    def topics(self):
+        return [ScannedTopic(key, count) for key, count, _ in self._topics]
+
+    def scanned(self):
+        """Copies of all batches, for those who want to look at them."""
+        return [_scanned(&self.batches[number]) for number in range(self.batch_count)]
+
+    # --- the accepted batches, for a store ------------------------------------------------------------------
+
+    def __len__(self):
+        return self.accepted_count
+
+    def __getitem__(self, index):
+        """Raises ValueError once the frame is released."""
+        if isinstance(index, slice):
+            return [self._append_at(at) for at in range(*index.indices(self.accepted_count))]
+        cdef Py_ssize_t at = index
+        if at < 0:
+            at += self.accepted_count
+        return self._append_at(at)
+
+    def __iter__(self):
+        cdef Py_ssize_t index
+        for index in range(self.accepted_count):
+            yield self._append_at(index)
+
+    cdef object _append_at(self, Py_ssize_t index):
+        if index < 0 or index >= self.accepted_count:
+            raise IndexError(f"no accepted batch {index} of {self.accepted_count}")
+        if index < self._cursor:
+            self._cursor = self._cursor_number = 0
+        while True:  # ends: there are `accepted_count` of them
+            if self.batches[self._cursor_number].record_count > 0:
+                if self._cursor == index:
+                    break
+                self._cursor += 1
+            self._cursor_number += 1
+        cdef Batch *batch = &self.batches[self._cursor_number]
+        return BatchAppend(
+            batch.queue_id, self._data_of(batch), batch.record_count, batch.last_offset_delta, batch.max_timestamp,
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.attributes, batch.crc,
+            batch.log_append_time != 0,
+        )
+
+    cdef const uint8_t *frame_bytes(self) except NULL:
+        if self._data == NULL:
+            raise ValueError("the frame of this request is released")
+        return self._data
+
+    cdef object _data_of(self, Batch *batch):
+        self.frame_bytes()
+        return self._frame[<Py_ssize_t> batch.start : <Py_ssize_t> batch.start + <Py_ssize_t> batch.length]
+
+    cdef int _hold(self, object frame) except -1:
+        if not PyMemoryView_Check(frame):
+            raise TypeError("a frame is a memoryview")
+        PyObject_GetBuffer(frame, &self._view, PyBUF_SIMPLE)
+        if self._view.buf == NULL or self._view.len != len(frame) or self._view.len > <Py_ssize_t> 0xFFFFFFFF:
+            PyBuffer_Release(&self._view)
+            raise ValueError("a frame is bytes, less than 4 GiB of them")
+        self._data = <const uint8_t *> self._view.buf
+        self._frame = frame
+        return 0
+
+    def release(self):
+        """Let go of the frame."""
+        if self._data != NULL:
+            self._data = NULL
+            self._frame = None
+            PyBuffer_Release(&self._view)
+
+    cdef int _reserve(self, Py_ssize_t count) except -1:
+        """Make room for so many more batches: at most `ENTRIES_MAX` in all, which the caller has checked."""
+        cdef Py_ssize_t capacity = self.batch_count + count
+        cdef void *memory
+        if self.batches != NULL and capacity <= self._capacity:
+            return 0
+        # exactly what one topic needs, as most requests have; by doubling for more of them
+        capacity = max(capacity, 2 * self._capacity, 1)
+        memory = PyMem_RawRealloc(self.batches, <size_t> capacity * sizeof(Batch))
+        if memory == NULL:
+            raise MemoryError()
+        self.batches = <Batch *> memory
+        self._capacity = capacity
+        return 0
+
+    # --- what became of them --------------------------------------------------------------------------------
+
+    def compacted(self):
+        """The accepted batches of compacted topics: their numbers among all batches, and their bytes."""
+        cdef Py_ssize_t first = 0, count, number
+        cdef ProduceTopic topic
+        found = []
+        if not self._compacted:
+            return found
+        for _, count, topic in self._topics:
+            if topic.compacted:
+                for number in range(first, first + count):
+                    if self.batches[number].record_count > 0:
+                        found.append((number, self._data_of(&self.batches[number])))
+            first += count
+        return found
+
+    def refuse(self, Py_ssize_t number, verdict):
+        """Give an accepted batch, by its number among all, another verdict: it is accepted no longer. Raises
+        ValueError for one that is not accepted, IndexError for one that is not there."""
+        if number < 0 or number >= self.batch_count:
+            raise IndexError(f"no batch {number}")
+        cdef Batch *batch = &self.batches[number]
+        cdef int32_t refusal = Verdict(verdict)
+        if batch.record_count <= 0 or refusal == OK:
+            raise ValueError(f"batch {number} is not accepted, or not refused by verdict {verdict}")
+        _clear(batch)
+        batch.verdict = refusal
+        self.accepted_count -= 1
+        self._cursor = self._cursor_number = 0
+
+    def settle(self, results):
+        """Take what a store made of the accepted batches, in their order. Raises ValueError unless there is one
+        result for each."""
+        cdef Py_ssize_t number = 0
+        cdef Batch *batch
+        if len(results) != self.accepted_count:
+            raise ValueError(f"{len(results)} results for {self.accepted_count} batches")
+        for result in results:
+            while number < self.batch_count and self.batches[number].record_count <= 0:
+                number += 1
+            if number >= self.batch_count:
+                break
+            batch = &self.batches[number]
+            batch.verdict = VERDICT_OF_OUTCOME[result.outcome]
+            batch.base_offset = result.base_offset
+            batch.log_append_time_ms = result.log_append_time_ms
+            batch.log_start_offset = result.log_start_offset
+            number += 1
+
+    def fail(self, verdict):
+        """What was appended is lost: every accepted batch that is well so far gets this verdict."""
+        cdef int32_t failure = Verdict(verdict)
+        cdef Py_ssize_t number
+        cdef Batch *batch
+        for number in range(self.batch_count):
+            batch = &self.batches[number]
+            if batch.verdict == OK:
+                batch.verdict = failure
+                batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
+
+    # --- the response ---------------------------------------------------------------------------------------
+
+    def response(self, int32_t correlation_id, errors):
+        """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
+        code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
+        cdef Failure failures[VERDICTS_MAX]
+        memset(failures, 0, sizeof(failures))
+        held = _look_up(self, errors, failures)
+        cdef int64_t size = _response_bytes(self, failures)
+        if size > INT32_MAX:
+            raise OverflowError(f"a response of {size} bytes")
+        frame = PyBytes_FromStringAndSize(NULL, LENGTH_BYTES + size)
+        cdef uint8_t *start = <uint8_t *> PyBytes_AS_STRING(frame)
+        ms_write_u32(start, <uint32_t> size)
+        ms_write_u32(start + LENGTH_BYTES, <uint32_t> correlation_id)
+        cdef uint8_t *stop = _write_response(self, failures, start + LENGTH_BYTES + CORRELATION_ID_BYTES)
+        assert stop - start == LENGTH_BYTES + size, "the response has another size than was counted"
+        del held  # until here, what the messages point into
+        return frame
+
+    def errors(self, errors):
+        """The codes of the response that are not 0, in order."""
+        cdef Failure failures[VERDICTS_MAX]
+        cdef Py_ssize_t number
+        cdef int32_t verdict
+        memset(failures, 0, sizeof(failures))
+        if _look_up(self, errors, failures) is None:
+            return ()
+        codes = []
+        for number in range(self.batch_count):
+            verdict = self.batches[number].verdict
+            if failures[verdict].code:
+                codes.append(failures[verdict].code)
+        return codes
+
+
+Sequence.register(ProduceScan)
+
+
+def scan_produce(frame, Py_ssize_t position, int version, resolve):
+    """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
+
+    `resolve` is called once for each topic of the request, with its name, or from version 13 its id. What it raises
+    goes through. Raises MalformedProduce.
+    """
+    cdef ProduceScan scan = ProduceScan.__new__(ProduceScan)
+    cdef Py_ssize_t bytes_scanned
+    scan._hold(frame)
+    if version < VERSION_FIRST or version > VERSION_LAST or position < 0 or position > scan._view.len:
+        raise ValueError(f"no Produce body: version {version}, position {position} of {scan._view.len} bytes")
+    scan.version = version
+    _walk(scan, position, resolve)
+    bytes_scanned = scan._view.len - position
+    if bytes_scanned < LARGE_BYTES:
+        scan.accepted_count = _check_sums(scan.batches, scan.batch_count, scan._data)
+    else:
+        with nogil:
+            scan.accepted_count = _check_sums(scan.batches, scan.batch_count, scan._data)
+    return scan
+
+
+# --- the walk -----------------------------------------------------------------------------------------------
+
+
+cdef int _walk(ProduceScan scan, Py_ssize_t position, object resolve) except -1:
+    cdef Reader reader
+    cdef Rules rules
+    cdef ProduceTopic topic
+    cdef bint flexible = scan.version >= FLEXIBLE_FROM
+    cdef int64_t size, topic_count, partition_count, number
+    reader.data = scan._data
+    reader.size = scan._view.len
+    reader.position = position
+    if read_text_length(&reader, flexible, &size):
+        raise _malformed(scan, &reader)
+    scan.transactional = size >= 0
+    if size > 0:
+        reader.position += size
+    if read_i16(&reader, &scan.acks) or read_i32(&reader, &scan.timeout_ms):
+        raise _malformed(scan, &reader)
+    if read_count(&reader, flexible, TOPIC_BYTES_MIN, &topic_count):
+        raise _malformed(scan, &reader)
+    if topic_count > ENTRIES_MAX:
+        raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
+    for number in range(topic_count):
+        key = _read_key(scan, &reader, flexible)
+        if read_count(&reader, flexible, PARTITION_BYTES_MIN, &partition_count):
+            raise _malformed(scan, &reader)
+        if topic_count + scan.batch_count + partition_count > ENTRIES_MAX:
+            raise MalformedProduce(f"more than {ENTRIES_MAX} topics and partitions in a request")
+        scan._reserve(partition_count)
+        topic = <ProduceTopic?> resolve(key)
+        scan._topics.append((key, partition_count, topic))
+        scan._compacted = scan._compacted or topic.compacted
+        _set_rules(scan, topic, &rules)
+        if _walk_partitions(&reader, &rules, flexible, scan.batches + scan.batch_count, partition_count):
+            raise _malformed(scan, &reader)
+        scan.batch_count += partition_count
+        if flexible and skip_tags(&reader):
+            raise _malformed(scan, &reader)
+    if flexible and skip_tags(&reader):
+        raise _malformed(scan, &reader)
+    if reader.position != reader.size:
+        excess = reader.size - reader.position
+        raise MalformedProduce(f"a Produce v{scan.version} request has {excess} bytes too many")
+    return 0
+
+
+cdef bytes _read_key(ProduceScan scan, Reader *reader, bint flexible):
+    cdef int64_t size = TOPIC_ID_BYTES
+    if scan.version < IDS_FROM:
+        if read_text_length(reader, flexible, &size):
+            raise _malformed(scan, reader)
+        if size < 0:
+            raise MalformedProduce("a topic name is null")
+    elif reader.size - reader.position < size:
+        reader.fault = ENDS_EARLY
+        raise _malformed(scan, reader)
+    key = PyBytes_FromStringAndSize(<const char *> reader.data + reader.position, size)
+    reader.position += size
+    return key
+
+
+cdef object _malformed(ProduceScan scan, Reader *reader):
+    if reader.fault == ENDS_EARLY:
+        return MalformedProduce(f"a Produce v{scan.version} request of {reader.size} bytes ends early")
+    return MalformedProduce(fault_message(reader))
+
+
+cdef void _set_rules(ProduceScan scan, ProduceTopic topic, Rules *rules) noexcept:
+    if scan.acks < -1 or scan.acks > 1:
+        rules.refusal = INVALID_ACKS
+    elif scan.transactional:
+        rules.refusal = TRANSACTIONAL_ID
+    elif topic.refusal == OK and scan.acks == -1:
+        rules.refusal = topic.refusal_acks_all
+    else:
+        rules.refusal = topic.refusal
+    rules.partitions = topic.partitions
+    rules.message_bytes_max = topic.message_bytes_max
+    rules.queue_base = <uint64_t> topic.number << 32
+    rules.log_append_time = topic.log_append_time
+    rules.zstd = scan.version >= ZSTD_FROM
+
+
+cdef int _walk_partitions(
+    Reader *reader, const Rules *rules, bint flexible, Batch *batch, int64_t count
+) noexcept nogil:
+    """Fill `count` batches from the body. Returns 0, or the fault that ended it."""
+    cdef Batch *stop = batch + count
+    cdef int64_t size
+    while batch < stop:
+        if read_i32(reader, &batch.partition) or read_records_length(reader, flexible, &size):
+            return reader.fault
+        batch.start = <uint32_t> reader.position
+        batch.length = <uint32_t> size
+        _clear(batch)
+        batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
+        if rules.refusal != OK:
+            batch.verdict = rules.refusal
+        elif batch.partition < 0 or batch.partition >= rules.partitions:
+            batch.verdict = UNKNOWN_PARTITION
+        elif size > rules.message_bytes_max:
+            batch.verdict = LARGER_THAN_TOPIC_ALLOWS
+        else:
+            _judge(reader.data + reader.position, size, rules, batch)
+        reader.position += size
+        if flexible and skip_tags(reader):
+            return reader.fault
+        batch += 1
+    return 0
+
+
+cdef inline void _judge(const uint8_t *data, int64_t size, const Rules *rules, Batch *batch) noexcept nogil:
+    """Judge a batch by its header. The verdict is negative, ~verdict, if it holds only with a right checksum;
+    then the batch has all of its header, and its fields are filled."""
+    cdef int64_t batch_size
+    cdef int32_t verdict = OK
+    if size <= MAGIC_AT:
+        batch.verdict = NO_BATCH if size == 0 else BAD_LENGTH
+        return
+    if data[MAGIC_AT] < 2:
+        batch.verdict = OLD_FORMAT
+        return
+    if size < HEADER_BYTES:
+        batch.verdict = BAD_LENGTH
+        return
+    batch_size = <int64_t> <int32_t> ms_read_u32(data + LENGTH_AT) + LENGTH_OVERHEAD_BYTES
+    if batch_size > size or batch_size < HEADER_BYTES or data[MAGIC_AT] != 2:
+        batch.verdict = BAD_LENGTH
+        return
+    if batch_size < size:
+        batch.verdict = MANY_BATCHES
+        return
+    batch.queue_id = rules.queue_base | <uint32_t> batch.partition
+    batch.record_count = <int32_t> ms_read_u32(data + RECORD_COUNT_AT)
+    batch.last_offset_delta = <int32_t> ms_read_u32(data + LAST_OFFSET_DELTA_AT)
+    batch.max_timestamp = <int64_t> ms_read_u64(data + MAX_TIMESTAMP_AT)
+    batch.producer_id = <int64_t> ms_read_u64(data + PRODUCER_ID_AT)
+    batch.base_sequence = <int32_t> ms_read_u32(data + BASE_SEQUENCE_AT)
+    batch.producer_epoch = <int16_t> ms_read_u16(data + PRODUCER_EPOCH_AT)
+    batch.attributes = <int16_t> ms_read_u16(data + ATTRIBUTES_AT)
+    batch.crc = ms_read_u32(data + CHECKSUM_AT)
+    batch.log_append_time = rules.log_append_time
+    if batch.record_count < 1 or batch.record_count != <int64_t> batch.last_offset_delta + 1:
+        verdict = BAD_COUNT
+    elif (
+        ms_read_u64(data) != 0
+        or batch.producer_id < -1
+        or (batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0))
+    ):
+        verdict = BAD_FIELD
+    elif batch.attributes & COMPRESSION_MASK > ZSTD:
+        verdict = BAD_COMPRESSION
+    elif batch.attributes & CONTROL_BIT:
+        verdict = CONTROL
+    elif batch.attributes & TRANSACTIONAL_BIT:
+        verdict = TRANSACTIONAL
+    elif batch.attributes & COMPRESSION_MASK == ZSTD and not rules.zstd:
+        verdict = ZSTD_TOO_OLD
+    elif batch.attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
+        verdict = INVALID_TIMESTAMP
+    batch.verdict = ~verdict
+
+
+cdef Py_ssize_t _check_sums(Batch *batches, Py_ssize_t count, const uint8_t *frame) noexcept nogil:
+    """Make the verdicts final. Returns how many are OK."""
+    cdef Py_ssize_t number, accepted = 0
+    cdef Batch *batch
+    for number in range(count):
+        batch = &batches[number]
+        if batch.verdict >= 0:
+            continue
+        if ms_crc32c(0, frame + batch.start + ATTRIBUTES_AT, batch.length - ATTRIBUTES_AT) != batch.crc:
+            batch.verdict = BAD_CHECKSUM
+        else:
+            batch.verdict = ~batch.verdict
+        if batch.verdict == OK:
+            accepted += 1
+        else:
+            _clear(batch)
+    return accepted
+
+
+cdef inline void _clear(Batch *batch) noexcept nogil:
+    batch.queue_id = 0
+    batch.record_count = 0
+    batch.last_offset_delta = 0
+    batch.max_timestamp = 0
+    batch.producer_id = 0
+    batch.base_sequence = 0
+    batch.producer_epoch = 0
+    batch.attributes = 0
+    batch.crc = 0
+    batch.log_append_time = 0
+
+
+cdef object _scanned(Batch *batch):
+    return ScannedBatch(
+        batch.partition, batch.verdict, batch.start, batch.length, batch.queue_id, batch.record_count,
+        batch.last_offset_delta, batch.max_timestamp, batch.producer_id, batch.base_sequence, batch.producer_epoch,
+        batch.attributes, batch.crc, batch.log_append_time != 0,
+        batch.base_offset, batch.log_append_time_ms, batch.log_start_offset,
+    )
+
+
+# --- the response -------------------------------------------------------------------------------------------
+
+
+cdef list _look_up(ProduceScan scan, object errors, Failure *failures):
+    """Find the failures that occur, each once. Returns what keeps their messages alive; None when all is well."""
+    cdef Py_ssize_t number
+    cdef int32_t verdict
+    cdef list held = None
+    for number in range(scan.batch_count):
+        verdict = scan.batches[number].verdict
+        if verdict == OK:
+            continue
+        if verdict < 0 or verdict >= VERDICTS_MAX or verdict >= len(errors):
+            raise IndexError(f"no error for verdict {verdict}")
+        if failures[verdict].known:
+            continue
+        code, message = errors[verdict]
+        failures[verdict].known = True
+        failures[verdict].code = code
+        if message is not None:
+            failures[verdict].message_bytes = PyBytes_GET_SIZE(<bytes?> message)
+            failures[verdict].message = PyBytes_AS_STRING(<bytes> message)
+            if failures[verdict].message_bytes > MESSAGE_BYTES_MAX:
+                size = failures[verdict].message_bytes
+                raise ValueError(f"an error message of {size} bytes, more than a string may have")
+        if held is None:
+            held = []
+        held.append(message)
+    return held
+
+
+cdef int64_t _response_bytes(ProduceScan scan, const Failure *failures) except -1:
+    cdef bint flexible = scan.version >= FLEXIBLE_FROM
+    cdef int64_t size = CORRELATION_ID_BYTES + flexible + _count_bytes(len(scan._topics), flexible) + 4 + flexible
+    cdef int64_t fixed = 4 + 2 + 8 + 8  # partition, error code, base offset, log append time
+    cdef Py_ssize_t number, count, key_bytes
+    if scan.version >= LOG_START_FROM:
+        fixed += 8
+    if scan.version >= MESSAGES_FROM:
+        fixed += 3 if flexible else 4 + 2  # no record errors, a null message, no tags
+    for key, count, _ in scan._topics:
+        key_bytes = len(<bytes> key)
+        if scan.version < IDS_FROM:
+            size += _varint_bytes(key_bytes + 1) if flexible else 2
+        size += key_bytes + _count_bytes(count, flexible) + flexible
+    size += fixed * scan.batch_count
+    if scan.version >= MESSAGES_FROM:
+        for number in range(scan.batch_count):
+            size += _message_bytes(&failures[scan.batches[number].verdict], flexible)
+    return size
+
+
+cdef inline int64_t _message_bytes(const Failure *failure, bint flexible) noexcept:
+    """What a message takes more than none."""
+    if failure.message == NULL:
+        return 0
+    if flexible:
+        return _varint_bytes(failure.message_bytes + 1) - 1 + failure.message_bytes
+    return failure.message_bytes
+
+
+cdef uint8_t *_write_response(ProduceScan scan, const Failure *failures, uint8_t *p) except NULL:
+    cdef bint flexible = scan.version >= FLEXIBLE_FROM
+    cdef Py_ssize_t number, count
+    cdef Batch *batch = scan.batches
+    if flexible:
+        p = _put_varint(p, 0)
+    p = _put_count(p, len(scan._topics), flexible)
+    for key, count, _ in scan._topics:
+        if scan.version < IDS_FROM:
+            p = _put_text_length(p, len(<bytes> key), flexible)
+        p = _put(p, PyBytes_AS_STRING(<bytes> key), len(<bytes> key))
+        p = _put_count(p, count, flexible)
+        for number in range(count):
+            p = _put_partition(p, scan.version, batch, &failures[batch.verdict])
+            batch += 1
+        if flexible:
+            p = _put_varint(p, 0)
+    ms_write_u32(p, 0)  # never throttled here
+    p += 4
+    return _put_varint(p, 0) if flexible else p
+
+
+cdef inline uint8_t *_put_partition(uint8_t *p, int version, const Batch *batch, const Failure *failure) noexcept nogil:
+    ms_write_u32(p, <uint32_t> batch.partition)
+    ms_write_u16(p + 4, <uint16_t> failure.code)
+    ms_write_u64(p + 6, <uint64_t> batch.base_offset)
+    ms_write_u64(p + 14, <uint64_t> batch.log_append_time_ms)
+    p += 22
+    if version >= LOG_START_FROM:
+        ms_write_u64(p, <uint64_t> batch.log_start_offset)
+        p += 8
+    if version < MESSAGES_FROM:
+        return p
+    p = _put_count(p, 0, version >= FLEXIBLE_FROM)  # no record errors
+    if failure.message == NULL:
+        p = _put_text_length(p, -1, version >= FLEXIBLE_FROM)
+    else:
+        p = _put_text_length(p, failure.message_bytes, version >= FLEXIBLE_FROM)
+        p = _put(p, failure.message, failure.message_bytes)
+    return _put_varint(p, 0) if version >= FLEXIBLE_FROM else p
+
+
+cdef inline uint8_t *_put(uint8_t *p, const char *data, int64_t size) noexcept nogil:
+    memcpy(p, data, <size_t> size)
+    return p + size
+
+
+cdef inline uint8_t *_put_text_length(uint8_t *p, int64_t length, bint flexible) noexcept nogil:
+    if flexible:
+        return _put_varint(p, length + 1)
+    ms_write_u16(p, <uint16_t> length)
+    return p + 2
+
+
+cdef inline uint8_t *_put_count(uint8_t *p, int64_t count, bint flexible) noexcept nogil:
+    if flexible:
+        return _put_varint(p, count + 1)
+    ms_write_u32(p, <uint32_t> count)
+    return p + 4
+
+
+cdef inline uint8_t *_put_varint(uint8_t *p, int64_t value) noexcept nogil:
+    while value >= 0x80:
+        p[0] = <uint8_t> (value & 0x7F | 0x80)
+        value >>= 7
+        p += 1
+    p[0] = <uint8_t> value
+    return p + 1
+
+
+cdef inline int64_t _count_bytes(int64_t count, bint flexible) noexcept nogil:
+    return _varint_bytes(count + 1) if flexible else 4
+
+
+cdef inline int64_t _varint_bytes(int64_t value) noexcept nogil:
+    cdef int64_t size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
