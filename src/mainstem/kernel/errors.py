@@ -17,5 +17,9 @@ class MalformedFetch(KernelError):
     """A Fetch body that is no message: the connection that sent it cannot be understood any further."""
 
 
+class MalformedImage(KernelError):
+    """Saved state that cannot be what was saved."""
+
+
 class KernelUnavailable(KernelError):
     """The kernel that was asked for by name is not there."""

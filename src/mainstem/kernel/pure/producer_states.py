@@ -10,11 +10,24 @@ queue does not know may start at any sequence; a higher epoch starts at sequence
 
 from __future__ import annotations
 
+import itertools
+import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.layout import REMEMBERED_BATCHES, SEQUENCE_MODULUS
 from mainstem.model import Outcome
+
+EXPIRE_LIMIT = 1 << 16
+"""Producers looked at per call of `expire`: a few milliseconds of the event loop, and a million in 16 calls."""
+
+ROW = struct.Struct("<QqqhB5x" + REMEMBERED_BATCHES * "iiqq")
+"""One producer in an image, 152 bytes: queue id, producer id, last timestamp (ms), epoch, count of batches, five
+bytes of 0, then five batches of base sequence, last sequence, base offset, block index, oldest first; those that
+are not there are 0."""
+
+QUEUE_ID_MASK = (1 << 64) - 1
 
 
 class SeenBatch(NamedTuple):
@@ -48,18 +61,25 @@ Key = tuple[int, int]
 """(queue id, producer id)"""
 
 
+def key_of(queue_id: int, producer_id: int) -> Key:
+    """Queue ids may come as the signed numbers that cells are read as."""
+    return queue_id & QUEUE_ID_MASK, producer_id
+
+
 class ProducerStates:
     """The producers of all queues of one write group."""
 
     def __init__(self) -> None:
         self._committed: dict[Key, ProducerState] = {}
         self._overlay: dict[Key, ProducerState] = {}
+        self._unswept: list[Key] = []
+        """What `expire` has yet to look at in this round."""
 
     def check(
         self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int
     ) -> Verdict:
         """May this batch be appended?"""
-        key = (queue_id, producer_id)
+        key = key_of(queue_id, producer_id)
         state = self._overlay.get(key) or self._committed.get(key)
         if state is None:
             return FRESH
@@ -86,7 +106,7 @@ class ProducerStates:
         now_ms: int,
     ) -> None:
         """Remember a batch that went into block `block_index`, in the overlay."""
-        key = (queue_id, producer_id)
+        key = key_of(queue_id, producer_id)
         state = self._overlay.get(key) or self._committed.get(key)
         self._overlay[key] = grown(
             state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
@@ -104,7 +124,7 @@ class ProducerStates:
         now_ms: int,
     ) -> None:
         """Remember a batch of an applied block for good."""
-        key = (queue_id, producer_id)
+        key = key_of(queue_id, producer_id)
         state = self._committed.get(key)
         self._committed[key] = grown(
             state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
@@ -118,23 +138,63 @@ class ProducerStates:
         self._overlay.clear()
 
     def forget_topic(self, topic_number: int) -> None:
+        """Forget the producers of all queues of a topic."""
         for states in (self._committed, self._overlay):
             for key in [key for key in states if key[0] >> 32 == topic_number]:
                 del states[key]
 
-    def expire(self, before_ms: int) -> int:
-        """Forget producers last seen before a time (ms); how many."""
-        gone = [key for key, state in self._committed.items() if state.last_timestamp_ms < before_ms]
-        for key in gone:
-            del self._committed[key]
-        return len(gone)
+    def expire(self, before_ms: int, limit: int = EXPIRE_LIMIT) -> int:
+        """Look at `limit` producers, going on where the last call ended, and forget those last seen before a
+        time (ms); how many. A limit of `len` or more is a look at all."""
+        if limit >= len(self._committed) or not self._unswept:
+            self._unswept = list(self._committed)
+        looked_at, self._unswept = self._unswept[:limit], self._unswept[limit:]
+        gone = 0
+        for key in looked_at:
+            state = self._committed.get(key)
+            if state is not None and state.last_timestamp_ms < before_ms:
+                del self._committed[key]
+                gone += 1
+        return gone
+
+    # --- checkpoint -------------------------------------------------------------------------------------
 
     def dump(self) -> list[tuple[int, int, ProducerState]]:
-        return [(queue_id, producer_id, state) for (queue_id, producer_id), state in self._committed.items()]
+        """(queue id, producer id, state) of all that was applied, by queue and producer."""
+        return [
+            (queue_id, producer_id, self._committed[queue_id, producer_id])
+            for queue_id, producer_id in sorted(self._committed)
+        ]
 
     def load(self, states: Iterable[tuple[int, int, ProducerState]]) -> None:
-        for queue_id, producer_id, state in states:
-            self._committed[queue_id, producer_id] = state
+        """Take over what `dump` gave."""
+        for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in states:
+            self._committed[key_of(queue_id, producer_id)] = ProducerState(
+                epoch, batches[-REMEMBERED_BATCHES:], last_timestamp_ms
+            )
+
+    def image(self) -> bytes:
+        """What `dump` gives, as rows of `ROW`."""
+        rows = bytearray()
+        for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in self.dump():
+            cells = list(itertools.chain.from_iterable(batches))
+            cells += [0] * (4 * REMEMBERED_BATCHES - len(cells))
+            rows += ROW.pack(queue_id, producer_id, last_timestamp_ms, epoch, len(batches), *cells)
+        return bytes(rows)
+
+    def load_image(self, image: bytes) -> None:
+        """Take over what `image` gave. Raises `MalformedImage`, and nothing was taken over."""
+        if len(image) % ROW.size:
+            raise MalformedImage(f"{len(image)} bytes are not a number of rows of {ROW.size}")
+        states = []
+        for number, (queue_id, producer_id, last_timestamp_ms, epoch, count, *cells) in enumerate(
+            ROW.iter_unpack(image)
+        ):
+            if count > REMEMBERED_BATCHES:
+                raise MalformedImage(f"row {number} has {count} batches")
+            batches = tuple(SeenBatch(*cells[4 * place : 4 * place + 4]) for place in range(count))
+            states.append((queue_id, producer_id, ProducerState(epoch, batches, last_timestamp_ms)))
+        self.load(states)
 
     def __len__(self) -> int:
         return len(self._committed)

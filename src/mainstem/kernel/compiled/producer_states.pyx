@@ -1,0 +1,510 @@
+"""Idempotent producers; see the twin for the rules.
+
+States lie in slabs and never move. Two maps lead to them by (queue, producer): what is committed, and the overlay.
+A map is 256 small hash tables, chosen by the first byte of the hash: each grows on its own, by its entries alone,
+so that growing never takes longer than a 256th of the whole. The keys come from clients, so the hash is keyed with
+a secret of the process; nothing that can be seen from outside depends on the order in the tables.
+
+All changes happen on the event loop's thread. Pointers to states are good until something is forgotten.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.long cimport PyLong_AsUnsignedLongLongMask
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport qsort
+from libc.string cimport memcpy, memset
+
+from mainstem.kernel.compiled.layout cimport OUT_OF_ORDER_SEQUENCE, REMEMBERED_BATCHES, STALE_PRODUCER_EPOCH
+from mainstem.kernel.errors import MalformedImage
+from mainstem.kernel.pure import producer_states as twin
+
+cdef extern from *:
+    """
+    static inline uint64_t ms_folded_product(uint64_t a, uint64_t b) {
+        unsigned __int128 product = (unsigned __int128)a * b;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    """
+    uint64_t ms_folded_product(uint64_t a, uint64_t b) noexcept nogil
+
+cdef enum:
+    SLAB_BITS = 10        # 152 KiB a slab: of it only the pages that are used become memory
+    SLAB_STATES = 1024
+    SLAB_MASK = 1023
+    PLACE_BITS_MIN = 3    # a cache line
+    SEQUENCE_MASK = 0x7FFFFFFF
+    FREE = 0
+    COMMITTED = 1
+    OVERLAY = 2
+
+cdef Py_ssize_t EXPIRE_LIMIT = twin.EXPIRE_LIMIT
+cdef object Outcome = twin.Outcome
+cdef object SeenBatch = twin.SeenBatch
+cdef object Verdict = twin.Verdict
+
+# What Python keys its own dictionaries with.
+cdef uint64_t QUEUE_SECRET = PyLong_AsUnsignedLongLongMask(hash("mainstem: queues of producers"))
+cdef uint64_t PRODUCER_SECRET = PyLong_AsUnsignedLongLongMask(hash("mainstem: producers of queues"))
+
+
+cdef inline uint64_t hash_of(uint64_t queue_id, int64_t producer_id) noexcept nogil:
+    return ms_folded_product(
+        ms_folded_product(queue_id ^ QUEUE_SECRET, <uint64_t> producer_id ^ PRODUCER_SECRET) ^ QUEUE_SECRET,
+        <uint64_t> 0x9E3779B97F4A7C15,
+    )
+
+
+cdef inline Shard *shard_of(Shard *map, uint64_t hash) noexcept nogil:
+    return map + (hash >> 56)
+
+
+cdef inline uint32_t tag_of(uint64_t hash) noexcept nogil:
+    return <uint32_t> (hash >> 24)
+
+
+cdef inline int32_t last_sequence_of(int32_t base_sequence, int32_t record_count) noexcept nogil:
+    return <int32_t> ((<int64_t> base_sequence + record_count - 1) & SEQUENCE_MASK)
+
+
+cdef inline Seen *batch_at(State *state, int position) noexcept nogil:
+    """The batch at a position, the oldest being at 0."""
+    cdef int place = state.oldest + position
+    return &state.batches[place - REMEMBERED_BATCHES if place >= REMEMBERED_BATCHES else place]
+
+
+cdef void grow(
+    State *state, int16_t epoch, int32_t base_sequence, int32_t record_count, int64_t base_offset, int64_t block_index,
+    int64_t now_ms,
+) noexcept nogil:
+    """A producer's state after one more batch."""
+    cdef Seen *seen
+    if state.epoch != epoch:
+        state.epoch = epoch
+        state.count = state.oldest = 0
+    if state.count < REMEMBERED_BATCHES:
+        state.count += 1
+    else:
+        state.oldest = 0 if state.oldest == REMEMBERED_BATCHES - 1 else state.oldest + 1
+    seen = batch_at(state, state.count - 1)
+    seen.base_sequence = base_sequence
+    seen.last_sequence = last_sequence_of(base_sequence, record_count)
+    seen.base_offset = base_offset
+    seen.block_index = block_index
+    state.last_timestamp_ms = now_ms
+
+
+cdef void as_row(State *row, State *state) noexcept nogil:
+    """A copy with the oldest batch first and everything unused zero."""
+    cdef int position
+    memset(row, 0, sizeof(State))
+    row.queue_id = state.queue_id
+    row.producer_id = state.producer_id
+    row.last_timestamp_ms = state.last_timestamp_ms
+    row.epoch = state.epoch
+    row.count = state.count
+    for position in range(state.count):
+        row.batches[position] = batch_at(state, position)[0]
+
+
+cdef int by_queue_and_producer(const void *left, const void *right) noexcept nogil:
+    cdef const State *a = (<const State **> left)[0]
+    cdef const State *b = (<const State **> right)[0]
+    if a.queue_id != b.queue_id:
+        return -1 if a.queue_id < b.queue_id else 1
+    return -1 if a.producer_id < b.producer_id else 1
+
+
+cdef class ProducerStates:
+    """The producers of all queues of one write group, for callers in C. Python calls its subclass `Producers`:
+    a class cannot have methods of the same name for both."""
+
+    def __dealloc__(self):
+        cdef Py_ssize_t place
+        for place in range(SHARDS):
+            PyMem_RawFree(self._committed[place].places)
+            PyMem_RawFree(self._overlay[place].places)
+        for place in range(self._slab_count):
+            PyMem_RawFree(self._slabs[place])
+        PyMem_RawFree(self._slabs)
+
+    # --- the rules ------------------------------------------------------------------------------------------
+
+    cdef int check(
+        self, uint64_t queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
+        Seen *seen,
+    ) noexcept nogil:
+        cdef uint64_t hash = hash_of(queue_id, producer_id)
+        cdef State *state = self.find(self._overlay, hash, queue_id, producer_id)
+        cdef int32_t last_sequence, expected = 0
+        cdef int position
+        cdef Seen *batch
+        if state == NULL:
+            state = self.find(self._committed, hash, queue_id, producer_id)
+        if state == NULL:
+            return FRESH
+        if epoch < state.epoch:
+            return STALE_PRODUCER_EPOCH
+        if epoch > state.epoch:
+            return FRESH if base_sequence == 0 else OUT_OF_ORDER_SEQUENCE
+        last_sequence = last_sequence_of(base_sequence, record_count)
+        for position in range(state.count):
+            batch = batch_at(state, position)
+            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
+                seen[0] = batch[0]
+                return DUPLICATE
+            expected = <int32_t> ((<int64_t> batch.last_sequence + 1) & SEQUENCE_MASK)
+        return FRESH if base_sequence == expected else OUT_OF_ORDER_SEQUENCE
+
+    cdef int appended(
+        self, uint64_t queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
+        int64_t base_offset, int64_t block_index, int64_t now_ms,
+    ) except -1 nogil:
+        cdef uint64_t hash = hash_of(queue_id, producer_id)
+        cdef State *waiting = self.find(self._overlay, hash, queue_id, producer_id)
+        cdef State *state
+        if waiting == NULL:
+            state = self.find(self._committed, hash, queue_id, producer_id)
+            waiting = self.enter(self._overlay, OVERLAY, hash, queue_id, producer_id)
+            if state != NULL:
+                waiting.epoch = state.epoch
+                waiting.count = state.count
+                waiting.oldest = state.oldest
+                memcpy(waiting.batches, state.batches, sizeof(state.batches))
+        grow(waiting, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+        return 0
+
+    cdef int applied(
+        self, uint64_t queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
+        int64_t base_offset, int64_t block_index, int64_t now_ms,
+    ) except -1 nogil:
+        cdef uint64_t hash = hash_of(queue_id, producer_id)
+        cdef State *state = self.find(self._committed, hash, queue_id, producer_id)
+        cdef State *waiting = self.find(self._overlay, hash, queue_id, producer_id)
+        if state == NULL:
+            state = self.enter(self._committed, COMMITTED, hash, queue_id, producer_id)
+            self._committed_count += 1
+        grow(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+        if waiting != NULL and batch_at(waiting, waiting.count - 1).block_index <= block_index:
+            self.remove(self._overlay, hash, waiting)
+        return 0
+
+    # --- the maps -------------------------------------------------------------------------------------------
+
+    cdef State *state_at(self, uint32_t number) noexcept nogil:
+        return self._slabs[(number - 1) >> SLAB_BITS] + ((number - 1) & SLAB_MASK)
+
+    cdef State *find(self, Shard *map, uint64_t hash, uint64_t queue_id, int64_t producer_id) noexcept nogil:
+        """The state of a producer in a map, NULL when there is none."""
+        cdef Shard *shard = shard_of(map, hash)
+        cdef uint32_t tag = tag_of(hash), place, mask
+        cdef State *state
+        if not shard.count:
+            return NULL
+        mask = (<uint32_t> 1 << shard.bits) - 1
+        place = tag >> (32 - shard.bits)
+        while shard.places[place].number:
+            if shard.places[place].tag == tag:
+                state = self.state_at(shard.places[place].number)
+                if state.queue_id == queue_id and state.producer_id == producer_id:
+                    return state
+            place = (place + 1) & mask
+        return NULL
+
+    cdef State *enter(
+        self, Shard *map, uint8_t home, uint64_t hash, uint64_t queue_id, int64_t producer_id
+    ) except NULL nogil:
+        """A new state without batches, in a map that has none for this producer."""
+        cdef Shard *shard = shard_of(map, hash)
+        cdef uint32_t tag = tag_of(hash), number, place, mask
+        cdef State *state
+        if not shard.bits or 4 * (<uint64_t> shard.count + 1) > 3 * (<uint64_t> 1 << shard.bits):
+            self.grow_shard(shard)
+        if not self._free and self._taken == self._slab_count * SLAB_STATES:
+            self.add_slab()
+        if self._free:
+            number = self._free
+            state = self.state_at(number)
+            self._free = <uint32_t> state.producer_id
+        else:
+            self._taken += 1
+            number = self._taken
+            state = self.state_at(number)
+        memset(state, 0, sizeof(State))
+        state.queue_id = queue_id
+        state.producer_id = producer_id
+        state.home = home
+        mask = (<uint32_t> 1 << shard.bits) - 1
+        place = tag >> (32 - shard.bits)
+        while shard.places[place].number:
+            place = (place + 1) & mask
+        shard.places[place].tag = tag
+        shard.places[place].number = number
+        shard.count += 1
+        return state
+
+    cdef int grow_shard(self, Shard *shard) except -1 nogil:
+        """Twice the places. What is in them is put anew by its tag: no state is looked at."""
+        cdef uint32_t bits = shard.bits + 1 if shard.bits else PLACE_BITS_MIN
+        cdef size_t size = <size_t> 1 << bits, old_size = <size_t> 1 << shard.bits if shard.bits else 0, old, place
+        cdef Place *places = NULL
+        if bits < 32:
+            places = <Place *> PyMem_RawCalloc(size, sizeof(Place))
+        if places == NULL:
+            with gil:
+                raise MemoryError(f"no memory for {size} places of producers")
+        for old in range(old_size):
+            if shard.places[old].number:
+                place = shard.places[old].tag >> (32 - bits)
+                while places[place].number:
+                    place = (place + 1) & (size - 1)
+                places[place] = shard.places[old]
+        PyMem_RawFree(shard.places)
+        shard.places = places
+        shard.bits = bits
+        return 0
+
+    cdef int add_slab(self) except -1 nogil:
+        cdef State **slabs
+        cdef State *slab
+        if self._slab_count < (<Py_ssize_t> 1 << (32 - SLAB_BITS)) - 1:  # numbers have 32 bits
+            slabs = <State **> PyMem_RawRealloc(self._slabs, (self._slab_count + 1) * sizeof(State *))
+            if slabs != NULL:
+                self._slabs = slabs
+                slab = <State *> PyMem_RawMalloc(SLAB_STATES * sizeof(State))
+                if slab != NULL:
+                    slabs[self._slab_count] = slab
+                    self._slab_count += 1
+                    return 0
+        with gil:
+            raise MemoryError(f"no memory for more than {self._slab_count * SLAB_STATES} states of producers")
+
+    cdef void remove(self, Shard *map, uint64_t hash, State *state) noexcept nogil:
+        """Take a state out of its map and free it. Whoever stands behind its place only because it was taken moves
+        back, so that no marks of what was are left."""
+        cdef Shard *shard = shard_of(map, hash)
+        cdef uint32_t mask = (<uint32_t> 1 << shard.bits) - 1, home_shift = 32 - shard.bits
+        cdef uint32_t hole = tag_of(hash) >> home_shift, place, home
+        while not (shard.places[hole].number and self.state_at(shard.places[hole].number) == state):
+            hole = (hole + 1) & mask
+        self.release(shard.places[hole].number)
+        shard.count -= 1
+        place = hole
+        while True:
+            place = (place + 1) & mask
+            if not shard.places[place].number:
+                break
+            home = shard.places[place].tag >> home_shift
+            if ((place - home) & mask) >= ((place - hole) & mask):
+                shard.places[hole] = shard.places[place]
+                hole = place
+        shard.places[hole].number = 0
+
+    cdef void release(self, uint32_t number) noexcept nogil:
+        cdef State *state = self.state_at(number)
+        if state.home == COMMITTED:
+            self._committed_count -= 1
+        state.home = FREE
+        state.producer_id = self._free
+        self._free = number
+
+    # --- forgetting -----------------------------------------------------------------------------------------
+
+    def discard_overlay(self):
+        """Forget everything appended and not applied."""
+        cdef Shard *shard
+        cdef Py_ssize_t position, place
+        for position in range(SHARDS):
+            shard = self._overlay + position
+            if shard.count:
+                for place in range((<Py_ssize_t> 1) << shard.bits):
+                    if shard.places[place].number:
+                        self.release(shard.places[place].number)
+                memset(shard.places, 0, ((<size_t> 1) << shard.bits) * sizeof(Place))
+                shard.count = 0
+
+    def forget_topic(self, topic_number):
+        """Forget the producers of all queues of a topic."""
+        cdef uint64_t topic = PyLong_AsUnsignedLongLongMask(topic_number)
+        cdef uint32_t number
+        cdef uint64_t hash
+        cdef State *state
+        for number in range(1, self._taken + 1):
+            state = self.state_at(number)
+            if state.home != FREE and state.queue_id >> 32 == topic:
+                hash = hash_of(state.queue_id, state.producer_id)
+                if state.home == COMMITTED:
+                    self.remove(self._committed, hash, state)
+                else:
+                    self.remove(self._overlay, hash, state)
+
+    def expire(self, int64_t before_ms, Py_ssize_t limit=EXPIRE_LIMIT):
+        """Look at `limit` producers, going on where the last call ended, and forget those last seen before a time
+        (ms); how many. A limit of `len` or more is a look at all."""
+        cdef Py_ssize_t gone = 0, _step
+        cdef State *state
+        if limit >= self._committed_count:
+            limit = self._taken
+        for _step in range(min(limit, <Py_ssize_t> self._taken)):
+            self._swept = 1 if self._swept >= self._taken else self._swept + 1
+            state = self.state_at(self._swept)
+            if state.home == COMMITTED and state.last_timestamp_ms < before_ms:
+                self.remove(self._committed, hash_of(state.queue_id, state.producer_id), state)
+                gone += 1
+        return gone
+
+    # --- checkpoint -----------------------------------------------------------------------------------------
+
+    cdef State **sorted(self) except NULL:
+        """The committed states by queue and producer. The caller frees the array."""
+        cdef State **states = <State **> PyMem_RawMalloc((self._committed_count + 1) * sizeof(State *))
+        cdef Py_ssize_t count = 0
+        cdef uint32_t number
+        if states == NULL:
+            raise MemoryError(f"no memory to sort {self._committed_count} states of producers")
+        for number in range(1, self._taken + 1):
+            if self.state_at(number).home == COMMITTED:
+                states[count] = self.state_at(number)
+                count += 1
+        qsort(states, count, sizeof(State *), by_queue_and_producer)
+        return states
+
+    cdef int put(self, const State *state) except -1:
+        """Take over a committed state, given as a row."""
+        cdef uint64_t hash = hash_of(state.queue_id, state.producer_id)
+        cdef State *own = self.find(self._committed, hash, state.queue_id, state.producer_id)
+        if own == NULL:
+            own = self.enter(self._committed, COMMITTED, hash, state.queue_id, state.producer_id)
+            self._committed_count += 1
+        memcpy(own, state, sizeof(State))
+        own.oldest = 0
+        own.home = COMMITTED
+        return 0
+
+    def dump(self):
+        """(queue id, producer id, state) of all that was applied, by queue and producer."""
+        cdef State **states = self.sorted()
+        cdef Py_ssize_t place
+        cdef int position
+        cdef State *state
+        cdef Seen *seen
+        dumped = []
+        try:
+            for place in range(self._committed_count):
+                state = states[place]
+                batches = []
+                for position in range(state.count):
+                    seen = batch_at(state, position)
+                    batches.append(
+                        SeenBatch(seen.base_sequence, seen.last_sequence, seen.base_offset, seen.block_index)
+                    )
+                dumped.append(
+                    (
+                        state.queue_id,
+                        state.producer_id,
+                        twin.ProducerState(state.epoch, tuple(batches), state.last_timestamp_ms),
+                    )
+                )
+        finally:
+            PyMem_RawFree(states)
+        return dumped
+
+    def load(self, states):
+        """Take over what `dump` gave."""
+        cdef State row
+        cdef int position
+        for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in states:
+            memset(&row, 0, sizeof(State))
+            row.queue_id = PyLong_AsUnsignedLongLongMask(queue_id)
+            row.producer_id = producer_id
+            row.last_timestamp_ms = last_timestamp_ms
+            row.epoch = epoch
+            batches = batches[-REMEMBERED_BATCHES:]
+            row.count = len(batches)
+            for position in range(row.count):
+                (
+                    row.batches[position].base_sequence,
+                    row.batches[position].last_sequence,
+                    row.batches[position].base_offset,
+                    row.batches[position].block_index,
+                ) = batches[position]
+            self.put(&row)
+
+    def image(self):
+        """What `dump` gives, as rows of bytes; see the twin for the format."""
+        cdef State **states = self.sorted()
+        cdef bytes image
+        cdef Py_ssize_t place
+        try:
+            image = PyBytes_FromStringAndSize(NULL, self._committed_count * <Py_ssize_t> sizeof(State))
+            for place in range(self._committed_count):
+                as_row(<State *> PyBytes_AS_STRING(image) + place, states[place])
+        finally:
+            PyMem_RawFree(states)
+        return image
+
+    def load_image(self, image):
+        """Take over what `image` gave. Raises `MalformedImage`, and nothing was taken over."""
+        cdef Py_buffer view
+        cdef Py_ssize_t place, position, count
+        cdef State row
+        PyObject_GetBuffer(image, &view, PyBUF_SIMPLE)
+        try:
+            if view.len % <Py_ssize_t> sizeof(State):
+                raise MalformedImage(f"{view.len} bytes are not a number of rows of {sizeof(State)}")
+            count = view.len // <Py_ssize_t> sizeof(State)
+            for place in range(count):
+                memcpy(&row, <uint8_t *> view.buf + place * <Py_ssize_t> sizeof(State), sizeof(State))
+                if row.count > REMEMBERED_BATCHES:
+                    raise MalformedImage(f"row {place} has {row.count} batches")
+            for place in range(count):
+                memcpy(&row, <uint8_t *> view.buf + place * <Py_ssize_t> sizeof(State), sizeof(State))
+                for position in range(row.count, REMEMBERED_BATCHES):
+                    memset(&row.batches[position], 0, sizeof(Seen))
+                self.put(&row)
+        finally:
+            PyBuffer_Release(&view)
+
+    def __len__(self):
+        return self._committed_count
+
+
+class Producers(ProducerStates):
+    """The producers of all queues of one write group."""
+
+    __slots__ = ()
+
+    def check(self, queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count):
+        """May this batch be appended?"""
+        cdef Seen seen
+        cdef int verdict = (<ProducerStates> self).check(
+            PyLong_AsUnsignedLongLongMask(queue_id), producer_id, epoch, base_sequence, record_count, &seen
+        )
+        if verdict == FRESH:
+            return twin.FRESH
+        if verdict == DUPLICATE:
+            return Verdict(
+                Outcome.OK, SeenBatch(seen.base_sequence, seen.last_sequence, seen.base_offset, seen.block_index)
+            )
+        return twin.STALE_EPOCH if verdict == STALE_PRODUCER_EPOCH else twin.OUT_OF_ORDER
+
+    def appended(
+        self, queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
+        int64_t base_offset, int64_t block_index, int64_t now_ms,
+    ):
+        """Remember a batch that went into block `block_index`, in the overlay."""
+        (<ProducerStates> self).appended(
+            PyLong_AsUnsignedLongLongMask(queue_id), producer_id, epoch, base_sequence, record_count, base_offset,
+            block_index, now_ms,
+        )
+
+    def applied(
+        self, queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
+        int64_t base_offset, int64_t block_index, int64_t now_ms,
+    ):
+        """Remember a batch of an applied block for good."""
+        (<ProducerStates> self).applied(
+            PyLong_AsUnsignedLongLongMask(queue_id), producer_id, epoch, base_sequence, record_count, base_offset,
+            block_index, now_ms,
+        )
