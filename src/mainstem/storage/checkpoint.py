@@ -2,7 +2,8 @@
 
 A checkpoint is one file `checkpoint/<position, 20 digits>.checkpoint`:
 
-    magic (8 bytes) · CRC32C of the body (u32) · length of the body (u64) · body (msgpack)
+    magic (8 bytes) · CRC32C of all that follows (u32) · bytes of the state, number of ranges, number of queues
+    (u64 each) · state (msgpack) · ranges · queues (see `queue_image`)
 
 written beside the old one, synced, renamed, and only then the old one is removed. A journal segment is only
 recycled when a checkpoint lies behind it. Integers are little-endian.
@@ -10,59 +11,105 @@ recycled when a checkpoint lies behind it. Integers are little-endian.
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections.abc import Sequence
 
 import google_crc32c
 import msgspec
 
-from mainstem.kernel import Range
-from mainstem.ports import Files
+from mainstem.ports import File, Files
 from mainstem.storage.errors import FormatError
 from mainstem.storage.journal_map import MapImage
 from mainstem.storage.manifest_queue import SplitImage
+from mainstem.storage.queue_image import QUEUE_CELLS, RANGE_CELLS, QueueImage
 from mainstem.storage.write_group import GroupState
 
-MAGIC = b"MSCHKPT1"
-FRAME = struct.Struct("<8sIQ")
+MAGIC = b"MSCHKPT2"
+NAME_BYTES = 7  # of the magic; the last byte is the format's version
+FRAME = struct.Struct("<8sI")
+SIZES = struct.Struct("<QQQ")
+HEADER_BYTES = FRAME.size + SIZES.size
+RANGE_BYTES = RANGE_CELLS * 8
+QUEUE_BYTES = QUEUE_CELLS * 8
 DIRECTORY = "checkpoint"
 SUFFIX = ".checkpoint"
 TEMPORARY = ".tmp"
 
+SYNC_BYTES = 4 << 20
+"""Written and synced at a time: a single large sync makes the journal's own wait (p99 of publishing x 2 and more)."""
 
-class Checkpoint(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What is kept: everything `WriteGroup.apply` changed up to `position`."""
+
+class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What `WriteGroup.apply` changed up to `position`, the queues excepted."""
 
     position: int
     """Journal position; every block that ends at or below it is part of this state, none behind it."""
+    durable: int
+    """Journal position up to which the journal was on the disk before this was saved; the queues may be as young."""
     groups: dict[int, GroupState]
-    ranges: dict[int, list[Range]]
-    images: list[bytes]
     journal_map: MapImage
     splits: list[SplitImage]
     """Per group, as of `position`."""
 
 
-_decoder = msgspec.msgpack.Decoder(Checkpoint)
+class Checkpoint(msgspec.Struct, frozen=True):
+    """As read back; the pieces of the queues' image are joined."""
+
+    state: State
+    ranges: bytes
+    queues: bytes
 
 
-async def save(files: Files, checkpoint: Checkpoint) -> None:
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+async def save(files: Files, state: State, image: QueueImage) -> None:
     """Write a checkpoint and remove the older ones."""
-    body = msgspec.msgpack.encode(checkpoint)
-    frame = FRAME.pack(MAGIC, google_crc32c.value(body), len(body))
-    name = f"{DIRECTORY}/{checkpoint.position:020d}{SUFFIX}"
+    encoded = msgspec.msgpack.encode(state)
+    sizes = SIZES.pack(
+        len(encoded),
+        sum(map(len, image.ranges)) // RANGE_BYTES,
+        sum(map(len, image.queues)) // QUEUE_BYTES,
+    )
+    pieces = [sizes, encoded, *image.ranges, *image.queues]
+    pieces.insert(0, FRAME.pack(MAGIC, await _checksum(pieces)))
+    name = f"{DIRECTORY}/{state.position:020d}{SUFFIX}"
     temporary = f"{name}{TEMPORARY}"
     for left in await files.names(DIRECTORY):
         if left.endswith(TEMPORARY):  # of a try that a full disk ended: it needs the room
             await files.remove(f"{DIRECTORY}/{left}")
     file = await files.open(temporary, create=True)
     try:
-        await file.write(0, [frame, body], sync=True)
+        await _write(file, pieces)
     finally:
         await file.close()
     await files.rename(temporary, name)
     for other in await files.names(DIRECTORY):
         if f"{DIRECTORY}/{other}" != name:
             await files.remove(f"{DIRECTORY}/{other}")
+
+
+async def _checksum(pieces: Sequence[bytes]) -> int:
+    checksum = 0
+    for piece in pieces:
+        checksum = google_crc32c.extend(checksum, piece)
+        await asyncio.sleep(0)
+    return checksum
+
+
+async def _write(file: File, pieces: Sequence[bytes]) -> None:
+    """Write and sync the pieces, some at a time."""
+    position, size = 0, 0
+    taken: list[bytes] = []
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= SYNC_BYTES:
+            await file.write(position, taken, sync=True)
+            position, size, taken = position + size, 0, []
+    if taken:
+        await file.write(position, taken, sync=True)
 
 
 async def load(files: Files) -> Checkpoint | None:
@@ -79,13 +126,19 @@ async def load(files: Files) -> Checkpoint | None:
         content = await file.read(0, await file.size())
     finally:
         await file.close()
-    if len(content) < FRAME.size:
+    if len(content) < HEADER_BYTES:
         raise FormatError(f"{path}: cut short at {len(content)} bytes; restore it from a copy or a replica")
-    magic, crc, length = FRAME.unpack_from(content)
-    body = content[FRAME.size :]
-    if magic != MAGIC or length != len(body) or google_crc32c.value(body) != crc:
+    magic, checksum = FRAME.unpack_from(content)
+    if magic != MAGIC and magic[:NAME_BYTES] == MAGIC[:NAME_BYTES]:
+        raise FormatError(f"{path}: is of format {magic!r}, this program reads {MAGIC!r}")
+    state_bytes, range_count, queue_count = SIZES.unpack_from(content, FRAME.size)
+    ranges_at = HEADER_BYTES + state_bytes
+    queues_at = ranges_at + range_count * RANGE_BYTES
+    end = queues_at + queue_count * QUEUE_BYTES
+    if magic != MAGIC or end != len(content) or google_crc32c.value(content[FRAME.size :]) != checksum:
         raise FormatError(f"{path}: fails its checksum; restore it from a copy or a replica")
     try:
-        return _decoder.decode(body)
+        state = _decoder.decode(memoryview(content)[HEADER_BYTES:ranges_at])
     except msgspec.MsgspecError as error:
         raise FormatError(f"{path}: {error}") from error
+    return Checkpoint(state, content[ranges_at:queues_at], content[queues_at:])

@@ -1,7 +1,8 @@
 """When and what to checkpoint: the applied state, behind everything it says is done elsewhere.
 
-A checkpoint is captured within one turn of the event loop and saved after the manifest has caught up and the
-journal is synced, so it never knows more than the disks do.
+All but the queues is captured within one turn of the event loop; the queues follow in the next turns (see
+`queue_image` for why that is as good). It is saved after the manifest has caught up and the journal is synced up
+to the youngest piece, so it never knows more than the disks do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from mainstem.ports import Clock, Files
 from mainstem.storage import checkpoint as checkpoints
+from mainstem.storage import queue_image
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.write_group import WriteGroup
@@ -53,20 +55,18 @@ class Checkpointer:
 
     async def save(self) -> None:
         """Save the applied state as of now, even one that no block led to."""
-        state = self._state
-        position, size = state.end, state.journal_map.data_bytes
-        ranges, images = state.table.dump()
-        checkpoint = checkpoints.Checkpoint(
-            position=position,
-            groups={group.group: group.dump() for group in self._groups},
-            ranges=ranges,
-            images=images,
-            journal_map=state.journal_map.dump(),
-            splits=state.manifest.dump(),
-        )
-        await state.manifest.drained()
+        applied = self._state
+        position, size = applied.end, applied.journal_map.data_bytes
+        groups = {group.group: group.dump() for group in self._groups}
+        journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
+        image = await queue_image.take(applied.table)
+        durable = applied.end
+        await applied.manifest.drained()
         await self._journal.sync()
-        await checkpoints.save(self._files, checkpoint)
+        state = checkpoints.State(
+            position=position, durable=durable, groups=groups, journal_map=journal_map, splits=splits
+        )
+        await checkpoints.save(self._files, state, image)
         self.position = position
         self._saved_at = self._clock.monotonic()
         self._bytes_at_save = size

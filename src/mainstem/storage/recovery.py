@@ -17,7 +17,7 @@ from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Queu
 from mainstem.model import Topic
 from mainstem.ports import Files
 from mainstem.storage import checkpoint as checkpoints
-from mainstem.storage import control
+from mainstem.storage import control, queue_image
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.errors import CorruptJournal
 from mainstem.storage.journal.format import (
@@ -68,21 +68,22 @@ class Recovery:
         """Load and apply. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
         durable cannot be read."""
         checkpoint = await checkpoints.load(self._files)
+        durable = 0
         if checkpoint is not None:
-            self._load(checkpoint)
-        await self._journal.recover(self._start(), self._visit, durable=self._position)
+            queue_image.put_back(self._state.table, checkpoint.ranges, checkpoint.queues)
+            self._load(checkpoint.state)
+            durable = checkpoint.state.durable
+        await self._journal.recover(self._start(), self._visit, durable=durable)
         segments = self._journal.segments()
         if segments:  # those before were recycled, perhaps after the checkpoint
             self._state.journal_map.drop(segments[0].sequence)
         return Recovered(self._position, self._blocks_applied, self._blocks_indexed)
 
-    def _load(self, checkpoint: checkpoints.Checkpoint) -> None:
-        self._position = checkpoint.position
-        self._state.table.load(checkpoint.ranges, checkpoint.images)
-        self._state.journal_map.load(checkpoint.journal_map)
-        self._state.manifest.load(checkpoint.splits)
-        self._state.end = checkpoint.position
-        for group, state in checkpoint.groups.items():
+    def _load(self, saved: checkpoints.State) -> None:
+        self._position = self._state.end = saved.position
+        self._state.journal_map.load(saved.journal_map)
+        self._state.manifest.load(saved.splits)
+        for group, state in saved.groups.items():
             self._groups[group].load(state)
 
     def _start(self) -> int:
