@@ -1,0 +1,326 @@
+"""The load generator: against a real node everything comes back; against a scripted one it counts and complains.
+
+Nothing here measures: the figures of a shared machine say nothing. What is asserted about latency is what a broker
+that stalls on purpose makes certain.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.load import Fetch, LoadError, Produce, build, run
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.bench.scripted_broker import (
+    Request,
+    ScriptedBroker,
+    batch,
+    batches_in,
+    fetched,
+    framed,
+    produced,
+    scripted,
+)
+from tests.clients import kafka_python
+from tests.serving import Serving
+
+SECONDS_MAX = 60.0
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("load"))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off").start()
+    yield serving
+    serving.close()
+
+
+def create_topics(node: Serving, prefix: str, count: int, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    wanted = [NewTopic(f"{prefix}-{number}", partitions, 1) for number in range(count)]
+    for created in admin.create_topics(wanted, request_timeout=SECONDS_MAX).values():
+        created.result(SECONDS_MAX)
+
+
+def test_it_is_compiled_again_only_when_a_source_is_newer(binary: Path) -> None:
+    compiled = binary.stat().st_mtime_ns
+    assert build(binary.parent) == binary
+    assert binary.stat().st_mtime_ns == compiled
+
+
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LoadError, match="apt-get install gcc"):
+        build(tmp_path)
+
+
+def test_checksums_and_quantiles(binary: Path) -> None:
+    subprocess.run([binary, "self-check"], check=True, timeout=SECONDS_MAX)
+
+
+# A real node
+
+
+def test_what_is_produced_comes_back(binary: Path, node: Serving) -> None:
+    create_topics(node, "back", count=3, partitions=8)
+    bytes_sent = records_sent = batches_sent = 0
+    loads: list[dict[str, Any]] = [
+        {"queues_per_request": 24},
+        {"queues_per_request": 7, "connections": 3, "shuffle": True},
+        {"queues_per_request": 24, "pool_bytes": 1 << 16, "batch_records": 100},
+        {"queues_per_request": 5, "acks": 0},
+        {"queues_per_request": 1, "acks": 1, "connections": 8, "batch_records": 1},
+    ]
+    for load in loads:
+        sent = run(
+            binary,
+            Produce(
+                address=node.kafka, topics="back:3", partitions=8, bytes=400_000, record_bytes=300, **load
+            ),
+        )
+        assert sent["errors"] == {}
+        assert sent["bytes"] >= 400_000
+        assert sent["batches"] == sent["requests"] * load["queues_per_request"]
+        assert sent["records"] == sent["batches"] * load.get("batch_records", 10)
+        assert sent["latency_us"]["count"] == sent["requests"]
+        bytes_sent += sent["bytes"]
+        batches_sent += sent["batches"]
+        records_sent += sent["records"]
+
+    for per_request, connections in [(24, 1), (5, 3)]:
+        back = run(
+            binary,
+            Fetch(
+                address=node.kafka,
+                topics="back:3",
+                partitions=8,
+                queues_per_request=per_request,
+                connections=connections,
+                until_end=True,
+                check_crc=True,
+                max_bytes=200_000,
+            ),
+        )
+        assert back["errors"] == {}
+        assert (back["gaps"], back["checksum_errors"], back["abandoned"]) == (0, 0, 0)
+        assert (back["bytes"], back["batches"], back["records"]) == (bytes_sent, batches_sent, records_sent)
+
+
+def test_a_client_reads_what_it_wrote(binary: Path, node: Serving) -> None:
+    create_topics(node, "client", count=1, partitions=1)
+    load = Produce(
+        address=node.kafka, topics="client:1", partitions=1, bytes=50_000, record_bytes=1_000, in_flight=1
+    )
+    sent = run(binary, load)
+    received = kafka_python.consume(node.kafka, "client-0", sent["records"])
+    assert [message.offset for message in received] == list(range(sent["records"]))
+    values = [message.value or b"" for message in received]
+    assert {len(value) for value in values} == {1_000}
+    assert len(zlib.compress(values[0])) > 1_000
+
+
+def test_a_schedule_is_kept_to_the_last_request(binary: Path, node: Serving) -> None:
+    create_topics(node, "paced", count=1, partitions=4)
+    load = Produce(
+        address=node.kafka, topics="paced:1", partitions=4, seconds=0.5, rate=200, interval_seconds=0.1
+    )
+    sent = run(binary, load)
+    assert sent["requests"] == 101  # due at 0, 5, … 500 ms
+    assert (sent["unsent"], sent["errors"]) == (0, {})
+    assert sent["send_delay_us"]["count"] == 101
+    assert len(sent["intervals"]) >= 5
+
+
+def test_topics_that_are_not_as_said(binary: Path, node: Serving) -> None:
+    create_topics(node, "said", count=1, partitions=2)
+    with pytest.raises(LoadError, match="topic said-0 has 2 partitions, not 3"):
+        run(binary, Produce(address=node.kafka, topics="said:1", partitions=3, seconds=1))
+
+
+# A scripted broker: producing
+
+
+def scripted_produce(broker: ScriptedBroker, **load: Any) -> Produce:
+    return Produce(**{"address": broker.address, "no_check": True, "batch_records": 3, **load})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"pool_bytes": 1 << 16}, {"shuffle": True, "pool_bytes": 1 << 16}],
+    ids=["whole", "shared", "shuffled"],
+)
+def test_requests_are_valid_and_visit_every_queue_in_turn(binary: Path, form: dict[str, Any]) -> None:
+    """A broker that reads slowly: megabyte requests of a thousand pieces leave in many short writes."""
+    topics, partitions, per_request = 12, 100, 600
+    with scripted(produced, slow=True) as broker:
+        load = scripted_produce(
+            broker,
+            topics=f"visit:{topics}",
+            partitions=partitions,
+            queues_per_request=per_request,
+            record_bytes=400,
+            bytes=4 * per_request * 1_200,
+            **form,
+        )
+        sent = run(binary, load)
+    assert sent["requests"] == len(broker.requests) == 4
+    assert [request.correlation for request in broker.requests] == [0, 1, 2, 3]
+    visits: Counter[tuple[str, int]] = Counter()
+    received_bytes = 0
+    for request in broker.requests:
+        assert (request.body.acks, request.body.transactional_id) == (-1, None)
+        names = [topic.name for topic in request.body.topic_data]
+        assert len(names) == len(set(names))
+        for topic in request.body.topic_data:
+            for partition in topic.partition_data:
+                (found,) = batches_in(partition.records)
+                assert found.validate_crc()
+                assert [len(record.value) for record in found] == [400] * 3
+                received_bytes += len(partition.records)
+                visits[topic.name, partition.index] += 1
+    assert received_bytes == sent["bytes"]
+    assert len(visits) == topics * partitions
+    assert set(visits.values()) == {2}
+
+
+def test_errors_are_counted_by_partition(binary: Path) -> None:
+    codes = [0, 6, 0, 87]
+    with scripted(lambda request: produced(request, lambda number: codes[number % 4])) as broker:
+        load = scripted_produce(broker, topics="wrong:2", partitions=4, queues_per_request=8, seconds=0.2)
+        sent = run(binary, load)
+    assert sent["errors"] == {"6": sent["requests"] * 2, "87": sent["requests"] * 2}
+    assert sent["batches"] == sent["requests"] * 4
+    assert sent["records"] == sent["batches"] * 3
+
+
+def test_a_stall_is_charged_to_every_request_of_it(binary: Path) -> None:
+    """The first answer comes after half a second. A closed loop would call all but the first request fast."""
+    stalled = threading.Event()
+
+    def answer(request: Request) -> bytes:
+        if not stalled.is_set():
+            stalled.wait(0.5)
+            stalled.set()
+        return produced(request)
+
+    with scripted(answer) as broker:
+        load = scripted_produce(broker, topics="stall:1", partitions=1, seconds=0.6, rate=100, in_flight=1)
+        sent = run(binary, load)
+    assert sent["requests"] == sent["latency_us"]["count"] == 61
+    # of the 61 requests, due every 10 ms, those of the first half second waited for what was left of it
+    assert sent["latency_us"]["max"] >= 490_000
+    assert sent["latency_us"]["p50"] >= 190_000
+    assert sent["send_delay_us"]["p50"] >= 180_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda request: None, "the broker closed it after 0 answers with 5 requests unanswered"),
+        (lambda request: b"\0\0\0\x04" + b"\0\0\x07\x07", "the correlation id of another request"),
+        (lambda request: framed(request.correlation, produced(request)[8:] + b"x"), "response is malformed"),
+        (lambda request: framed(request.correlation, produced(request)[8:-30]), "response is malformed"),
+        (lambda request: produced(request, drop=1), "answers more or fewer partitions"),
+        (lambda request: b"\x7f\xff\xff\xff" + b"\0\0\0\0", "an impossible size"),
+        (lambda request: b"HTTP/1.1 400 Bad Request\r\n\r\n", "an impossible size"),
+    ],
+)
+def test_what_a_broker_does_wrong_is_named(binary: Path, answer: Any, complaint: str) -> None:
+    with scripted(answer) as broker:
+        load = scripted_produce(broker, topics="wrong:1", partitions=4, queues_per_request=4, seconds=0.2)
+        with pytest.raises(LoadError, match=complaint):
+            run(binary, load)
+
+
+# A scripted broker: consuming
+
+
+def scripted_fetch(broker: ScriptedBroker, **load: Any) -> Fetch:
+    return Fetch(**{"address": broker.address, "no_check": True, "from_": 0, "seconds": SECONDS_MAX, **load})
+
+
+def asked_for(request: Request) -> dict[tuple[str, int], int]:
+    return {
+        (topic.topic, partition.partition): partition.fetch_offset
+        for topic in request.body.topics
+        for partition in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 100, 1 << 20])
+def test_responses_are_read_however_they_are_cut(binary: Path, piece_bytes: int) -> None:
+    """Two queues; the broker ends each answer in the middle of a batch, as brokers do."""
+    history = {
+        ("cut-0", 0): [batch(n * 4, 4) for n in range(6)],
+        ("cut-1", 1): [batch(n, 1) for n in range(24)],
+    }
+    batches_asked_for = 24
+
+    def answer(request: Request) -> list[bytes]:
+        found = {}
+        for queue, offset in asked_for(request).items():
+            stored = history.get(queue, [])
+            rest = b"".join(stored[offset * len(stored) // batches_asked_for :])
+            found[queue] = (0, rest[:250])
+        frame = fetched(request, found)
+        return [frame[at : at + piece_bytes] for at in range(0, len(frame), piece_bytes)]
+
+    total = sum(len(stored) for batches in history.values() for stored in batches)
+    with scripted(answer) as broker:
+        load = scripted_fetch(
+            broker,
+            topics="cut:2",
+            partitions=2,
+            queues_per_request=4,
+            bytes=total,
+            in_flight=2,
+            check_crc=True,
+        )
+        back = run(binary, load)
+    assert (back["bytes"], back["batches"], back["records"]) == (total, 30, 48)
+    assert (back["gaps"], back["checksum_errors"], back["errors"]) == (0, 0, {})
+    offsets = [asked_for(request)["cut-1", 1] for request in broker.requests]
+    assert offsets == sorted(offsets)
+    assert set(asked_for(broker.requests[0])) == {("cut-0", 0), ("cut-0", 1), ("cut-1", 0), ("cut-1", 1)}
+
+
+def test_gaps_bad_checksums_and_lost_offsets_are_counted(binary: Path) -> None:
+    damaged = bytearray(batch(7, 1))
+    damaged[-3] ^= 1
+    stored = batch(0, 4) + batch(5, 2) + bytes(damaged)
+
+    def answer(request: Request) -> bytes:
+        return fetched(request, {("gap-0", 1): (1, b""), ("gap-0", 2): (6, b""), ("gap-0", 0): (0, stored)})
+
+    with scripted(answer) as broker:
+        load = scripted_fetch(
+            broker, topics="gap:1", partitions=3, queues_per_request=3, bytes=len(stored), check_crc=True
+        )
+        back = run(binary, load)
+    assert (back["gaps"], back["checksum_errors"], back["abandoned"]) == (1, 1, 1)
+    assert back["errors"] == {"1": 1, "6": 1}
+    assert (back["batches"], back["records"]) == (3, 7)
+
+
+def test_large_payload_is_dropped_unseen_but_counted(binary: Path) -> None:
+    size = 3_000_000
+    stored = [batch(number * 2, 2, bytes(size // 2)) for number in range(3)]
+
+    def answer(request: Request) -> bytes:
+        offset = asked_for(request)["large-0", 0]
+        return fetched(request, {("large-0", 0): (0, b"".join(stored[offset // 2 :]))})
+
+    total = sum(map(len, stored))
+    with scripted(answer) as broker:
+        back = run(binary, scripted_fetch(broker, topics="large:1", partitions=1, bytes=total))
+    assert (back["bytes"], back["batches"], back["records"], back["gaps"]) == (total, 3, 6, 0)
