@@ -1,0 +1,63 @@
+"""The figures that are measured: their units, and which way is better."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bench.load import Result
+
+MEGABYTE = 1e6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metric:
+    title: str
+    unit: str
+    higher_is_better: bool
+    digits: int
+    """After the decimal point, in tables."""
+
+
+METRICS = {
+    "mb_per_s": Metric("throughput", "MB/s", True, 0),
+    "cpu_ms_per_mb": Metric("node's CPU", "ms/MB", False, 2),
+    "cpu_us_per_batch": Metric("node's CPU", "µs/batch", False, 2),
+    "requests_per_s": Metric("requests", "1/s", True, 0),
+    "batches_per_s": Metric("batches", "1/s", True, 0),
+    "records_per_s": Metric("records", "1/s", True, 0),
+    "node_cores": Metric("cores the node used", "", False, 2),
+    "rate_per_s": Metric("offered", "requests/s", True, 0),
+    "p50_ms": Metric("latency p50", "ms", False, 2),
+    "p99_ms": Metric("latency p99", "ms", False, 2),
+    "p999_ms": Metric("latency p99.9", "ms", False, 2),
+    "memory_mb": Metric("memory (PSS)", "MB", False, 0),
+    "resident_mb": Metric("memory (RSS)", "MB", False, 0),
+    "cached_mb": Metric("page cache of its files", "MB", False, 0),
+    "create_s": Metric("creating the topics", "s", False, 2),
+    "start_s": Metric("start to first answer", "s", False, 2),
+    "restart_s": Metric("restart after SIGKILL", "s", False, 2),
+    "lag_mb": Metric("unsplit at the end", "MB", False, 0),
+    "driver_cpu_ms_per_mb": Metric("CPU of the driver", "ms/MB", False, 2),
+    "jvm_cpu_ms_per_mb": Metric("CPU of the JVM", "ms/MB", False, 2),
+    "worker_cpu_ms_per_mb": Metric("CPU of the workers", "ms/MB", False, 2),
+}
+"""By the name under which results keep them. The order is that of the tables."""
+
+
+def figures_of(result: Result, cpu_seconds: float) -> dict[str, float]:
+    """What a load's result and the node's CPU time over it come to."""
+    megabytes = result["bytes"] / MEGABYTE
+    latency = result["latency_us"]
+    figures = {
+        "mb_per_s": result["mb_per_s"],
+        "batches_per_s": result["batches_per_s"],
+        "requests_per_s": result["requests_per_s"],
+        "node_cores": cpu_seconds / result["seconds"],
+        "p50_ms": latency["p50"] / 1000,
+        "p99_ms": latency["p99"] / 1000,
+        "p999_ms": latency["p99_9"] / 1000,
+    }
+    if megabytes > 0:
+        figures["cpu_ms_per_mb"] = cpu_seconds * 1000 / megabytes
+        figures["cpu_us_per_batch"] = cpu_seconds * 1e6 / result["batches"]
+    return figures

@@ -1,0 +1,1 @@
+"""Tables, plots and targets, made from a result file alone."""

@@ -1,0 +1,54 @@
+"""Markdown tables of a workload: per row and figure the median (smallest-largest) of each system, and their ratio."""
+
+from __future__ import annotations
+
+from bench.metrics import METRICS, Metric
+from bench.results import Results, Row, Spread
+
+PEER = "kafka"
+_HEAD = ["row", "acknowledged when", "figure"]
+
+
+def workload_table(results: Results, workload: str) -> str:
+    """Empty when nothing was measured."""
+    rows = results.of(workload)
+    if not rows:
+        return ""
+    systems = sorted({system for row in rows for system in results.systems(row)}, key=_order)
+    lines = [_HEAD + systems + [f"{system} / {PEER}" for system in systems if system != PEER]]
+    for row in rows:
+        for name, metric in METRICS.items():
+            if name in results.metrics(row):
+                lines.append(_line(results, row, systems, name, metric))
+    return _markdown(lines)
+
+
+def _line(results: Results, row: Row, systems: list[str], name: str, metric: Metric) -> list[str]:
+    cells = [row.title, row.durability, f"{metric.title} {metric.unit}".strip()]
+    cells += [_spread(results.spread(row, system, name), metric.digits) for system in systems]
+    for system in systems:
+        if system == PEER:
+            continue
+        ratio = results.ratio(row, name, system, PEER)
+        better = ratio is not None and (ratio >= 1) == metric.higher_is_better
+        cells.append("" if ratio is None else f"**{ratio:.2f}**" if better else f"{ratio:.2f}")
+    return cells
+
+
+def _spread(spread: Spread | None, digits: int) -> str:
+    if spread is None:
+        return ""
+    if spread.count == 1:
+        return f"{spread.median:,.{digits}f}"
+    return f"{spread.median:,.{digits}f} ({spread.least:,.{digits}f}–{spread.most:,.{digits}f})"
+
+
+def _order(system: str) -> tuple[bool, str]:
+    return (system == PEER, system)
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in padded)

@@ -1,0 +1,196 @@
+"""One life of one node: what a workload does with it, and what it is given to do so.
+
+A workload declares sessions; the runner holds each of them once per system and repetition, on a `Stage` that starts
+the node, drives loads at it, keeps the figures, and afterwards leaves neither process nor file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench import load as loads
+from bench import topics
+from bench.errors import LoadFailed
+from bench.load import Fetch, Produce, Result
+from bench.machine import CpuSets
+from bench.metrics import figures_of
+from bench.results import Results, Row
+from bench.systems.system import Durability, Node, Setup, System
+from bench.topics import Queues
+
+CONNECTIONS = 4
+"""Of saturating loads. Kafka works on one request of a connection at a time."""
+IN_FLIGHT = 5
+"""Requests outstanding on each connection: what clients allow by default."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """How long to measure. `seconds_max` bounds a workload: further repetitions are left out beyond it."""
+
+    name: str
+    repetitions: int
+    seconds: float
+    warm_seconds: float
+    seconds_max: float
+
+    @property
+    def full(self) -> bool:
+        return self.name == "full"
+
+
+SHORT = Form("short", repetitions=2, seconds=2.0, warm_seconds=4.0, seconds_max=75.0)
+FULL = Form("full", repetitions=5, seconds=10.0, warm_seconds=20.0, seconds_max=3_600.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """`run` does the measuring. `variant` is added to the system's name where Mainstem is measured in two ways."""
+
+    name: str
+    run: Callable[[Stage], None]
+    durability: Durability
+    systems: tuple[str, ...] = ("mainstem", "kafka")
+    variant: str = ""
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    splitter: bool = False
+    all_cores: bool = False
+    """The node may use the load's core too: for sessions whose helpers need one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workload:
+    number: str
+    title: str
+    sessions: Callable[[Form], list[Session]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bench:
+    """What all stages share."""
+
+    form: Form
+    cpus: CpuSets
+    results: Results
+    directory: Path
+    """Where nodes keep their data while they live."""
+    load_program: Path
+    systems: Mapping[str, System]
+    heap: str
+    """Of JVM brokers."""
+
+
+class Stage:
+    """A context manager. Not started yet: `start` is the session's first act, and again after `kill`."""
+
+    def __init__(self, bench: Bench, workload: str, session: Session, system: System) -> None:
+        self.bench = bench
+        self.form = bench.form
+        self.system = system
+        self.session = session
+        self.label = f"{system.name} {session.variant}".strip()
+        self._workload = workload
+        self._node: Node | None = None
+        self._running: list[loads.Running] = []
+        self._directory = bench.directory / "node"
+
+    def __enter__(self) -> Stage:
+        shutil.rmtree(self._directory, ignore_errors=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for running in self._running:
+            running.stop()
+        if self._node is not None:
+            self._node.stop() if self.session.splitter else self._node.kill()
+        if error is None or not isinstance(error, Exception):
+            shutil.rmtree(self._directory, ignore_errors=True)  # of a failure, the node's output is kept
+
+    @property
+    def node(self) -> Node:
+        assert self._node is not None, "the session has not started its node"
+        return self._node
+
+    def start(self, *, heap: str | None = None) -> Node:
+        """A node on the session's directory; what an earlier one left there is continued."""
+        cpus = self.bench.cpus
+        self._node = self.system.start(
+            Setup(
+                directory=self._directory,
+                cpus=cpus.both if self.session.all_cores else cpus.broker,
+                durability=self.session.durability,
+                settings=self.session.settings,
+                heap=heap or self.bench.heap,
+                splitter=self.session.splitter,
+            )
+        )
+        return self._node
+
+    def create(self, prefix: str, partitions: int, *, topics_count: int = 1) -> Queues:
+        queues = Queues(prefix, topics_count, partitions)
+        topics.create(self.node.address, queues)
+        return queues
+
+    def produce(self, queues: Queues, **options: Any) -> Produce:
+        """A load on `queues`; saturating unless `options`, fields of `Produce`, say otherwise."""
+        settings = {
+            "connections": CONNECTIONS,
+            "in_flight": IN_FLIGHT,
+            "seconds": self.form.seconds,
+        } | options
+        return Produce(address=self.node.address, topics=f"{queues.prefix}:{queues.topics}",
+                       partitions=queues.partitions, **settings)  # fmt: skip
+
+    def fetch(self, queues: Queues, **options: Any) -> Fetch:
+        return Fetch(address=self.node.address, topics=f"{queues.prefix}:{queues.topics}",
+                     partitions=queues.partitions, **options)  # fmt: skip
+
+    def begin(self, load: Produce | Fetch) -> loads.Running:
+        """Start a load beside others. It is ended with the stage at the latest."""
+        cores = ",".join(map(str, self.bench.cpus.load))
+        running = loads.start(self.bench.load_program, load, cpus=cores)
+        self._running.append(running)
+        return running
+
+    def finish(self, running: loads.Running) -> Result:
+        """Raises LoadFailed unless the answers were right, all of them."""
+        try:
+            result = running.result()
+        except loads.LoadError as error:
+            raise LoadFailed(f"{self.label}: {error}") from error
+        wrong = {
+            name: result[name]
+            for name in ("errors", "gaps", "checksum_errors", "abandoned", "unsent")
+            if result.get(name)
+        }
+        if wrong:
+            raise LoadFailed(f"{self.label}: the answers were not right: {wrong}")
+        if not self.node.lives:
+            raise LoadFailed(f"{self.label}: the node ended under load")
+        return result
+
+    def warm(self, load: Produce | Fetch) -> None:
+        """The load for the form's warm-up time, not counted: JIT, caches, connections."""
+        self.finish(self.begin(dataclasses.replace(load, seconds=self.form.warm_seconds, rate=None)
+                               if isinstance(load, Produce) else load))  # fmt: skip
+
+    def measure(self, title: str, load: Produce | Fetch, *, series: str = "", queues: int = 0) -> Result:
+        """Run the load; keep its figures and the node's CPU time over it as one repetition of row `title`."""
+        before = self.node.tree.cpu_seconds()
+        result = self.finish(self.begin(load))
+        figures = figures_of(result, self.node.tree.cpu_seconds() - before)
+        if isinstance(load, Produce) and load.rate is not None:
+            figures["rate_per_s"] = load.rate
+        self.record(title, figures, series=series, queues=queues)
+        return result
+
+    def record(self, title: str, figures: Mapping[str, float], *, series: str = "", queues: int = 0) -> None:
+        row = Row(self._workload, title, self.session.durability.value, series, queues)
+        self.bench.results.add(row, self.label, figures)

@@ -1,0 +1,102 @@
+"""Apache Kafka 4.x: one node, KRaft, broker and controller in one process.
+
+Its defaults, and the flags its own start script gives the JVM, with these exceptions: one replica (there is one
+node), for rows "on disk" a flush after every message, and a second of delay instead of a minute before the files of
+deleted topics go, so that runs do not pay for each other. It writes no log: no logging backend is on the class path.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.systems import kafka_jars
+from bench.systems.system import Durability, Node, Setup, free_ports, launch
+
+JVM_FLAGS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+FORMAT_SECONDS_MAX = 60.0
+
+
+class Kafka:
+    name = "kafka"
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+
+    def prepare(self) -> None:
+        """Raises BenchError without Java 17 or without the jars."""
+        if shutil.which("java") is None:
+            raise BenchError("Kafka needs Java 17, and there is no java on the PATH")
+        kafka_jars.fetch(self._cache)
+
+    def version(self) -> str:
+        return f"Apache Kafka {kafka_jars.VERSION}"
+
+    @property
+    def class_path(self) -> str:
+        """For Kafka's own tools."""
+        return f"{kafka_jars.fetch(self._cache)}/*"
+
+    def start(self, setup: Setup) -> Node:
+        kafka, controller = free_ports(2)
+        data = setup.directory / "data"
+        properties = setup.directory / "server.properties"
+        data.mkdir(parents=True, exist_ok=True)
+        properties.write_text(_properties(setup, data, kafka, controller))
+        java = ["java", f"-Xms{setup.heap}", f"-Xmx{setup.heap}", *JVM_FLAGS, "-cp", self.class_path]
+        if not (data / "meta.properties").exists():
+            self._format(properties)
+        begun = time.perf_counter()
+        process = launch(setup, [*java, "kafka.Kafka", str(properties)], os.environ)
+        node = Node(setup, process, f"127.0.0.1:{kafka}", None)
+        try:
+            node.await_ready(begun)
+        except BaseException:
+            node.kill()
+            raise
+        return node
+
+    def _format(self, properties: Path) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = ["java", "-cp", self.class_path, "kafka.tools.StorageTool", "format",
+                   "-t", cluster, "-c", str(properties)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX)
+        if done.returncode != 0:
+            raise BenchError(f"Kafka could not format its directory: {done.stderr.strip()[-800:]}")
+
+
+def _properties(setup: Setup, data: Path, kafka: int, controller: int) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{kafka},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+        "min.insync.replicas": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+        "file.delete.delay.ms": "1000",
+    }
+    if setup.durability is Durability.SYNC:
+        settings["log.flush.interval.messages"] = "1"
+    own = "kafka."
+    settings |= {key.removeprefix(own): value for key, value in setup.settings.items() if key.startswith(own)}
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,0 +1,161 @@
+"""What the bench asks of a system: to start on an empty directory and given cores, and to say what it cost.
+
+A `Node` is started in a session of its own, so that Ctrl-C at the terminal reaches the bench alone, which then ends
+the node by process id. Being ready means the same for every system: its Metadata names a broker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from bench import page_cache
+from bench.errors import SystemFailed
+from bench.process_tree import Memory, ProcessTree
+
+START_SECONDS_MAX = 120.0
+"""Recovery after a kill with thousands of queues included."""
+STOP_SECONDS_MAX = 20.0
+_PROBE_SECONDS = 0.01
+_METADATA_OF_NO_TOPIC = struct.pack(">ihhih5si", 0, 3, 1, 1, 5, b"bench", 0)
+
+
+class Durability(enum.Enum):
+    """What an acknowledgement promises, in the words of the tables."""
+
+    SYNC = "on disk"
+    """Each acknowledged record was fdatasync'ed."""
+    ASYNC = "page cache"
+    """Each acknowledged record was handed to the kernel, which writes it when it sees fit."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a node is to be started. `settings` are the system's own keys; each system takes those meant for it."""
+
+    directory: Path
+    cpus: tuple[int, ...]
+    durability: Durability
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    heap: str = "1g"
+    """Of a JVM."""
+    splitter: bool = False
+    """Whether Mainstem may run its background split."""
+
+
+class Node:
+    """A running system. `stop` or `kill` must be called; both may be called twice."""
+
+    def __init__(
+        self, setup: Setup, process: subprocess.Popen[bytes], address: str, http: str | None
+    ) -> None:
+        self.setup = setup
+        self.address = address
+        """HOST:PORT for Kafka clients."""
+        self.http = http
+        self.start_seconds = 0.0
+        self.tree = ProcessTree(process.pid)
+        self._process = process
+
+    def await_ready(self, begun: float) -> None:
+        """Returns when Metadata names a broker; sets `start_seconds`. Raises SystemFailed when it ends first."""
+        deadline = begun + START_SECONDS_MAX
+        while not serves(self.address):
+            if self._process.poll() is not None:
+                raise SystemFailed(f"a node ended while it started, with code {self._process.returncode}; "
+                                   f"its output is in {self.setup.directory / 'output'}")  # fmt: skip
+            if time.perf_counter() > deadline:
+                raise SystemFailed(f"a node was not ready after {START_SECONDS_MAX:.0f} s")
+            time.sleep(_PROBE_SECONDS)
+        self.start_seconds = time.perf_counter() - begun
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def memory(self) -> Memory:
+        return self.tree.memory()
+
+    def cached_bytes(self) -> int:
+        """Page cache held by the node's files."""
+        return page_cache.resident_bytes(self.setup.directory)
+
+    def stop(self) -> None:
+        """Ask it to end, as an operator would; kill what is left after a while."""
+        if self.lives:
+            pids = self.tree.pids()
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                pass
+            for pid in pids[1:]:
+                ProcessTree(pid).kill()
+        self.kill()
+
+    def kill(self) -> None:
+        if self.lives:
+            self.tree.kill()
+            self._process.wait()
+
+
+class System(Protocol):
+    """One kind of broker. Both are started from what is on this machine: `prepare` fetches what is missing."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self) -> None: ...
+
+    def version(self) -> str: ...
+
+    def start(self, setup: Setup) -> Node:
+        """On `setup.directory`: an empty one makes a new node, one used before continues it."""
+        ...
+
+
+def launch(setup: Setup, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a pinned process that writes to `output` in its directory."""
+    setup.directory.mkdir(parents=True, exist_ok=True)
+    with (setup.directory / "output").open("ab") as output:
+        return subprocess.Popen(
+            ["taskset", "-c", ",".join(map(str, setup.cpus)), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody has. Another process may take one first; then the start fails."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+def serves(address: str) -> bool:
+    """Whether the Metadata of `address` names a broker."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            body = _METADATA_OF_NO_TOPIC[4:]
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            with connection.makefile("rb") as answer:
+                head = answer.read(12)
+    except OSError:
+        return False
+    if len(head) < 12:
+        return False
+    _, _, brokers = struct.unpack(">iii", head)
+    return int(brokers) > 0

@@ -1,0 +1,74 @@
+"""2. Produce, 100-byte records in batches of 10, over more and more queues: what a queue costs.
+
+Requests carry the same number of queues at every count: 16 (as brokers' own replication or a buffering client would),
+and one, which is what librdkafka sends.
+"""
+
+from __future__ import annotations
+
+from bench.session import Form, Session, Stage, Workload
+from bench.systems.system import Durability
+
+RECORD_BYTES = 100
+BATCH_RECORDS = 10
+PER_REQUEST = (16, 1)
+MILLION = (10, 100_000)
+"""Topics × partitions of the largest row."""
+_MILLION_SECONDS = 5.0
+"""At least: every queue should be met more than once."""
+
+
+def series(per_request: int) -> str:
+    return f"{per_request} per request"
+
+
+def title(queues: int, per_request: int) -> str:
+    return f"{queues:,} queues, {series(per_request)}"
+
+
+def _measure(stage: Stage, prefix: str, partitions: int, topics: int = 1, seconds: float = 0.0) -> None:
+    queues = stage.create(prefix, partitions, topics_count=topics)
+    for per_request in PER_REQUEST:
+        load = stage.produce(
+            queues,
+            record_bytes=RECORD_BYTES,
+            batch_records=BATCH_RECORDS,
+            queues_per_request=per_request,
+            seconds=max(stage.form.seconds, seconds),
+        )
+        if prefix == "few":
+            stage.warm(load)
+        name = title(queues.count, per_request)
+        stage.measure(name, load, series=series(per_request), queues=queues.count)
+
+
+def _few_and_most(stage: Stage) -> None:
+    stage.start()
+    _measure(stage, "few", 16)
+    _measure(stage, "most", 16_384)
+
+
+def _between(stage: Stage) -> None:
+    stage.start()
+    _measure(stage, "few", 256)
+    _measure(stage, "some", 4_096)
+
+
+def _million(stage: Stage) -> None:
+    stage.start()
+    topics, partitions = MILLION
+    _measure(stage, "million", partitions, topics, _MILLION_SECONDS)
+
+
+def sessions(form: Form) -> list[Session]:
+    found = [
+        Session(name="16 and 16,384 queues", run=_few_and_most, durability=Durability.ASYNC),
+        Session(name="1,000,000 queues", run=_million, durability=Durability.ASYNC, systems=("mainstem",)),
+        Session(name="256 and 4,096 queues", run=_between, durability=Durability.ASYNC),
+    ]
+    if form.full:
+        found.append(Session(name="16 and 16,384 queues", run=_few_and_most, durability=Durability.SYNC))
+    return found
+
+
+WORKLOAD = Workload("2", "Produce, 100-byte records, 10 in a batch, 16 to 1,000,000 queues", sessions)
