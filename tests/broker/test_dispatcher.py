@@ -56,7 +56,7 @@ def test_every_route_answers_within_what_is_declared_and_is_advertised_once() ->
     keys = [route.api.api_key for route in ROUTES]
     assert len(set(keys)) == len(keys)
     for route in ROUTES:
-        assert (route.handle is None) != (route.start is None)
+        assert sum(way is not None for way in (route.handle, route.start, route.begin)) == 1
         assert API_MESSAGES[route.api.api_key] is route.api
 
 

@@ -13,9 +13,11 @@ from tests.fakes.clock import LoopClock
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
+from mainstem.broker.started import EncodedFrame
 from mainstem.model import BatchAppend, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.headers import parse_response_header
 from mainstem.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -75,9 +77,22 @@ def request_for(
     )
 
 
+async def answer(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> EncodedFrame:
+    body = codec.write(request, version)
+    begun = fetch.begin(fakes.broker, memoryview(b"head" + body), 4, call(version))
+    return begun if isinstance(begun, EncodedFrame) else await begun()
+
+
 async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> FetchResponse:
-    response = await fetch.handle(fakes.broker, request, call(version))
-    codec.write(response, version)
+    """Ask as a client does, and read the response as it does."""
+    answered = await answer(fakes, request, version)
+    frame = memoryview(b"".join(answered.buffers))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    correlation_id, position = parse_response_header(frame[4:], 1, version)
+    assert correlation_id == call(version).correlation_id
+    response = codec.read(FetchResponse, version, frame[4:], position)
+    codes = [part.error_code for topic in response.responses for part in topic.partitions]
+    assert list(answered.errors) == [code for code in (response.error_code, *codes) if code]
     return response
 
 
@@ -104,7 +119,7 @@ async def append(fakes: Fakes, topic: Topic, partition: int, data: bytes) -> Non
     )  # fmt: skip
 
 
-def test_batches_come_back_as_sent_and_uncopied() -> None:
+def test_batches_come_back_as_sent() -> None:
     async def scenario() -> None:
         fakes = make_broker()
         topic = await fakes.topic()
@@ -115,11 +130,21 @@ def test_batches_come_back_as_sent_and_uncopied() -> None:
         assert records(part)[16:size] == batch(b"b", b"b")[16:]
         assert records(part)[size + 16 :] == batch(b"c", b"c")[16:]
         assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (6, 6, 0)
-        assert isinstance(part.records, tuple)
-        stored = fakes.store.queues[topic.queue_id(0)].batches
-        assert [view.obj for view in part.records if isinstance(view, memoryview)] == [
-            entry.data for entry in stored[1:]
-        ]
+
+    asyncio.run(scenario())
+
+
+def test_large_batches_are_not_copied() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        for partition, size in ((0, 20_000), (0, 10), (1, 30_000)):
+            await append(fakes, topic, partition, batch(b"v" * size))
+        answered = await answer(fakes, request_for(topic, Ask(0), Ask(1)))
+        owners = [buffer.obj for buffer in answered.buffers if isinstance(buffer, memoryview)]
+        large, _ = fakes.store.queues[topic.queue_id(0)].batches
+        (other,) = fakes.store.queues[topic.queue_id(1)].batches
+        assert [owner for owner in owners if owner is large.data or owner is other.data] == [large.data, other.data]
 
     asyncio.run(scenario())
 
@@ -154,7 +179,7 @@ def test_errors_belong_to_their_partition() -> None:
         fakes = make_broker()
         topic = await fakes.topic(partitions=6)
         fakes.store.leader_epoch = 3
-        fakes.metadata.leaders[topic.queue_id(1)] = 9
+        fakes.store.led_elsewhere.add(topic.queue_id(1))
         del fakes.store.queues[topic.queue_id(2)]
         asks = [Ask(0), Ask(1), Ask(2), Ask(3, 1), Ask(4, leader_epoch=2), Ask(5, leader_epoch=4), Ask(6)]
         found = parts(await ask(fakes, request_for(topic, *asks, min_bytes=1, max_wait_ms=60_000)))
@@ -308,12 +333,12 @@ def test_a_sessions_errors_are_repeated_and_their_end_is_told() -> None:
     async def scenario() -> None:
         fakes = make_broker()
         topic = await fakes.topic()
-        fakes.metadata.leaders[topic.queue_id(0)] = 9
+        fakes.store.led_elsewhere.add(topic.queue_id(0))
         id = (await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))).session_id
         for epoch in (1, 2):
             found = parts(await ask(fakes, request_for(None, session=(id, epoch))))
             assert found[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        fakes.metadata.leaders.clear()
+        fakes.store.led_elsewhere.clear()
         assert parts(await ask(fakes, request_for(None, session=(id, 3))))[0].error_code == ErrorCode.NONE
         assert parts(await ask(fakes, request_for(None, session=(id, 4)))) == {}
 

@@ -7,7 +7,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker.fetch_sessions import FetchSessions, FollowedPartition, PartitionKey
+from mainstem.broker.fetch_sessions import FetchSession, FetchSessions
+from mainstem.kernel import FetchPlan, scan_fetch
+from mainstem.protocol import codec
+from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest
+from mainstem.protocol.messages.fetch import FetchTopic as AskedTopic
 
 
 def make(sessions_max: int = 3, partitions_max: int = 100, idle_ms_min: int = 1000) -> FetchSessions:
@@ -16,8 +20,18 @@ def make(sessions_max: int = 3, partitions_max: int = 100, idle_ms_min: int = 10
     )
 
 
-def follow(*partitions: int, offset: int = 0) -> dict[PartitionKey, FollowedPartition]:
-    return {PartitionKey("t", partition): FollowedPartition(offset, 1000, -1) for partition in partitions}
+def follow(*partitions: int, offset: int = 0) -> FetchPlan:
+    """The plan of a request for these partitions."""
+    asked = tuple(
+        FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1000) for partition in partitions
+    )
+    topics = (AskedTopic(topic="t", partitions=asked),) if asked else ()
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+    return scan_fetch(memoryview(codec.write(request, 12)), 0, 12).plan
+
+
+def followed(session: FetchSession) -> list[int]:
+    return [row.partition for row in session.plan.partitions()]
 
 
 def test_a_session_is_found_until_it_is_closed() -> None:
@@ -46,19 +60,10 @@ def test_updates_add_change_and_forget() -> None:
     sessions = make()
     session = sessions.open(follow(0, 1, 2), 0, by_id=False)
     assert session is not None
-    session.partitions[PartitionKey("t", 1)].told_high_watermark = 42
-    assert sessions.update(session, follow(1, 5, offset=9), [PartitionKey("t", 0), PartitionKey("t", 99)])
-    assert [key.partition for key in session.partitions] == [1, 2, 5]
-    assert session.partitions[PartitionKey("t", 1)].fetch_offset == 9
-    assert session.partitions[PartitionKey("t", 1)].told_high_watermark == 42
+    assert sessions.update(session, follow(1, 5, offset=9), [("t", [0, 99]), ("other", [1])])
+    assert followed(session) == [1, 2, 5]
+    assert [row.fetch_offset for row in session.plan.partitions()] == [9, 0, 9]
     assert sessions.partitions_held == 3
-
-
-def test_those_served_take_their_turn_last() -> None:
-    session = make().open(follow(0, 1, 2, 3), 0, by_id=False)
-    assert session is not None
-    session.take_turn([PartitionKey("t", 0), PartitionKey("t", 2)])
-    assert [key.partition for key in session.partitions] == [1, 3, 0, 2]
 
 
 def test_a_new_session_pushes_out_the_one_idle_longest_and_only_if_idle_long_enough() -> None:
@@ -82,14 +87,14 @@ def test_partitions_are_bounded_over_all_sessions() -> None:
     assert session is not None
     assert sessions.open(follow(0, 1, 2), 1, by_id=False) is None
     assert not sessions.update(session, follow(3, 4, 5), [])
-    assert len(session.partitions) == 3
+    assert followed(session) == [0, 1, 2]
     assert sessions.update(session, follow(3, 4), [])
     assert sessions.partitions_held == 5
 
 
 def test_no_sessions_where_none_are_allowed_or_nothing_is_followed() -> None:
     assert make(sessions_max=0).open(follow(0), 0, by_id=False) is None
-    assert make().open({}, 0, by_id=False) is None
+    assert make().open(follow(), 0, by_id=False) is None
 
 
 @given(
@@ -113,7 +118,7 @@ def test_the_bounds_hold_and_the_count_is_right_whatever_happens(steps: list[tup
         elif ids:
             found = sessions.find(ids[number % len(ids)], now)
             if found is not None:
-                sessions.update(found, follow(number, number + 1), [PartitionKey("t", number + 2)])
+                sessions.update(found, follow(number, number + 1), [("t", [number + 2])])
         alive = [found for found in (sessions.find(id, now) for id in ids) if found]
         assert len(sessions) == len(alive) <= 3
-        assert sessions.partitions_held == sum(len(found.partitions) for found in alive) <= 8
+        assert sessions.partitions_held == sum(len(found.plan) for found in alive) <= 8

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.fetch_topics import FetchTopics
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.model import Topic
@@ -39,9 +40,11 @@ class Broker:
     topic_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic is created, grown or deleted: metadata and queues change together."""
     produce_topics: ProduceTopics = field(init=False)
+    fetch_topics: FetchTopics = field(init=False)
 
     def __post_init__(self) -> None:
         self.produce_topics = ProduceTopics(self.metadata)
+        self.fetch_topics = FetchTopics(self.metadata)
 
     def serves(self, topic: Topic, partition: int) -> bool:
         """Whether this node leads an existing partition."""

@@ -4,6 +4,7 @@ A frame is only borrowed during `dispatch`, so the request is decoded before it 
 
 * Produce is begun within `dispatch` and finished by a callback on the store's future. It is pipelined: the
   connection goes on dispatching meanwhile.
+* Fetch is answered within `dispatch` where memory has enough for it. Else it goes on as a task.
 * Every other handler runs as a task of the dispatcher's TaskGroup, one at a time per connection. (Driving a
   coroutine's first step without a task would save some microseconds of rare requests, and break handlers
   that use timeouts, which need one.)
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -27,7 +29,7 @@ from mainstem.broker.failures import failure_response
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.latency import ApiLatency
 from mainstem.broker.routes import ROUTES, Route
-from mainstem.broker.started import EncodedFrame, Started
+from mainstem.broker.started import EncodedFrame, Later, Started
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
 from mainstem.model import HistogramSample, Sample
@@ -86,12 +88,16 @@ class BrokerDispatcher:
             if route.start is not None:
                 started = route.start(self._broker, frame, position, call)
                 return Exchange(self._finish_later(started, route, header, started_at), pipelined=True)
+            if route.begin is not None:
+                return Exchange(self._begin(route, frame, position, call, header, started_at))
             # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
             # Metadata request (9+) for all topics.
             request, _ = codec.read_prefix(route.api.request, header.api_version, frame, position)
         except (ProtocolError, KernelError) as error:
             raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
-        return Exchange(self._handle_later(route, request, call, header, started_at))
+        assert route.handle is not None
+        handle = partial(route.handle, self._broker, request, call)
+        return Exchange(self._handle_later(route, handle, call, header, started_at))
 
     def disconnected(self, peer: Peer) -> None:
         task = self._abandonable.pop(peer.connection_id, None)
@@ -113,11 +119,31 @@ class BrokerDispatcher:
 
     # requests with a handler of their own
 
+    def _begin(
+        self,
+        route: Route,
+        frame: memoryview,
+        position: int,
+        call: Call,
+        header: RequestHeader,
+        started_at: float,
+    ) -> asyncio.Future[Reply] | Reply:
+        assert route.begin is not None
+        try:
+            begun = route.begin(self._broker, frame, position, call)
+            if isinstance(begun, EncodedFrame):
+                return self._encode(route, header, begun, started_at)
+        except MainstemError:
+            raise
+        except Exception as error:
+            return self._failed(route, header, error, started_at)
+        return self._handle_later(route, begun, call, header, started_at)
+
     def _handle_later(
-        self, route: Route, request: Any, call: Call, header: RequestHeader, started_at: float
+        self, route: Route, handle: Later[Any], call: Call, header: RequestHeader, started_at: float
     ) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        task = self._tasks.create_task(self._handle(route, request, call, header, started_at, reply))
+        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply))
         self._running.add(task)
         if route.abandoned_with_peer:
             self._abandonable[call.peer.connection_id] = task
@@ -135,17 +161,15 @@ class BrokerDispatcher:
     async def _handle(
         self,
         route: Route,
-        request: Any,
-        call: Call,
+        handle: Later[Any],
         header: RequestHeader,
         started_at: float,
         reply: asyncio.Future[Reply],
     ) -> None:
         """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
-        assert route.handle is not None
         try:
             try:
-                response = await route.handle(self._broker, request, call)
+                response = await handle()
                 frame = self._encode(route, header, response, started_at)
             except Exception as error:
                 frame = self._failed(route, header, error, started_at)

@@ -20,36 +20,19 @@ on without one. No I/O, no clock: callers pass the time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
-from uuid import UUID
+
+from mainstem.kernel import FetchPlan
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 
-
-class PartitionKey(NamedTuple):
-    """A partition as the client names it: by topic name, or from version 13 by topic id."""
-
-    topic: str | UUID
-    partition: int
-
-
-@dataclass(slots=True)
-class FollowedPartition:
-    """What a consumer asked for about a partition, and what it was last told."""
-
-    fetch_offset: int
-    partition_max_bytes: int
-    current_leader_epoch: int
-    last_fetched_epoch: int = -1
-    told_high_watermark: int = -1
-    told_log_start: int = -1
-    told_error: bool = False
+Forgotten = Sequence[tuple[str | bytes, Sequence[int]]]
+"""Partitions by topic, as `scan_fetch` has them."""
 
 
 @dataclass(slots=True)
@@ -58,19 +41,14 @@ class FetchSession:
     by_id: bool
     """Its topics are identified by id (versions from 13), not by name."""
     used_at_ms: int
+    plan: FetchPlan
+    """What it follows, in the order in which partitions take their turn when a response is full, and what its client
+    was told about each."""
     epoch: int = 1
     """What the next request has to carry."""
-    partitions: OrderedDict[PartitionKey, FollowedPartition] = field(default_factory=OrderedDict)
-    """In the order in which they take their turn when a response is full."""
 
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
-
-    def take_turn(self, served: Iterable[PartitionKey]) -> None:
-        """Partitions that were served data go to the end of the order."""
-        for key in served:
-            if key in self.partitions:
-                self.partitions.move_to_end(key)
 
 
 class FetchSessions:
@@ -95,51 +73,36 @@ class FetchSessions:
             self._sessions.move_to_end(session_id)
         return session
 
-    def open(
-        self, partitions: dict[PartitionKey, FollowedPartition], now_ms: int, *, by_id: bool
-    ) -> FetchSession | None:
-        """A new session that follows these partitions, or None when there is no room or nothing to follow."""
-        if not partitions or not self._make_room(len(partitions), now_ms):
+    def open(self, plan: FetchPlan, now_ms: int, *, by_id: bool) -> FetchSession | None:
+        """A new session that follows the partitions of a plan and keeps it, or None when there is no room or nothing
+        to follow."""
+        if not len(plan) or not self._make_room(len(plan), now_ms):
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
-        session = FetchSession(session_id, by_id, now_ms, partitions=OrderedDict(partitions))
+        plan.remember()
+        session = FetchSession(session_id, by_id, now_ms, plan)
         self._sessions[session_id] = session
-        self.partitions_held += len(partitions)
+        self.partitions_held += len(plan)
         return session
 
-    def update(
-        self,
-        session: FetchSession,
-        changed: dict[PartitionKey, FollowedPartition],
-        forgotten: Iterable[PartitionKey],
-    ) -> bool:
+    def update(self, session: FetchSession, changed: FetchPlan, forgotten: Forgotten) -> bool:
         """Apply an incremental request to a session: partitions added or asked for anew, and those dropped.
         False when the additions do not fit; nothing has changed then."""
-        added = sum(1 for key in changed if key not in session.partitions)
-        if self.partitions_held + added > self._partitions_max:
+        plan = session.plan
+        if self.partitions_held + plan.additions(changed) > self._partitions_max:
             return False
-        before = len(session.partitions)
-        for key, asked in changed.items():
-            known = session.partitions.get(key)
-            if known is None:
-                session.partitions[key] = asked
-            else:
-                known.fetch_offset = asked.fetch_offset
-                known.partition_max_bytes = asked.partition_max_bytes
-                known.current_leader_epoch = asked.current_leader_epoch
-                known.last_fetched_epoch = asked.last_fetched_epoch
-        for key in forgotten:
-            session.partitions.pop(key, None)
-        self.partitions_held += len(session.partitions) - before
+        before = len(plan)
+        plan.update(changed, forgotten)
+        self.partitions_held += len(plan) - before
         return True
 
     def close(self, session_id: int) -> None:
         """Forget a session; one that is unknown is no error."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.partitions_held -= len(session.partitions)
+            self.partitions_held -= len(session.plan)
 
     def _make_room(self, partitions: int, now_ms: int) -> bool:
         if self._sessions_max == 0 or partitions > self._partitions_max:

@@ -1,7 +1,8 @@
 """Every API this node serves: its messages and versions, and the handler that answers it.
 
 ApiVersions advertises exactly this list. Most handlers are coroutines, run as a task each. Produce is begun
-while it is dispatched, for its batches must be appended in the order they arrive.
+while it is dispatched, for its batches must be appended in the order they arrive; Fetch is answered while it is
+dispatched where that can be.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from mainstem.broker.handlers import (
     produce,
     sync_group,
 )
-from mainstem.broker.started import Started
+from mainstem.broker.started import EncodedFrame, Later, Started
 from mainstem.protocol.messages import API_MESSAGES, ApiDeclaration
 
 Handler = Callable[[Broker, Any, Call], Awaitable[Any]]
 Start = Callable[[Broker, memoryview, int, Call], Started[Any]]
+Begin = Callable[[Broker, memoryview, int, Call], EncodedFrame | Later[EncodedFrame]]
 
 
 def _top_level_error(response: Any) -> Iterable[int]:
@@ -53,11 +55,12 @@ def _top_level_error(response: Any) -> Iterable[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One API. Either `handle` or `start` is set."""
+    """One API. One of `handle`, `start` and `begin` is set."""
 
     api: ApiDeclaration
     handle: Handler | None = None
     start: Start | None = None
+    begin: Begin | None = None
     errors_in: Callable[[Any], Iterable[int]] = _top_level_error
     """The error codes of a response that is not encoded yet, for statistics."""
     abandoned_with_peer: bool = False
@@ -70,7 +73,7 @@ def _route(api_key: int, handle: Handler) -> Route:
 
 ROUTES: tuple[Route, ...] = (
     Route(api=API_MESSAGES[0], start=produce.start),
-    Route(api=API_MESSAGES[1], handle=fetch.handle, errors_in=fetch.errors_in, abandoned_with_peer=True),
+    Route(api=API_MESSAGES[1], begin=fetch.begin, abandoned_with_peer=True),
     _route(2, list_offsets.handle),
     _route(3, metadata.handle),
     _route(8, offset_commit.handle),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mainstem.model import Buffer
@@ -27,3 +27,7 @@ class EncodedFrame(NamedTuple):
     """To be sent one after the other, from the length on."""
     errors: Sequence[int]
     """The error codes in it, for statistics."""
+
+
+Later = Callable[[], Awaitable[R]]
+"""How a request goes on that could not be answered within its dispatch: to be run in a task, once."""

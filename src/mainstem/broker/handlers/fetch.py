@@ -1,8 +1,10 @@
 """Fetch: batches of partitions, waiting for them when there are not enough yet.
 
-A request is first resolved to what it follows (`_open`: its session, if any), then read until there is enough
-or its time is over, then answered. An incremental answer names only partitions with news. Batches go out as
-the views the store gave: nothing is copied.
+`begin` has the kernel scan the request into a plan of reads (that of its session, if it follows one), and the store
+settle what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
+response within the dispatch. Else a task goes on: the store reads what memory does not have, one partition after the
+other, and when there is not enough yet, waits and begins another round. Nothing here runs per partition but for those
+that have to be read from a disk, or whose readers ask where their history left the queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -10,259 +12,216 @@ aborted: readers of committed data get an empty list, the others null, as in Kaf
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from uuid import UUID
-
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_OF_OUTCOME
-from mainstem.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSession,
-    FollowedPartition,
-    PartitionKey,
-)
-from mainstem.broker.partitions import find_partition
-from mainstem.model import Buffer, Outcome, QueueRead, QueueSlice
+from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
+from mainstem.broker.started import EncodedFrame, Later
+from mainstem.kernel import FetchPlan, FetchScan, Verdict, scan_fetch
+from mainstem.model import Outcome
+from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
+from mainstem.protocol.headers import response_frame
+from mainstem.protocol.messages.fetch import FetchResponse
 
+API_KEY = 1
 TOPIC_IDS_FROM = 13
 
 READ_COMMITTED = 1
 
-
-class _Following(NamedTuple):
-    """What one request reads. `incremental`: the answer names only partitions with news."""
-
-    partitions: dict[PartitionKey, FollowedPartition]
-    session: FetchSession | None
-    incremental: bool
-
-
-class _Round(NamedTuple):
-    """One look at everything that is followed, partitions in the order of the request or session."""
-
-    refused: dict[PartitionKey, ErrorCode]
-    diverged: dict[PartitionKey, EpochEndOffset]
-    slices: dict[PartitionKey, QueueSlice]
-
-    @property
-    def bytes(self) -> int:
-        return sum(sum(map(len, found.batches)) for found in self.slices.values())
-
-    @property
-    def final(self) -> bool:
-        """Waiting cannot make it better: something is wrong, or nothing is left to wait for."""
-        if self.refused or self.diverged or not self.slices:
-            return True
-        return any(found.outcome is not Outcome.OK or _was_cut(found) for found in self.slices.values())
+_ERROR_OF_REFUSAL = {
+    Verdict.OK: ErrorCode.NONE,
+    Verdict.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Verdict.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_ID,
+    Verdict.UNKNOWN_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
 
 
-def _was_cut(found: QueueSlice) -> bool:
-    """More is there than the limits let through: what comes while waiting would not get through either."""
-    return found.next_offset < found.offsets.high_watermark
+def _code_of(verdict: int) -> int:
+    if verdict in _ERROR_OF_REFUSAL:
+        return _ERROR_OF_REFUSAL[Verdict(verdict)]
+    outcomes = [outcome for outcome in Outcome if Verdict.__members__.get(outcome.name) == verdict]
+    return ERROR_OF_OUTCOME[outcomes[0]] if outcomes else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse:
-    following = _open(broker, request, call.version)
-    if isinstance(following, ErrorCode):
-        return FetchResponse(error_code=following, session_id=NO_SESSION, responses=())
-    round_ = await _read_enough(broker, request, following)
-    return _answer(request, following, round_)
+CODES = tuple(int(_code_of(verdict)) for verdict in range(max(Verdict) + 1))
+"""Kafka's error code of each verdict on a read, by its number."""
+
+
+class _Overtaken(Exception):
+    """A later request of the same session has taken its plan over."""
+
+
+def begin(broker: Broker, frame: memoryview, position: int, call: Call) -> EncodedFrame | Later[EncodedFrame]:
+    """Answer a Fetch request whose body stands at `position` at once, or say how to go on. Raises MalformedFetch."""
+    scan = scan_fetch(frame, position, call.version)
+    if scan.session_epoch == FINAL_EPOCH and scan.session_id == NO_SESSION:
+        fetch = _Fetch(broker, call, scan, scan.plan, None, incremental=False)
+    else:
+        opened = _open(broker, scan, call)
+        if isinstance(opened, ErrorCode):
+            return _refused(opened, call)
+        fetch = opened
+    if fetch.try_at_once():
+        return fetch.answer()
+    return fetch.go_on
 
 
 # sessions
 
 
-def _open(broker: Broker, request: FetchRequest, version: int) -> _Following | ErrorCode:
+def _open(broker: Broker, scan: FetchScan, call: Call) -> _Fetch | ErrorCode:
     """Resolve a request to what it follows, moving its session on."""
     sessions = broker.fetch_sessions
-    by_id = version >= TOPIC_IDS_FROM
-    asked = _asked(request, by_id)
+    by_id = call.version >= TOPIC_IDS_FROM
     now_ms = broker.clock.now_ms()
-    if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-        if request.session_id != NO_SESSION:
-            sessions.close(request.session_id)
+    if scan.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+        if scan.session_id != NO_SESSION:
+            sessions.close(scan.session_id)
         session = None
-        if request.session_epoch == INITIAL_EPOCH:
-            session = sessions.open(asked, now_ms, by_id=by_id)
-        return _Following(asked, session, incremental=False)
-    session = sessions.find(request.session_id, now_ms)
+        if scan.session_epoch == INITIAL_EPOCH:
+            session = sessions.open(scan.plan, now_ms, by_id=by_id)
+        return _Fetch(broker, call, scan, scan.plan, session, incremental=False)
+    session = sessions.find(scan.session_id, now_ms)
     if session is None:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    if session.epoch != request.session_epoch:
+    if session.epoch != scan.session_epoch:
         return ErrorCode.INVALID_FETCH_SESSION_EPOCH
     if session.by_id != by_id:
         return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    forgotten = [
-        PartitionKey(topic.topic_id if by_id else topic.topic, partition)
-        for topic in request.forgotten_topics_data
-        for partition in topic.partitions
-    ]
-    if not sessions.update(session, asked, forgotten):
+    if not sessions.update(session, scan.plan, scan.forgotten):
         sessions.close(session.session_id)  # it would have to forget something the client relies on
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     session.advance()
-    if not session.partitions:
+    if not len(session.plan):
         sessions.close(session.session_id)
-        return _Following({}, None, incremental=False)
-    return _Following(dict(session.partitions), session, incremental=True)
+        return _Fetch(broker, call, scan, session.plan, None, incremental=False)
+    return _Fetch(broker, call, scan, session.plan, session, incremental=True)
 
 
-def _asked(request: FetchRequest, by_id: bool) -> dict[PartitionKey, FollowedPartition]:
-    return {
-        PartitionKey(topic.topic_id if by_id else topic.topic, asked.partition): FollowedPartition(
-            fetch_offset=asked.fetch_offset,
-            partition_max_bytes=asked.partition_max_bytes,
-            current_leader_epoch=asked.current_leader_epoch,
-            last_fetched_epoch=asked.last_fetched_epoch,
-        )
-        for topic in request.topics
-        for asked in topic.partitions
-    }
+def _refused(error: ErrorCode, call: Call) -> EncodedFrame:
+    """The answer to a request whose session is not what it thinks."""
+    response = FetchResponse(error_code=error, session_id=NO_SESSION, responses=())
+    parts = codec.write_parts(response, call.version)
+    return EncodedFrame(response_frame(call.correlation_id, API_KEY, call.version, parts), (error,))
 
 
 # reading
 
 
-async def _read_enough(broker: Broker, request: FetchRequest, following: _Following) -> _Round:
-    """Read until there are `min_bytes`, or `max_wait_ms` are over, or waiting makes no sense."""
-    bytes_max = max(0, min(request.max_bytes, broker.config.fetch_bytes_max))
-    bytes_min = min(
-        request.min_bytes,
-        bytes_max,
-        sum(max(0, asked.partition_max_bytes) for asked in following.partitions.values()),
-    )
-    wait_ms = max(0, min(request.max_wait_ms, broker.config.fetch_wait_ms_max))
-    deadline = broker.clock.monotonic() + wait_ms / 1000
-    while True:
-        round_ = await _read(broker, following.partitions, bytes_max)
-        missing = bytes_min - round_.bytes
-        remaining = deadline - broker.clock.monotonic()
-        if missing <= 0 or remaining <= 0 or round_.final:
-            return round_
-        ends = {found.queue_id: found.offsets.high_watermark for found in round_.slices.values()}
-        await broker.store.wait(ends, missing, remaining)
+class _Fetch:
+    """One request under way. `incremental`: the answer names only partitions with news."""
 
+    __slots__ = (
+        "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_incremental", "_plan", "_round", "_scan",
+        "_session",
+    )  # fmt: skip
 
-async def _read(
-    broker: Broker, partitions: dict[PartitionKey, FollowedPartition], bytes_max: int
-) -> _Round:
-    round_ = _Round({}, {}, {})
-    reads: dict[PartitionKey, QueueRead] = {}
-    for key, asked in partitions.items():
-        found = find_partition(broker, key.topic, key.partition, asked.current_leader_epoch)
-        if isinstance(found, ErrorCode):
-            round_.refused[key] = found
-            continue
-        if asked.last_fetched_epoch >= 0:
-            diverging = await _diverging_epoch(broker, found.queue_id, asked)
-            if diverging is not None:
-                round_.diverged[key] = diverging
+    def __init__(
+        self,
+        broker: Broker,
+        call: Call,
+        scan: FetchScan,
+        plan: FetchPlan,
+        session: FetchSession | None,
+        *,
+        incremental: bool,
+    ) -> None:
+        self._broker = broker
+        self._call = call
+        self._scan = scan
+        self._plan = plan
+        self._session = session
+        self._incremental = incremental
+        self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max))
+        self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
+        self._deadline = 0.0
+        self._round = 0
+
+    def try_at_once(self) -> bool:
+        """Read what memory has. False when that is not all, or not enough while there is time left."""
+        plan, scan = self._plan, self._scan
+        self._begin()
+        if plan.asks_epochs:
+            settled = False
+        else:
+            self._broker.store.read_at_once(plan)
+            settled = plan.settled
+        if settled and (self._enough() or scan.max_wait_ms <= 0):
+            return True
+        wait_ms = max(0, min(scan.max_wait_ms, self._broker.config.fetch_wait_ms_max))
+        self._deadline = self._broker.clock.monotonic() + wait_ms / 1000
+        return False
+
+    async def go_on(self) -> EncodedFrame:
+        """Read until there are `min_bytes`, or `max_wait_ms` are over, or waiting makes no sense."""
+        plan = self._plan
+        try:
+            while True:
+                await self._read_rest()
+                remaining = self._deadline - self._broker.clock.monotonic()
+                if remaining <= 0 or self._enough():
+                    return self.answer()
+                missing = self._bytes_min - plan.bytes
+                ends = plan.ends()
+                plan.release()
+                await self._broker.store.wait(ends, missing, remaining)
+                self._check_round()
+                self._begin()
+        except _Overtaken:
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
+        finally:
+            if plan.round == self._round:
+                plan.release()
+
+    def _begin(self) -> None:
+        self._plan.begin(self._broker.fetch_topics.resolve, self._bytes_max)
+        self._round = self._plan.round
+
+    def _enough(self) -> bool:
+        return self._plan.final or self._plan.bytes >= self._bytes_min
+
+    def _check_round(self) -> None:
+        if self._plan.round != self._round:
+            raise _Overtaken
+
+    async def _read_rest(self) -> None:
+        """Settle what is pending in this round."""
+        plan, store = self._plan, self._broker.store
+        self._check_round()
+        if plan.asks_epochs:
+            await self._compare_epochs()
+        while True:
+            store.read_at_once(plan)
+            read = plan.pending()
+            if read is None:
+                return
+            (found,) = await store.read([read], read.bytes_max, whole_first=plan.whole_first)
+            self._check_round()
+            plan.put(found)
+
+    async def _compare_epochs(self) -> None:
+        """Find readers whose history is not the queue's. Those that know another leader epoch than the node, or
+        queues that are gone, are left to the read."""
+        plan, broker = self._plan, self._broker
+        for check in plan.epoch_checks():
+            (offsets,) = broker.store.offsets([check.queue_id])
+            if offsets is None or check.current_leader_epoch not in (-1, offsets.leader_epoch):
                 continue
-        reads[key] = QueueRead(found.queue_id, asked.fetch_offset, max(0, asked.partition_max_bytes))
-    if reads:
-        slices = await broker.store.read(list(reads.values()), bytes_max)
-        round_.slices.update(zip(reads, slices, strict=True))
-    return round_
+            end = await broker.queue_admin.epoch_end(check.queue_id, check.last_fetched_epoch)
+            self._check_round()
+            if end is not None and (end[0] != check.last_fetched_epoch or end[1] < check.fetch_offset):
+                plan.diverge(check.row, *end)
 
-
-async def _diverging_epoch(broker: Broker, queue_id: int, asked: FollowedPartition) -> EpochEndOffset | None:
-    """Where the reader's history leaves the queue's, if it does."""
-    end = await broker.queue_admin.epoch_end(queue_id, asked.last_fetched_epoch)
-    if end is None or (end[0] == asked.last_fetched_epoch and end[1] >= asked.fetch_offset):
-        return None
-    return EpochEndOffset(epoch=end[0], end_offset=end[1])
-
-
-# answering
-
-
-def _answer(request: FetchRequest, following: _Following, round_: _Round) -> FetchResponse:
-    """Put the round into a response, and remember in the session what was told."""
-    read_committed = request.isolation_level == READ_COMMITTED
-    by_topic: dict[str | UUID, list[PartitionData]] = {}
-    served: list[PartitionKey] = []
-    for key, followed in following.partitions.items():
-        data = _partition_data(key, round_, read_committed)
-        if following.session is not None:
-            news = _is_news(followed, data)
-            followed.told_error = data.error_code != 0
-            followed.told_high_watermark = data.high_watermark
-            followed.told_log_start = data.log_start_offset
-            if following.incremental and not news:
-                continue
-            if data.records:
-                served.append(key)
-        by_topic.setdefault(key.topic, []).append(data)
-    session = following.session
-    if session is not None:
-        session.take_turn(served)
-    return FetchResponse(
-        session_id=NO_SESSION if session is None else session.session_id,
-        responses=tuple(_topic_data(topic, partitions) for topic, partitions in by_topic.items()),
-    )
-
-
-def _is_news(followed: FollowedPartition, data: PartitionData) -> bool:
-    return (
-        bool(data.records)
-        or data.error_code != 0
-        or followed.told_error
-        or data.high_watermark != followed.told_high_watermark
-        or data.log_start_offset != followed.told_log_start
-        or data.diverging_epoch.epoch >= 0
-    )
-
-
-def _topic_data(topic: str | UUID, partitions: list[PartitionData]) -> FetchableTopicResponse:
-    if isinstance(topic, UUID):
-        return FetchableTopicResponse(topic_id=topic, partitions=tuple(partitions))
-    return FetchableTopicResponse(topic=topic, partitions=tuple(partitions))
-
-
-def _partition_data(key: PartitionKey, round_: _Round, read_committed: bool) -> PartitionData:
-    found = round_.slices.get(key)
-    if found is None or found.outcome is not Outcome.OK:
-        diverging = round_.diverged.get(key)
-        error = ErrorCode.NONE
-        if found is not None:
-            error = ERROR_OF_OUTCOME[found.outcome]
-        elif diverging is None:
-            error = round_.refused[key]
-        return PartitionData(
-            partition_index=key.partition,
-            error_code=error,
-            high_watermark=-1,
-            diverging_epoch=diverging or EpochEndOffset(),
-            records=b"",
+    def answer(self) -> EncodedFrame:
+        """Put the round into a response; a session remembers what was told."""
+        plan, call, session = self._plan, self._call, self._session
+        errors = plan.errors(CODES)
+        buffers = plan.response(
+            call.version,
+            call.correlation_id,
+            CODES,
+            session_id=NO_SESSION if session is None else session.session_id,
+            read_committed=self._scan.isolation_level == READ_COMMITTED,
+            incremental=self._incremental,
         )
-    records: tuple[Buffer, ...] | bytes = tuple(found.batches) or b""
-    return PartitionData(
-        partition_index=key.partition,
-        error_code=ErrorCode.NONE,
-        high_watermark=found.offsets.high_watermark,
-        last_stable_offset=found.offsets.high_watermark,
-        log_start_offset=found.offsets.log_start,
-        aborted_transactions=() if read_committed else None,
-        records=records,
-    )
-
-
-def errors_in(response: FetchResponse) -> list[int]:
-    """The error codes of a response and its partitions, for statistics."""
-    errors = [
-        partition.error_code
-        for topic in response.responses
-        for partition in topic.partitions
-        if partition.error_code
-    ]
-    return [response.error_code, *errors] if response.error_code else errors
+        return EncodedFrame(buffers, errors)

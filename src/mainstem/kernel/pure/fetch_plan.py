@@ -39,16 +39,15 @@ VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
 
 
 class FetchTopic:
-    """What the broker tells a plan about a topic: its `number` and how many `partitions` it has, or why it is
-    refused. `topic` is the broker's own."""
+    """What the broker tells a plan about a topic: its `number` and how many `partitions` it has, or the verdict on all
+    of its partitions."""
 
-    __slots__ = ("number", "partitions", "refusal", "topic")
+    __slots__ = ("number", "partitions", "refusal")
 
-    def __init__(self, topic: object, number: int, partitions: int, refusal: int = Verdict.OK) -> None:
-        self.topic = topic
+    def __init__(self, number: int, partitions: int, refusal: int = Verdict.OK) -> None:
         self.number = number
         self.partitions = partitions
-        self.refusal = refusal
+        self.refusal = Verdict(refusal)
 
 
 class EpochCheck(NamedTuple):
@@ -176,6 +175,7 @@ class FetchPlan:
         """The rows of a session, in their order."""
         self._cursor = 0
         self._bytes_max = 0
+        self._released = True
         self.round = 0
         """How many rounds have begun. Two requests of a session may overlap: the later one takes the plan over."""
         self.bytes = 0
@@ -216,6 +216,7 @@ class FetchPlan:
         self._bytes_max = bytes_max
         self.bytes = 0
         self.final = not self._rows
+        self._released = False
         resolved: dict[int, FetchTopic] = {}
         for row in self._rows:
             facts = resolved.get(id(row.topic))
@@ -358,6 +359,7 @@ class FetchPlan:
 
     def release(self) -> None:
         """Let go of the batches of this round."""
+        self._released = True
         for row in self._rows:
             row.records = ()
 
@@ -380,6 +382,7 @@ class FetchPlan:
         """The whole frame, length included, as buffers to be written in order; large stretches of batches are not
         copied. `codes` has the error code of each verdict. `incremental` leaves out what is no news to the session.
         The plan of a session notes what it tells, and those it serves go to the end of its order."""
+        assert not self._released, "the batches of this round are gone"
         rows = self._rows
         if self._index is not None:
             if incremental:
@@ -401,6 +404,7 @@ class FetchPlan:
     def remember(self) -> None:
         """Become the plan of a session: each partition once, the newest wish counts."""
         assert self._index is None, "the plan is a session's already"
+        self.release()
         self._index = {}
         rows, self._rows, self._topics = self._rows, [], []
         self._follow(rows)
@@ -412,6 +416,7 @@ class FetchPlan:
 
     def update(self, asked: FetchPlan, forgotten: Sequence[tuple[FetchKey, Sequence[int]]]) -> None:
         """Take over what a later request of the session asks for, then leave out what it forgets."""
+        self.release()
         self._follow(asked._rows)
         assert self._index is not None
         for key, partitions in forgotten:
