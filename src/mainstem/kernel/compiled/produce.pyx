@@ -11,11 +11,10 @@ more each. What is read from the frame after the scan lies where the scan has ch
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_Check
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.bytes_io cimport (
     ms_crc32c,
@@ -23,9 +22,6 @@ from mainstem.kernel.compiled.bytes_io cimport (
     ms_read_u16,
     ms_read_u32,
     ms_read_u64,
-    ms_write_u16,
-    ms_write_u32,
-    ms_write_u64,
 )
 from mainstem.kernel.compiled.layout cimport (
     BAD_CHECKSUM,
@@ -47,6 +43,7 @@ from mainstem.kernel.compiled.layout cimport (
     ZSTD_TOO_OLD,
     Batch,
 )
+from mainstem.kernel.compiled.produce_response cimport codes_of, encode_response
 from mainstem.kernel.compiled.request_body cimport (
     ENDS_EARLY,
     Reader,
@@ -71,19 +68,13 @@ ms_crc_prepare()
 cdef enum:
     VERSION_FIRST = 3
     VERSION_LAST = 13
-    LOG_START_FROM = 5
     ZSTD_FROM = 7
-    MESSAGES_FROM = 8
     FLEXIBLE_FROM = 9
     IDS_FROM = 13
     TOPIC_ID_BYTES = 16
     TOPIC_BYTES_MIN = 3
     PARTITION_BYTES_MIN = 6
     ENTRIES_MAX = 100000
-    VERDICTS_MAX = 64
-    MESSAGE_BYTES_MAX = 32767
-    LENGTH_BYTES = 4
-    CORRELATION_ID_BYTES = 4
 
     # where the fields of a batch stand
     LENGTH_AT = 8
@@ -119,14 +110,6 @@ cdef struct Rules:
     uint64_t queue_base
     bint log_append_time
     bint zstd
-
-cdef struct Failure:
-    # The entry of an error table.
-    bint known
-    int16_t code
-    const char *message     # NULL: none
-    int64_t message_bytes
-
 
 @cython.final
 cdef class ProduceTopic:
@@ -308,35 +291,11 @@ cdef class ProduceScan:
     def response(self, int32_t correlation_id, errors):
         """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
         code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
-        cdef Failure failures[VERDICTS_MAX]
-        memset(failures, 0, sizeof(failures))
-        held = _look_up(self, errors, failures)
-        cdef int64_t size = _response_bytes(self, failures)
-        if size > INT32_MAX:
-            raise OverflowError(f"a response of {size} bytes")
-        frame = PyBytes_FromStringAndSize(NULL, LENGTH_BYTES + size)
-        cdef uint8_t *start = <uint8_t *> PyBytes_AS_STRING(frame)
-        ms_write_u32(start, <uint32_t> size)
-        ms_write_u32(start + LENGTH_BYTES, <uint32_t> correlation_id)
-        cdef uint8_t *stop = _write_response(self, failures, start + LENGTH_BYTES + CORRELATION_ID_BYTES)
-        assert stop - start == LENGTH_BYTES + size, "the response has another size than was counted"
-        del held  # until here, what the messages point into
-        return frame
+        return encode_response(self.version, correlation_id, self._topics, self.batches, self.batch_count, errors)
 
     def errors(self, errors):
         """The codes of the response that are not 0, in order."""
-        cdef Failure failures[VERDICTS_MAX]
-        cdef Py_ssize_t number
-        cdef int32_t verdict
-        memset(failures, 0, sizeof(failures))
-        if _look_up(self, errors, failures) is None:
-            return ()
-        codes = []
-        for number in range(self.batch_count):
-            verdict = self.batches[number].verdict
-            if failures[verdict].code:
-                codes.append(failures[verdict].code)
-        return codes
+        return codes_of(self.batches, self.batch_count, errors)
 
 
 Sequence.register(ProduceScan)
@@ -567,146 +526,3 @@ cdef object _scanned(Batch *batch):
         batch.attributes, batch.crc, batch.log_append_time != 0,
         batch.base_offset, batch.log_append_time_ms, batch.log_start_offset,
     )
-
-
-# --- the response -------------------------------------------------------------------------------------------
-
-
-cdef list _look_up(ProduceScan scan, object errors, Failure *failures):
-    """Find the failures that occur, each once. Returns what keeps their messages alive; None when all is well."""
-    cdef Py_ssize_t number
-    cdef int32_t verdict
-    cdef list held = None
-    for number in range(scan.batch_count):
-        verdict = scan.batches[number].verdict
-        if verdict == OK:
-            continue
-        if verdict < 0 or verdict >= VERDICTS_MAX or verdict >= len(errors):
-            raise IndexError(f"no error for verdict {verdict}")
-        if failures[verdict].known:
-            continue
-        code, message = errors[verdict]
-        failures[verdict].known = True
-        failures[verdict].code = code
-        if message is not None:
-            failures[verdict].message_bytes = PyBytes_GET_SIZE(<bytes?> message)
-            failures[verdict].message = PyBytes_AS_STRING(<bytes> message)
-            if failures[verdict].message_bytes > MESSAGE_BYTES_MAX:
-                size = failures[verdict].message_bytes
-                raise ValueError(f"an error message of {size} bytes, more than a string may have")
-        if held is None:
-            held = []
-        held.append(message)
-    return held
-
-
-cdef int64_t _response_bytes(ProduceScan scan, const Failure *failures) except -1:
-    cdef bint flexible = scan.version >= FLEXIBLE_FROM
-    cdef int64_t size = CORRELATION_ID_BYTES + flexible + _count_bytes(len(scan._topics), flexible) + 4 + flexible
-    cdef int64_t fixed = 4 + 2 + 8 + 8  # partition, error code, base offset, log append time
-    cdef Py_ssize_t number, count, key_bytes
-    if scan.version >= LOG_START_FROM:
-        fixed += 8
-    if scan.version >= MESSAGES_FROM:
-        fixed += 3 if flexible else 4 + 2  # no record errors, a null message, no tags
-    for key, count, _ in scan._topics:
-        key_bytes = len(<bytes> key)
-        if scan.version < IDS_FROM:
-            size += _varint_bytes(key_bytes + 1) if flexible else 2
-        size += key_bytes + _count_bytes(count, flexible) + flexible
-    size += fixed * scan.batch_count
-    if scan.version >= MESSAGES_FROM:
-        for number in range(scan.batch_count):
-            size += _message_bytes(&failures[scan.batches[number].verdict], flexible)
-    return size
-
-
-cdef inline int64_t _message_bytes(const Failure *failure, bint flexible) noexcept:
-    """What a message takes more than none."""
-    if failure.message == NULL:
-        return 0
-    if flexible:
-        return _varint_bytes(failure.message_bytes + 1) - 1 + failure.message_bytes
-    return failure.message_bytes
-
-
-cdef uint8_t *_write_response(ProduceScan scan, const Failure *failures, uint8_t *p) except NULL:
-    cdef bint flexible = scan.version >= FLEXIBLE_FROM
-    cdef Py_ssize_t number, count
-    cdef Batch *batch = scan.batches
-    if flexible:
-        p = _put_varint(p, 0)
-    p = _put_count(p, len(scan._topics), flexible)
-    for key, count, _ in scan._topics:
-        if scan.version < IDS_FROM:
-            p = _put_text_length(p, len(<bytes> key), flexible)
-        p = _put(p, PyBytes_AS_STRING(<bytes> key), len(<bytes> key))
-        p = _put_count(p, count, flexible)
-        for number in range(count):
-            p = _put_partition(p, scan.version, batch, &failures[batch.verdict])
-            batch += 1
-        if flexible:
-            p = _put_varint(p, 0)
-    ms_write_u32(p, 0)  # never throttled here
-    p += 4
-    return _put_varint(p, 0) if flexible else p
-
-
-cdef inline uint8_t *_put_partition(uint8_t *p, int version, const Batch *batch, const Failure *failure) noexcept nogil:
-    ms_write_u32(p, <uint32_t> batch.partition)
-    ms_write_u16(p + 4, <uint16_t> failure.code)
-    ms_write_u64(p + 6, <uint64_t> batch.base_offset)
-    ms_write_u64(p + 14, <uint64_t> batch.log_append_time_ms)
-    p += 22
-    if version >= LOG_START_FROM:
-        ms_write_u64(p, <uint64_t> batch.log_start_offset)
-        p += 8
-    if version < MESSAGES_FROM:
-        return p
-    p = _put_count(p, 0, version >= FLEXIBLE_FROM)  # no record errors
-    if failure.message == NULL:
-        p = _put_text_length(p, -1, version >= FLEXIBLE_FROM)
-    else:
-        p = _put_text_length(p, failure.message_bytes, version >= FLEXIBLE_FROM)
-        p = _put(p, failure.message, failure.message_bytes)
-    return _put_varint(p, 0) if version >= FLEXIBLE_FROM else p
-
-
-cdef inline uint8_t *_put(uint8_t *p, const char *data, int64_t size) noexcept nogil:
-    memcpy(p, data, <size_t> size)
-    return p + size
-
-
-cdef inline uint8_t *_put_text_length(uint8_t *p, int64_t length, bint flexible) noexcept nogil:
-    if flexible:
-        return _put_varint(p, length + 1)
-    ms_write_u16(p, <uint16_t> length)
-    return p + 2
-
-
-cdef inline uint8_t *_put_count(uint8_t *p, int64_t count, bint flexible) noexcept nogil:
-    if flexible:
-        return _put_varint(p, count + 1)
-    ms_write_u32(p, <uint32_t> count)
-    return p + 4
-
-
-cdef inline uint8_t *_put_varint(uint8_t *p, int64_t value) noexcept nogil:
-    while value >= 0x80:
-        p[0] = <uint8_t> (value & 0x7F | 0x80)
-        value >>= 7
-        p += 1
-    p[0] = <uint8_t> value
-    return p + 1
-
-
-cdef inline int64_t _count_bytes(int64_t count, bint flexible) noexcept nogil:
-    return _varint_bytes(count + 1) if flexible else 4
-
-
-cdef inline int64_t _varint_bytes(int64_t value) noexcept nogil:
-    cdef int64_t size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, overload
 
 from mainstem.kernel.errors import MalformedProduce
@@ -160,8 +160,8 @@ class ProduceScan(Sequence[BatchAppend]):
         return len(self._accepted)
 
     def scanned(self) -> list[ScannedBatch]:
-        """Every batch, for those who want to look at them; copies in the compiled kernel."""
-        return list(self.batches)
+        """Copies of all batches, for those who want to look at them."""
+        return [replace(batch) for batch in self.batches]
 
     # --- the accepted batches, for a store ------------------------------------------------------------------
 
