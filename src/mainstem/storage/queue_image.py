@@ -13,15 +13,12 @@ in between) is left out when the image is put back: the blocks that follow say w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from itertools import count
 from typing import NamedTuple
 
 import numpy
 import numpy.typing
 
 from mainstem.kernel import (
-    CELLS,
     CHUNK_SLOTS,
     COMMITTED_END,
     LOG_START,
@@ -30,9 +27,10 @@ from mainstem.kernel import (
     QueueTable,
 )
 from mainstem.model import queue_id_of
+from mainstem.storage.queue_scan import chunks
 
 Cells = numpy.typing.NDArray[numpy.int64]
-"""Two-dimensional: one row per slot, range or queue."""
+"""Two-dimensional: one row per range or queue."""
 
 RANGE_CELLS = 3
 """Topic number, first partition, count."""
@@ -83,16 +81,6 @@ def put_back(table: QueueTable, ranges: bytes, queues: bytes) -> None:
         places = slots[first:end] - number * CHUNK_SLOTS
         chunk[places, NEXT_OFFSET] = chunk[places, COMMITTED_END] = rows[first:end, 1]
         chunk[places, LOG_START] = rows[first:end, 2]
-
-
-def chunks(table: QueueTable) -> Iterator[Cells]:
-    """All slots of a table in place, chunk by chunk; slots in use bear their queue's id, free ones zeros."""
-    for number in count():
-        try:
-            cells, _first = table.cells(number * CHUNK_SLOTS)
-        except IndexError:
-            return
-        yield numpy.frombuffer(cells, numpy.int64).reshape(-1, CELLS)
 
 
 def _ranges_of(table: QueueTable, topics: list[int]) -> Cells:

@@ -1,24 +1,27 @@
 """One round of retention: log starts move by age and size, in the queue store and on unsplit data alike.
 
 It reads indexes only: those of the runs, then those of the sealed segments, oldest first. The open segment is
-left alone, as Kafka leaves its active one; it is sealed by size or age soon enough.
+left alone, as Kafka leaves its active one; it is sealed by size or age soon enough. Queues that hold nothing have
+nothing to lose, and are not even looked up.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 import numpy
 import numpy.typing
 
-from mainstem.kernel import LOG_START, QueueTable
-from mainstem.model import Topic
+from mainstem.kernel import QueueTable
+from mainstem.model import PARTITION_BITS, Topic
 from mainstem.ports import Clock
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.liveness import Liveness
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_admin import LocalQueueAdmin
+from mainstem.storage.queue_scan import live_queues
 from mainstem.storage.queue_store.extent_index import QueueIds, Rows
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.retention import UNLIMITED, LiveBytes, LogStarts
@@ -28,12 +31,24 @@ Numbers = numpy.typing.NDArray[numpy.int64]
 DELETE = "delete"
 
 
-class Limits(NamedTuple):
-    """The queues retention applies to, ascending by id, and the limits of each."""
+TOPICS_PER_TURN = 5_000
+"""Looked at between two turns of the event loop: about a millisecond."""
+
+
+class LimitedQueues(NamedTuple):
+    """The queues that hold something and that retention applies to, ascending by id, and the limits of each."""
 
     queue_ids: QueueIds
+    log_starts: Numbers
     retention_ms: Numbers
     retention_bytes: Numbers
+
+
+def may_lose(topic: Topic) -> bool:
+    """Whether records of a topic leave by age or size."""
+    settings = topic.settings
+    unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0
+    return DELETE in settings.cleanup_policy and not unlimited and not topic.internal
 
 
 class RetentionPass:
@@ -66,10 +81,9 @@ class RetentionPass:
 
     async def move_log_starts(self) -> int:
         """Apply retention as of now; durable when it returns. How many queues lost something."""
-        queue_ids, retention_ms, retention_bytes = self._limits()
+        queue_ids, starts, retention_ms, retention_bytes = await self._limited_queues()
         if not len(queue_ids):
             return 0
-        starts = self._table.column(queue_ids, LOG_START, 0)
         live = LiveBytes(queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
             async for rows, _written_ms in self._sources():
@@ -94,20 +108,24 @@ class RetentionPass:
         await self._queues.move_log_starts(moves)
         return len(changed)
 
-    def _limits(self) -> Limits:
-        parts: list[tuple[QueueIds, int, int]] = []
-        for topic in sorted(self._topics(), key=lambda topic: topic.number):
-            settings = topic.settings
-            unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0
-            if DELETE in settings.cleanup_policy and not unlimited and not topic.internal:
-                first = numpy.uint64(topic.queue_id(0))
-                queue_ids = first + numpy.arange(topic.partitions, dtype=numpy.uint64)
-                parts.append((queue_ids, settings.retention_ms, settings.retention_bytes))
-        sizes = [len(queue_ids) for queue_ids, _ms, _bytes in parts]
-        return Limits(
-            numpy.concatenate([part[0] for part in parts] or [numpy.zeros(0, numpy.uint64)]),
-            numpy.repeat(numpy.array([part[1] for part in parts], numpy.int64), sizes),
-            numpy.repeat(numpy.array([part[2] for part in parts], numpy.int64), sizes),
+    async def _limited_queues(self) -> LimitedQueues:
+        live = await live_queues(self._table)
+        numbers, which = numpy.unique(live.queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+        places = {number: place for place, number in enumerate(numbers.tolist())}
+        limited = numpy.zeros(len(numbers), numpy.bool_)
+        retention_ms, retention_bytes = (numpy.full(len(numbers), UNLIMITED, numpy.int64) for _ in range(2))
+        for looked_at, topic in enumerate(self._topics(), 1):
+            place = places.get(topic.number)
+            if place is not None and may_lose(topic):
+                limited[place] = True
+                retention_ms[place] = topic.settings.retention_ms
+                retention_bytes[place] = topic.settings.retention_bytes
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        kept = limited[which]
+        which = which[kept]
+        return LimitedQueues(
+            live.queue_ids[kept], live.log_starts[kept], retention_ms[which], retention_bytes[which]
         )
 
     async def _sources(self) -> AsyncIterator[tuple[Rows, int]]:

@@ -30,6 +30,7 @@ from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.placement import Placement
 from mainstem.storage.pruning import Pruning
 from mainstem.storage.queue_admin import LocalQueueAdmin
+from mainstem.storage.queue_scan import topics_with_data
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.read_path import ReadPath
@@ -242,15 +243,16 @@ class Storage:
         return self.groups[self.group_of(queue_id)].term
 
     def retention_classes(self) -> dict[int, str]:
-        """Topic number → retention class, of every topic with queues here. A topic that the metadata has no
+        """Topic number → retention class, of every topic with data here. A topic that the metadata has no
         record of, neither as existing nor as deleted, is kept for good."""
+        held = topics_with_data(self.state.table)
         classes = {
             topic.number: retention_class(topic.settings, topic.internal)
             for topic in self._topics()
-            if self.state.table.ranges(topic.number)
+            if topic.number in held
         }
-        for number in self.state.table.topics():
-            if number not in classes and not self._was_deleted(number):
+        for number in held - classes.keys():
+            if not self._was_deleted(number):
                 classes[number] = "forever"
         return classes
 

@@ -94,8 +94,8 @@ class SplitLog(Protocol):
         ...
 
     def retention_classes(self) -> dict[int, str]:
-        """Topic number → retention class, of all topics. Raises when the metadata is not loaded: a topic that
-        is absent counts as deleted and the split drops its batches."""
+        """Topic number → retention class, of all topics that ever held a record. Raises when the metadata is not
+        loaded: a topic that is absent counts as deleted and the split drops its batches."""
         ...
 
 
