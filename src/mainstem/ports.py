@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from numpy import int32, uint64
     from numpy.typing import NDArray
 
+from mainstem.prompt_future import PromptFuture
+
 
 class ReadPlan(Protocol):
     """What one fetch is to read, partition by partition, in order; `kernel.FetchPlan` to those who know the kernel."""
@@ -55,7 +57,7 @@ class ReadPlan(Protocol):
 class MessageStore(Protocol):
     """Append to queues and read them back."""
 
-    def append(self, batches: Sequence[BatchAppend], acks: int) -> asyncio.Future[list[AppendResult]]:
+    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
         """Append whole batches, in order. The copy is made before this returns; the future resolves when
         every batch is as durable as `acks` asks (0: at once, 1: leader, -1: committed) with one result each.
         """
@@ -199,7 +201,7 @@ class Exchange(NamedTuple):
     leave in the order of the requests.
     """
 
-    reply: asyncio.Future[Reply] | Reply
+    reply: asyncio.Future[Reply] | PromptFuture[Reply] | Reply
     pipelined: bool = False
 
 

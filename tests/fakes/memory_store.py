@@ -36,6 +36,7 @@ from mainstem.model import (
     topic_number_of,
 )
 from mainstem.ports import Clock, ReadPlan
+from mainstem.prompt_future import PromptFuture
 
 MAX_TIMESTAMP = -3
 _REMEMBERED_BATCHES = 5  # what an idempotent producer may have in flight, as in Kafka
@@ -85,13 +86,13 @@ class MemoryStore:
         self.appended_acks: list[int] = []
         self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
         self._held = False
-        self._pending: list[tuple[asyncio.Future[list[AppendResult]], list[AppendResult]]] = []
+        self._pending: list[tuple[PromptFuture[list[AppendResult]], list[AppendResult]]] = []
         self._waiters: set[_Waiter] = set()
 
     # MessageStore
 
-    def append(self, batches: Sequence[BatchAppend], acks: int) -> asyncio.Future[list[AppendResult]]:
-        future: asyncio.Future[list[AppendResult]] = asyncio.get_running_loop().create_future()
+    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
+        future: PromptFuture[list[AppendResult]] = PromptFuture()
         self.appended_acks.append(acks)
         results = [self._append(batch) for batch in batches]
         if self._held and acks != 0:

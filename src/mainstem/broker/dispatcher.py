@@ -34,6 +34,7 @@ from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Exchange, Peer, Reply
+from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
@@ -182,15 +183,15 @@ class BrokerDispatcher:
 
     def _finish_later(
         self, started: Started[Any], route: Route, header: RequestHeader, started_at: float
-    ) -> asyncio.Future[Reply] | Reply:
+    ) -> PromptFuture[Reply] | Reply:
         pending = started.future
         if pending is None:
             return self._finish(started, [], route, header, started_at)
         if pending.done() and not pending.cancelled() and pending.exception() is None:
             return self._finish(started, pending.result(), route, header, started_at)
-        reply: asyncio.Future[Reply] = pending.get_loop().create_future()
+        reply: PromptFuture[Reply] = PromptFuture()
 
-        def appended(future: asyncio.Future[Any]) -> None:
+        def appended(future: PromptFuture[Any]) -> None:
             if reply.done():
                 return
             try:

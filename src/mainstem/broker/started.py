@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mainstem.model import Buffer
+from mainstem.prompt_future import PromptFuture
 
 R = TypeVar("R")
 
@@ -16,7 +16,7 @@ class Started(NamedTuple, Generic[R]):
     back with, or without a future of an empty list, at once. It may raise UnanswerableRequest, which closes the
     connection."""
 
-    future: asyncio.Future[Any] | None
+    future: PromptFuture[Any] | None
     finish: Callable[[Any], R | None]
 
 

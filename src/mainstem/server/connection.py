@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import MainstemError
 from mainstem.ports import Peer, Reply
+from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from mainstem.server.response_queue import Place, ResponseQueue
@@ -222,14 +223,16 @@ class Connection(asyncio.BufferedProtocol):
         budget.hand_on(self)
         place = self._responses.expect(length)
         reply = exchange.reply
-        if not isinstance(reply, asyncio.Future):
+        if not isinstance(reply, (PromptFuture, asyncio.Future)):
             self._answer(place, reply)
             return True
         self._exclusive = not exchange.pipelined
         reply.add_done_callback(lambda future: self._replied(place, future, exchange.pipelined))
         return True
 
-    def _replied(self, place: Place, future: asyncio.Future[Reply], pipelined: bool) -> None:
+    def _replied(
+        self, place: Place, future: asyncio.Future[Reply] | PromptFuture[Reply], pipelined: bool
+    ) -> None:
         if not pipelined:
             self._exclusive = False
         if future.cancelled():  # given up; what was asked before is still answered
@@ -246,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
             return
         self._answer(place, future.result())
-        if not self._dead:
+        if not self._dead and not self._flush_due:  # flushing goes on with the next request
             self._advance()
 
     def _answer(self, place: Place, reply: Reply) -> None:

@@ -22,6 +22,7 @@ from mainstem.model import (
     TimestampOffset,
 )
 from mainstem.ports import Clock, ReadPlan
+from mainstem.prompt_future import PromptFuture
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.waiters import Waiters
@@ -68,8 +69,8 @@ class LocalMessageStore:
 
     # --- append -------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[BatchAppend], acks: int) -> asyncio.Future[list[AppendResult]]:
-        future: asyncio.Future[list[AppendResult]] = asyncio.get_running_loop().create_future()
+    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
+        future: PromptFuture[list[AppendResult]] = PromptFuture()
         refusal = self._refusal()
         if refusal is not None:
             self.refused_batches += len(batches)

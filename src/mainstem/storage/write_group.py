@@ -31,6 +31,7 @@ from mainstem.kernel import (
     Verdict,
 )
 from mainstem.model import AppendResult, Buffer, Outcome
+from mainstem.prompt_future import PromptFuture
 from mainstem.storage import control
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite
@@ -41,7 +42,7 @@ class Ticket:
 
     __slots__ = ("blocks", "future", "results")
 
-    def __init__(self, future: asyncio.Future[list[AppendResult]], results: list[AppendResult]) -> None:
+    def __init__(self, future: PromptFuture[list[AppendResult]], results: list[AppendResult]) -> None:
         self.future = future
         self.results = results
         """One per batch; or the kernel's scan, which has them written into it (see `ports.MessageStore`)."""

@@ -4,27 +4,22 @@ What is not here (yet) on purpose: nothing that runs once per request or more ra
 where it was not built.
 """
 
+from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
+from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
+from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
+from mainstem.kernel.compiled.group_log import GroupLog, append_all
 from mainstem.kernel.compiled.produce import TOPIC_IDS_FROM, ProduceScan, ProduceTopic, scan_produce
+from mainstem.kernel.compiled.producer_states import Producers as ProducerStates
+from mainstem.kernel.compiled.queue_table import QueueTable
+from mainstem.kernel.compiled.unsplit_index import IndexedBlock, UnsplitIndex
 from mainstem.kernel.pure import (
-    Arena,
-    BlockBuilder,
     Entry,
     EpochCheck,
-    FetchPlan,
-    FetchScan,
-    FetchTopic,
-    GroupLog,
-    IndexedBlock,
     ProducerState,
-    ProducerStates,
-    QueueTable,
     ScannedBatch,
     ScannedTopic,
     SeenBatch,
-    UnsplitIndex,
-    append_all,
-    scan_fetch,
 )
 
 __all__ = [

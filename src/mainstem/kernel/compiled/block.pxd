@@ -1,22 +1,26 @@
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mainstem.kernel.compiled.layout cimport Batch, Row
 
 
+@cython.final
 cdef class Chunk:
     cdef uint8_t *memory
     cdef readonly Py_ssize_t size
 
 
+@cython.final
 cdef class Directory:
     cdef Row *rows
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
     cdef int exports
 
-    cdef Row *next_row(self) except NULL
+    cdef int grow(self) except -1
 
 
+@cython.final
 cdef class Arena:
     cdef readonly Py_ssize_t chunk_bytes
     cdef readonly Py_ssize_t room
@@ -25,6 +29,7 @@ cdef class Arena:
     cdef uint8_t *take(self, Py_ssize_t size) except NULL
 
 
+@cython.final
 cdef class BlockBuilder:
     cdef Arena arena
     cdef Chunk chunk             # the one the payload lies in, None while there is none

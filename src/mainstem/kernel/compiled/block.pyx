@@ -1,15 +1,22 @@
-"""The open block; see the twin. Payloads lie in malloc'ed chunks that a pool keeps for the next ones, so that in the
-long run a block is written to memory the machine has already given.
+"""The open block; see the twin. Payloads lie in chunks of memory that are used again (`memory.h`), so that in the
+long run a block is written to pages the machine has already given.
 
 A chunk lives as long as anybody holds a view of it: the block that is being written, the write cache, a response.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from mainstem.kernel.compiled.bytes_io cimport ms_crc32c, ms_crc_prepare, ms_write_u16, ms_write_u32, ms_write_u64
+from mainstem.kernel.compiled.bytes_io cimport (
+    ms_crc32c,
+    ms_crc_prepare,
+    ms_give,
+    ms_take,
+    ms_write_u16,
+    ms_write_u32,
+    ms_write_u64,
+)
 from mainstem.kernel.compiled.layout cimport Batch, Row
 from mainstem.kernel import layout
 
@@ -17,38 +24,22 @@ ms_crc_prepare()
 
 cdef Py_ssize_t CHUNK_BYTES = layout.CHUNK_BYTES
 cdef enum:
-    SPARE_CHUNKS_MAX = 8     # 32 MiB kept for reuse: what a turn of all write groups takes
     ROWS_START = 16
     BATCH_HEADER_BYTES = 61
     LOG_APPEND_TIME_BIT = 8
-
-cdef uint8_t *spare_chunks[SPARE_CHUNKS_MAX]
-cdef int spare_count = 0
 
 
 cdef class Chunk:
     """Memory for payloads. Exports are read-only: only the builder writes, behind what was handed out."""
 
     def __cinit__(self, Py_ssize_t size):
-        global spare_count
-        if size == CHUNK_BYTES and spare_count:
-            spare_count -= 1
-            self.memory = spare_chunks[spare_count]
-        else:
-            self.memory = <uint8_t *> PyMem_RawMalloc(size)
-            if self.memory == NULL:
-                raise MemoryError(f"no memory for {size} bytes of batches")
+        self.memory = <uint8_t *> ms_take(size)
+        if self.memory == NULL:
+            raise MemoryError(f"no memory for {size} bytes of batches")
         self.size = size
 
     def __dealloc__(self):
-        global spare_count
-        if self.memory == NULL:
-            return
-        if self.size == CHUNK_BYTES and spare_count < SPARE_CHUNKS_MAX:
-            spare_chunks[spare_count] = self.memory
-            spare_count += 1
-        else:
-            PyMem_RawFree(self.memory)
+        ms_give(self.memory, self.size)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.memory, self.size, 1, flags)
@@ -58,21 +49,20 @@ cdef class Directory:
     """Rows in one array that grows until somebody looks at it."""
 
     def __dealloc__(self):
-        PyMem_RawFree(self.rows)
+        ms_give(self.rows, self.capacity * sizeof(Row))
 
-    cdef Row *next_row(self) except NULL:
-        cdef Py_ssize_t capacity
-        cdef Row *grown
+    cdef int grow(self) except -1:
+        cdef Py_ssize_t capacity = 2 * self.capacity if self.capacity else ROWS_START
+        cdef Row *rows
         assert not self.exports, "the directory is being looked at"
-        if self.count == self.capacity:
-            capacity = 2 * self.capacity if self.capacity else ROWS_START
-            grown = <Row *> PyMem_RawRealloc(self.rows, capacity * sizeof(Row))
-            if grown == NULL:
-                raise MemoryError(f"no memory for a directory of {capacity} rows")
-            self.rows = grown
-            self.capacity = capacity
-        self.count += 1
-        return &self.rows[self.count - 1]
+        rows = <Row *> ms_take(capacity * sizeof(Row))
+        if rows == NULL:
+            raise MemoryError(f"no memory for a directory of {capacity} rows")
+        memcpy(rows, self.rows, self.count * sizeof(Row))
+        ms_give(self.rows, self.capacity * sizeof(Row))
+        self.rows = rows
+        self.capacity = capacity
+        return 0
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.rows if self.count else <void *> b"", self.count * sizeof(Row), 1, flags)
@@ -120,12 +110,14 @@ cdef class BlockBuilder:
         one, and that it fits."""
         cdef Py_ssize_t size = batch.length
         cdef uint8_t *place
-        cdef Row *row = self.rows.next_row()
-        try:
-            place = self.arena.take(size)
-        except:
-            self.rows.count -= 1
-            raise
+        cdef Row *row
+        cdef Directory rows = self.rows
+        if rows.count == rows.capacity:
+            rows.grow()
+        assert not rows.exports, "the directory is being looked at"
+        place = self.arena.take(size)
+        row = &rows.rows[rows.count]
+        rows.count += 1
         if self.chunk is None:
             self.chunk = self.arena.chunk
             self.start = place - self.chunk.memory

@@ -1,4 +1,4 @@
-"""Reading and writing numbers in memory that need not be aligned, and the checksum. C inline functions only."""
+"""Reading and writing numbers in memory that need not be aligned, the checksum, and memory. C inline functions only."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -14,3 +14,8 @@ cdef extern from "big_endian.h" nogil:
     void ms_write_u32(uint8_t *p, uint32_t value) noexcept
     void ms_write_u64(uint8_t *p, uint64_t value) noexcept
     void ms_prefetch(const void *p) noexcept
+
+cdef extern from "memory.h":
+    void *ms_take(size_t size) noexcept
+    size_t ms_size_taken(size_t size) noexcept
+    void ms_give(void *memory, size_t size) noexcept

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mainstem.kernel.compiled.block cimport BlockBuilder
@@ -6,6 +7,7 @@ from mainstem.kernel.compiled.producer_states cimport ProducerStates
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 
 
+@cython.final
 cdef class GroupLog:
     cdef readonly int group
     cdef public int32_t term
@@ -24,4 +26,4 @@ cdef class GroupLog:
     cdef int64_t told_index      # the last index `append_all` has listed for this request
     cdef int64_t told_request
 
-    cdef int64_t put(self, Batch *batch, const uint8_t *data, int64_t now_ms) except -1
+    cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1

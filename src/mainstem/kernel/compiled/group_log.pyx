@@ -25,7 +25,7 @@ from mainstem.kernel.pure import group_log as twin
 from mainstem.model import SLOTS, AppendResult, Outcome
 
 cdef enum:
-    AHEAD = 6                    # batches whose slots are asked for before they are needed
+    AHEAD = 8                    # batches whose slots are asked for before they are needed
     SLOT_SHIFT = 52              # `model.slot_of`
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
@@ -48,9 +48,8 @@ cdef class GroupLog:
         self.block_bytes_max = block_bytes_max
         self.batch_bytes_max = batch_bytes_max
 
-    cdef int64_t put(self, Batch *batch, const uint8_t *data, int64_t now_ms) except -1:
-        """Append the batch at `data`, filling in what came of it; the index of the block to wait for, 0 for none."""
-        cdef Slot *slot
+    cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1:
+        """Append the batch at `data` to the queue of `slot` (NULL: there is none), filling in what came of it; the index of the block to wait for, 0 for none."""
         cdef Seen seen
         cdef int verdict
         cdef int64_t base_offset, index
@@ -58,7 +57,6 @@ cdef class GroupLog:
         if size > self.batch_bytes_max:
             batch.verdict = TOO_LARGE
             return 0
-        slot = self.table.find_slot(batch.queue_id)
         if slot == NULL:
             batch.verdict = UNKNOWN_QUEUE
             return 0
@@ -112,7 +110,9 @@ cdef class GroupLog:
             fill_batch(&fields, batch, view.len)
             fields.verdict = OK
             fields.base_offset = fields.log_append_time_ms = fields.log_start_offset = -1
-            index = self.put(&fields, <const uint8_t *> view.buf, now_ms)
+            index = self.put(
+                &fields, self.table.find_slot(fields.queue_id), <const uint8_t *> view.buf, now_ms
+            )
         finally:
             PyBuffer_Release(&view)
         return (
@@ -135,6 +135,7 @@ cdef class GroupLog:
         cdef Row *rows
         cdef Row *row
         cdef Slot *slot
+        cdef Slot *ahead[AHEAD]
         cdef Py_ssize_t place, count
         cdef int64_t end, block_index = index, made_ms = created_ms
         cdef QueueTable table = self.table
@@ -144,15 +145,15 @@ cdef class GroupLog:
         try:
             rows = <Row *> view.buf
             count = view.len // <Py_ssize_t> sizeof(Row)
-            for place in range(count):
-                if place + AHEAD < count:
-                    slot = table.find_slot(rows[place + AHEAD].queue_id)
-                    if slot != NULL:
-                        ms_prefetch(slot)
-                row = &rows[place]
-                slot = table.find_slot(row.queue_id)
-                if slot == NULL:
+            for place in range(count + AHEAD):
+                slot = ahead[place % AHEAD]
+                if place < count:
+                    ahead[place % AHEAD] = table.find_slot(rows[place].queue_id)
+                    if ahead[place % AHEAD] != NULL:
+                        ms_prefetch(ahead[place % AHEAD])
+                if place < AHEAD or slot == NULL:
                     continue
+                row = &rows[place - AHEAD]
                 end = row.base_offset + row.last_offset_delta + 1
                 slot.committed_end = end
                 if slot.next_offset < end:
@@ -204,6 +205,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     cdef GroupLog log
     cdef QueueTable table = None
     cdef Slot *slot
+    cdef Slot *ahead[AHEAD]
     cdef int64_t index
     cdef uint16_t group
     cdef list waiting = []
@@ -212,12 +214,15 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
         if entry is not None:
             table = (<GroupLog> entry).table
             break
-    for place in range(count):
-        if table is not None and place + AHEAD < count and batches[place + AHEAD].verdict == OK:
-            slot = table.find_slot(batches[place + AHEAD].queue_id)
-            if slot != NULL:
-                ms_prefetch(slot)
-        batch = &batches[place]
+    for place in range(count + AHEAD):
+        slot = ahead[place % AHEAD]
+        if place < count and batches[place].verdict == OK and table is not None:
+            ahead[place % AHEAD] = table.find_slot(batches[place].queue_id)
+            if ahead[place % AHEAD] != NULL:
+                ms_prefetch(ahead[place % AHEAD])
+        if place < AHEAD:
+            continue
+        batch = &batches[place - AHEAD]
         if batch.verdict != OK:
             continue
         group = slots[batch.queue_id * SPREAD >> SLOT_SHIFT]
@@ -226,7 +231,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
             batch.verdict = NOT_LEADER
             continue
         log = <GroupLog?> entry
-        index = log.put(batch, frame + batch.start, now_ms)
+        index = log.put(batch, slot, frame + batch.start, now_ms)
         if index and (log.told_request != requests or log.told_index != index):
             log.told_request = requests
             log.told_index = index

@@ -1,3 +1,4 @@
+cimport cython
 from cpython.buffer cimport Py_buffer
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -6,6 +7,7 @@ from mainstem.kernel.compiled.layout cimport Row, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 
 
+@cython.final
 cdef class IndexedBlock:
     cdef readonly uint64_t serial
     cdef readonly object header
@@ -49,6 +51,7 @@ cdef enum:
     NOT_CACHED = 1   # the write cache does not hold the offset
 
 
+@cython.final
 cdef class UnsplitIndex:
     cdef QueueTable _table
     cdef object _order           # deque of IndexedBlock, oldest first: owns them
@@ -65,6 +68,7 @@ cdef class UnsplitIndex:
 
     cdef IndexedBlock block_of(self, uint64_t link)
     cdef int grow_ring(self) except -1
+    cdef int link(self, IndexedBlock block, Slot *slot, Py_ssize_t row) except -1
     cdef Py_ssize_t walk(self, const Slot *slot, int64_t offset) except -1
     cdef int collect(
         self, const Slot *slot, int64_t offset, int64_t budget, bint whole_first, Stretches *found, int64_t *next_offset

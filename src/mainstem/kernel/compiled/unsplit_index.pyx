@@ -11,7 +11,7 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from mainstem.kernel.compiled.bytes_io cimport ms_prefetch
+from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_prefetch, ms_take
 from mainstem.kernel.compiled.layout cimport ROW_BITS, ROW_MASK, SKIP_EVERY, Row, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.pure.unsplit_index import Entry
@@ -19,7 +19,7 @@ from mainstem.kernel.pure.unsplit_index import Entry
 cdef enum:
     RING_START = 64
     WALK_START = 160
-    AHEAD = 6                # rows whose slots are asked for before they are needed
+    AHEAD = 8                # rows whose slots are asked for before they are needed
 
 
 cdef class IndexedBlock:
@@ -37,7 +37,7 @@ cdef class IndexedBlock:
         assert self.directory_view.len >= rows * <Py_ssize_t> sizeof(Row), "directory and batch count differ"
         self.rows = <Row *> self.directory_view.buf
         self.row_count = rows
-        self.links = <uint64_t *> PyMem_RawCalloc(rows if rows else 1, sizeof(uint64_t))
+        self.links = <uint64_t *> ms_take(rows * sizeof(uint64_t))
         if self.links == NULL:
             raise MemoryError(f"no memory for the links of {rows} batches")
         if payload is not None:
@@ -50,7 +50,7 @@ cdef class IndexedBlock:
         if self.directory_held:
             PyBuffer_Release(&self.directory_view)
         self.release_payload()
-        PyMem_RawFree(self.links)
+        ms_give(self.links, self.row_count * sizeof(uint64_t))
         PyMem_RawFree(self.skip_rows)
         PyMem_RawFree(self.skip_links)
 
@@ -154,7 +154,7 @@ cdef class UnsplitIndex:
         cdef QueueTable table = self._table
         cdef Row *rows
         cdef Slot *slot
-        cdef uint64_t prefix
+        cdef Slot *ahead[AHEAD]
         cdef Py_ssize_t row, count
         if self._serial + 1 - self._first_serial > self._ring_mask:
             self.grow_ring()
@@ -163,21 +163,18 @@ cdef class UnsplitIndex:
         self._order.append(block)
         self._ring[self._serial & self._ring_mask] = <PyObject *> block
         rows, count = block.rows, block.row_count
-        prefix = self._serial << ROW_BITS
-        for row in range(count):
-            if row + AHEAD < count:
-                slot = table.find_slot(rows[row + AHEAD].queue_id)
-                if slot != NULL:
-                    ms_prefetch(slot)
-            slot = table.find_slot(rows[row].queue_id)
-            if slot == NULL:
+        for row in range(count + AHEAD):
+            slot = ahead[row % AHEAD]
+            if row < count:
+                ahead[row % AHEAD] = table.find_slot(rows[row].queue_id)
+                if ahead[row % AHEAD] != NULL:
+                    ms_prefetch(ahead[row % AHEAD])
+            if row < AHEAD:
                 continue
-            block.links[row] = slot.tail_link
-            slot.tail_link = prefix | <uint64_t> row
-            if slot.entries % SKIP_EVERY == 0:
-                block.add_skip(row, slot.skip_link)
-                slot.skip_link = prefix | <uint64_t> row
-            slot.entries += 1
+            if slot == NULL:
+                block.links[row - AHEAD] = 0
+                continue
+            self.link(block, slot, row - AHEAD)
         if payload is not None and self._cache_bytes_max:
             self._cached.append(block)
             self.cached_bytes += block.payload_view.len
@@ -188,6 +185,17 @@ cdef class UnsplitIndex:
         else:
             block.release_payload()
         self._release()
+
+    cdef int link(self, IndexedBlock block, Slot *slot, Py_ssize_t row) except -1:
+        """Make a row its queue's newest entry."""
+        cdef uint64_t own = block.serial << ROW_BITS | <uint64_t> row
+        block.links[row] = slot.tail_link
+        slot.tail_link = own
+        if slot.entries % SKIP_EVERY == 0:
+            block.add_skip(row, slot.skip_link)
+            slot.skip_link = own
+        slot.entries += 1
+        return 0
 
     def release(self, journal_position):
         """Blocks that end at or before a journal position are found by other means: free them, those still cached as
