@@ -1,0 +1,189 @@
+"""The append and apply of both kernels, side by side: same batches in, same offsets, blocks, rows and states out."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mainstem.kernel.compiled as compiled
+import mainstem.kernel.pure as pure
+from mainstem.kernel.layout import CELLS, ROW_BYTES, WATCHED
+from mainstem.model import SLOTS, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
+
+GROUPS = 3
+PARTITIONS = 5
+TOPIC = 7
+CHUNK_BYTES = 600
+
+both = pytest.mark.parametrize("kernel", [pure, compiled], ids=["pure", "compiled"])
+
+
+@dataclass
+class Block:
+    index: int
+    builder: Any
+
+
+@dataclass
+class Node:
+    """The groups of one node, without a disk: what is closed is applied when the story says so."""
+
+    kernel: ModuleType
+    blocks: list[list[Block]] = field(default_factory=lambda: [[] for _ in range(GROUPS)])
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        self.table = kernel.QueueTable()
+        self.table.create(TOPIC, 0, PARTITIONS)
+        self.producers = [kernel.ProducerStates() for _ in range(GROUPS)]
+        self.arenas = [kernel.Arena(CHUNK_BYTES) for _ in range(GROUPS)]
+        self.logs = [
+            kernel.GroupLog(
+                group, self.table, self.producers[group], self.opener(group), block_bytes_max=1500, batch_bytes_max=900
+            )
+            for group in range(GROUPS)
+        ]
+        for log in self.logs:
+            log.term = 4
+        self.applied = [0] * GROUPS
+        self.slots = memoryview(array("H", [number % GROUPS for number in range(SLOTS)]))
+
+    def opener(self, group: int) -> Any:
+        def open_block() -> Block:
+            block = Block(len(self.blocks[group]) + 1, self.kernel.BlockBuilder(self.arenas[group]))
+            self.blocks[group].append(block)
+            return block
+
+        return open_block
+
+    def append(self, batches: list[BatchAppend], led: list[bool], now_ms: int) -> tuple[list[AppendResult], Any]:
+        logs = [log if leads else None for log, leads in zip(self.logs, led, strict=True)]
+        results, waiting = self.kernel.append_all(batches, logs, self.slots, now_ms)
+        return results, waiting
+
+    def apply(self, group: int) -> list[list[tuple[int, int]]]:
+        """Close what is open and apply all of it."""
+        log, watched = self.logs[group], []
+        log.close()
+        for block in self.blocks[group][self.applied[group] :]:
+            watched.append(log.apply(block.builder.directory, block.index, 1000 + block.index))
+            log.applied_bytes(block.builder.payload_bytes)
+        self.applied[group] = len(self.blocks[group])
+        return watched
+
+    def state(self) -> Any:
+        """Everything that can be told apart from outside."""
+        slots = [self.table.find(queue_id_of(TOPIC, partition)) for partition in range(PARTITIONS)]
+        return (
+            [[self.table.get(slot, cell) for cell in range(CELLS)] for slot in slots],
+            [
+                [(block.index, bytes(block.builder.payload), bytes(block.builder.directory)) for block in blocks]
+                for blocks in self.blocks
+            ],
+            [sorted(producers.dump()) for producers in self.producers],
+            [(log.appended_bytes, log.appended_batches, log.pending_bytes, log.applied_index) for log in self.logs],
+        )
+
+
+def batch_of(size: int, records: int, **fields: int) -> bytes:
+    body = struct.pack(
+        ">hiqqqhii", 0, records - 1, 5, 9, fields["producer_id"], fields["producer_epoch"], fields["base_sequence"], records
+    ) + bytes(size - 61)
+    return struct.pack(">qiibI", 0, size - 12, -1, 2, pure.crc32c(body)) + body
+
+
+def append_of(
+    partition: int, size: int, records: int, producer: int, epoch: int, sequence: int, log_append_time: bool
+) -> BatchAppend:
+    fields = {
+        "producer_id": producer,
+        "producer_epoch": epoch if producer >= 0 else -1,
+        "base_sequence": sequence if producer >= 0 else -1,
+    }
+    data = batch_of(size, records, **fields)
+    (crc,) = struct.unpack_from(">I", data, 17)
+    return BatchAppend(
+        queue_id_of(TOPIC, partition), memoryview(data), records, records - 1, 9, *fields.values(), 0, crc, log_append_time
+    )
+
+
+batches = st.builds(
+    append_of,
+    st.integers(0, PARTITIONS),  # the last one does not exist
+    st.integers(61, 1000),
+    st.integers(1, 3),
+    st.integers(-1, 1),
+    st.integers(0, 1),
+    st.integers(0, 4),
+    st.booleans(),
+)
+requests = st.tuples(st.lists(batches, max_size=6), st.lists(st.booleans(), min_size=GROUPS, max_size=GROUPS))
+steps = st.one_of(requests, st.integers(0, GROUPS - 1), st.tuples(st.integers(0, PARTITIONS - 1)))
+
+
+@given(st.lists(steps, max_size=30))
+def test_both_do_the_same(story: list[Any]) -> None:
+    nodes = Node(pure), Node(compiled)
+    for now_ms, step in enumerate(story):
+        if isinstance(step, int):
+            assert nodes[0].apply(step) == nodes[1].apply(step)
+        elif len(step) == 1:
+            for node in nodes:
+                slot = node.table.find(queue_id_of(TOPIC, step[0]))
+                node.table.set(slot, WATCHED, 1 - node.table.get(slot, WATCHED))
+        else:
+            assert nodes[0].append(*step, now_ms) == nodes[1].append(*step, now_ms)
+        assert nodes[0].state() == nodes[1].state()
+
+
+@both
+def test_results_of_each_kind(kernel: ModuleType) -> None:
+    node = Node(kernel)
+    led = [True] * GROUPS
+
+    def append(*arguments: Any) -> AppendResult:
+        (result,), _ = node.append([append_of(*arguments)], led, 50)
+        return result
+
+    assert append(0, 100, 3, -1, -1, -1, False) == AppendResult(Outcome.OK, 0, -1, 0)
+    assert append(0, 100, 1, -1, -1, -1, True) == AppendResult(Outcome.OK, 3, 50, 0)
+    assert append(PARTITIONS, 100, 1, -1, -1, -1, False).outcome is Outcome.UNKNOWN_QUEUE
+    assert append(0, 950, 1, -1, -1, -1, False).outcome is Outcome.TOO_LARGE
+    assert append(1, 100, 2, 9, 3, 0, False).base_offset == 0
+    assert append(1, 100, 2, 9, 3, 0, False).base_offset == 0, "a repeated batch has the offset it got"
+    assert append(1, 100, 2, 9, 3, 7, False).outcome is Outcome.OUT_OF_ORDER_SEQUENCE
+    assert append(1, 100, 2, 9, 2, 2, False).outcome is Outcome.STALE_PRODUCER_EPOCH
+    led[slot_of(queue_id_of(TOPIC, 0)) % GROUPS] = False
+    assert append(0, 100, 1, -1, -1, -1, False).outcome is Outcome.NOT_LEADER
+
+
+@both
+def test_a_repeated_batch_waits_for_its_block_until_it_is_applied(kernel: ModuleType) -> None:
+    node = Node(kernel)
+    group = slot_of(queue_id_of(TOPIC, 2)) % GROUPS
+    batch = append_of(2, 100, 1, 9, 0, 0, False)
+    assert node.append([batch], [True] * GROUPS, 1)[1] == [(group, 1)]
+    assert node.append([batch, batch], [True] * GROUPS, 2)[1] == [(group, 1)]
+    node.apply(group)
+    assert node.append([batch], [True] * GROUPS, 3) == ([AppendResult(Outcome.OK, 0, -1, 0)], [])
+
+
+@both
+def test_a_directory_that_is_looked_at_does_not_grow(kernel: ModuleType) -> None:
+    builder = kernel.BlockBuilder()
+    batch = append_of(0, 100, 1, -1, -1, -1, False)
+    builder.add(batch, 0, 1)
+    directory = builder.directory
+    assert directory.nbytes == ROW_BYTES
+    with pytest.raises((AssertionError, BufferError)):
+        builder.add(batch, 1, 1)
+    directory.release()
+    builder.add(batch, 1, 1)
+    assert builder.batch_count == 2
