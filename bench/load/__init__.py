@@ -197,8 +197,13 @@ def arguments(load: Produce | Fetch) -> list[str]:
 
 
 def start(binary: Path, load: Produce | Fetch, *, cpus: str | None = None) -> Running:
-    """Starts a run. `cpus` is a list as taskset takes it ("1", "2-3"); None leaves the choice to the kernel."""
+    """Starts a run. `cpus` is a list as taskset takes it ("1", "2-3"); None leaves the choice to the kernel.
+
+    Raises LoadError when there is no taskset to do that.
+    """
     pinned = [] if cpus is None else ["taskset", "-c", cpus]
+    if pinned and shutil.which("taskset") is None:
+        raise LoadError("pinning to CPUs needs taskset. On Debian or Ubuntu: apt-get install util-linux")
     process = subprocess.Popen(
         [*pinned, str(binary), *arguments(load)],
         stdin=subprocess.DEVNULL,
@@ -212,5 +217,5 @@ def start(binary: Path, load: Produce | Fetch, *, cpus: str | None = None) -> Ru
 
 
 def run(binary: Path, load: Produce | Fetch, *, cpus: str | None = None) -> Result:
-    """Runs a load to its end. Raises LoadError with the program's own words when it could not do its work."""
+    """Runs a load to its end. Raises LoadError with the program's own words when it fails."""
     return start(binary, load, cpus=cpus).result()

@@ -1,5 +1,5 @@
-/* A record's size depends on its offset delta (a varint), not on its content: sizes are known before building, and
- * every batch of a run has the same. The checksum is real, because brokers check it. */
+/* A record's size depends on its offset delta (a varint), not on its content: sizes are known before
+ * building, and every batch of a run has the same. The checksum is real, because brokers check it. */
 #include "batch.h"
 
 #include "crc32c.h"
@@ -9,8 +9,10 @@
 
 static int32_t record_body_bytes(uint32_t offset_delta, uint32_t value_bytes)
 {
-    size_t fixed = 1 /* attributes */ + 1 /* timestamp delta 0 */ + 1 /* key length -1 */ + 1 /* no headers */;
-    return (int32_t)(fixed + varint_bytes((int32_t)offset_delta) + varint_bytes((int32_t)value_bytes) + value_bytes);
+    size_t fixed =
+        1 /* attributes */ + 1 /* timestamp delta 0 */ + 1 /* key length -1 */ + 1 /* no headers */;
+    return (int32_t)(fixed + varint_bytes((int32_t)offset_delta) + varint_bytes((int32_t)value_bytes) +
+                     value_bytes);
 }
 
 size_t batch_bytes(uint32_t records, uint32_t value_bytes)
@@ -23,7 +25,8 @@ size_t batch_bytes(uint32_t records, uint32_t value_bytes)
     return bytes;
 }
 
-void batch_build(uint8_t *begin, uint32_t records, uint32_t value_bytes, int64_t timestamp_ms, struct random *random)
+void batch_build(uint8_t *begin, uint32_t records, uint32_t value_bytes, int64_t timestamp_ms,
+                 struct random *random)
 {
     size_t bytes = batch_bytes(records, value_bytes);
     uint8_t *at = begin;

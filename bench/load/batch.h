@@ -22,6 +22,7 @@ enum {
 size_t batch_bytes(uint32_t records, uint32_t value_bytes);
 
 /* Writes such a batch (batch_bytes of it) with random values, no keys, no headers and no producer id. */
-void batch_build(uint8_t *at, uint32_t records, uint32_t value_bytes, int64_t timestamp_ms, struct random *random);
+void batch_build(uint8_t *at, uint32_t records, uint32_t value_bytes, int64_t timestamp_ms,
+                 struct random *random);
 
 #endif

@@ -1,5 +1,5 @@
-/* See connection.h. Failures name the connection, what was in flight and the usual reason: brokers say nothing, they
- * close. */
+/* See connection.h. Failures name the connection, what was in flight and the usual reason: brokers say
+ * nothing, they close. */
 #include "connection.h"
 
 #include "clock.h"
@@ -55,8 +55,8 @@ int connect_to(const char *address)
     return connected;
 }
 
-void connection_open(struct connection *connection, uint32_t number, const char *address, uint32_t in_flight_max,
-                     size_t receive_bytes)
+void connection_open(struct connection *connection, uint32_t number, const char *address,
+                     uint32_t in_flight_max, size_t receive_bytes)
 {
     *connection = (struct connection){
         .socket = connect_to(address),
@@ -77,7 +77,8 @@ void connection_close(struct connection *connection)
     free(connection->in);
 }
 
-void connection_enqueue(struct connection *connection, const struct request *request, uint32_t work, uint64_t since_ns)
+void connection_enqueue(struct connection *connection, const struct request *request, uint32_t work,
+                        uint64_t since_ns)
 {
     assert(connection_has_room(connection));
     struct flight *flight = &connection->flights[connection_position_next(connection)];
@@ -142,11 +143,11 @@ static void advance(struct connection *connection, size_t sent)
 static _Noreturn void lost(const struct connection *connection, const char *how)
 {
     uint32_t oldest = connection->count > 0 ? connection->flights[connection->first].request->bytes : 0;
-    fail("connection %u to %s: %s after %llu answers with %u requests unanswered (the oldest of %u bytes). Kafka "
-         "brokers close a connection without a word for a request they cannot parse, for one larger than "
-         "socket.request.max.bytes, and for an error under acks=0; their log names the reason",
-         connection->number, connection->address, how, (unsigned long long)connection->answers, connection->count,
-         oldest + REQUEST_HEAD_BYTES);
+    fail("connection %u to %s: %s after %llu answers with %u requests unanswered (the oldest of %u bytes). "
+         "Kafka brokers close a connection without a word for a request they cannot parse, for one larger "
+         "than socket.request.max.bytes, and for an error under acks=0; their log names the reason",
+         connection->number, connection->address, how, (unsigned long long)connection->answers,
+         connection->count, oldest + REQUEST_HEAD_BYTES);
 }
 
 bool connection_write(struct connection *connection)
@@ -161,7 +162,8 @@ bool connection_write(struct connection *connection)
                 continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK)
                 return false;
-            lost(connection, errno == EPIPE || errno == ECONNRESET ? "the broker closed it" : strerror(errno));
+            lost(connection,
+                 errno == EPIPE || errno == ECONNRESET ? "the broker closed it" : strerror(errno));
         }
         advance(connection, (size_t)sent);
     }
@@ -213,8 +215,10 @@ bool connection_receive(struct connection *connection)
 {
     if (connection->in_begin == connection->in_end) {
         connection->in_begin = connection->in_end = 0;
-    } else if (connection->in_begin > 0 && connection->in_capacity - connection->in_end < connection->in_capacity / 2) {
-        memmove(connection->in, connection->in + connection->in_begin, connection->in_end - connection->in_begin);
+    } else if (connection->in_begin > 0 &&
+               connection->in_capacity - connection->in_end < connection->in_capacity / 2) {
+        memmove(connection->in, connection->in + connection->in_begin,
+                connection->in_end - connection->in_begin);
         connection->in_end -= connection->in_begin;
         connection->in_begin = 0;
     }
@@ -228,8 +232,10 @@ bool connection_receive(struct connection *connection)
 
 size_t connection_discard(struct connection *connection, size_t bytes)
 {
-    /* MSG_TRUNC on a TCP socket: the bytes are taken off the stream, nothing is written to the buffer */
-    return receive(connection, connection->in, bytes, MSG_TRUNC);
+    /* MSG_TRUNC on a TCP socket: the bytes are taken off the stream, nothing is written to the buffer; which
+     * is large enough all the same, for kernels that know better */
+    size_t most = bytes < connection->in_capacity ? bytes : connection->in_capacity;
+    return receive(connection, connection->in, most, MSG_TRUNC);
 }
 
 _Noreturn void connection_broken(const struct connection *connection, const char *what)

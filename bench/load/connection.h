@@ -1,9 +1,10 @@
 /* One non-blocking connection: requests go out in order, answers come back in the same order.
  *
- * A request is a read-only list of pieces that many connections may send at the same time; what differs from sending
- * to sending, the twelve bytes with the correlation id, lies in the connection's own ring of requests in flight. So
- * nothing is copied or patched, a short write is a cursor that stands still, and the requests waiting on a connection
- * leave in one system call. The ring, its bound and the receive buffer are made when the connection is opened. */
+ * A request is a read-only list of pieces that many connections may send at the same time; what differs from
+ * sending to sending, the twelve bytes with the correlation id, lies in the connection's own ring of requests
+ * in flight. So nothing is copied or patched, a short write is a cursor that stands still, and the requests
+ * waiting on a connection leave in one system call. The ring, its bound and the receive buffer are made when
+ * the connection is opened. */
 #ifndef LOAD_CONNECTION_H
 #define LOAD_CONNECTION_H
 
@@ -48,8 +49,8 @@ struct connection {
 };
 
 /* Connects (blocking; fails with a reason). Capacities: requests in flight; bytes of the receive buffer. */
-void connection_open(struct connection *connection, uint32_t number, const char *address, uint32_t in_flight_max,
-                     size_t receive_bytes);
+void connection_open(struct connection *connection, uint32_t number, const char *address,
+                     uint32_t in_flight_max, size_t receive_bytes);
 void connection_close(struct connection *connection);
 
 /* A connected blocking socket to HOST:PORT or [IPv6]:PORT. */
@@ -80,13 +81,15 @@ static inline uint32_t connection_position_next(const struct connection *connect
 }
 
 /* Puts a request in flight. There must be room. It is sent by the next connection_write. */
-void connection_enqueue(struct connection *connection, const struct request *request, uint32_t work, uint64_t since_ns);
+void connection_enqueue(struct connection *connection, const struct request *request, uint32_t work,
+                        uint64_t since_ns);
 
-/* Sends what waits, as far as the socket takes it. True when everything is sent, false when the socket is full. */
+/* Sends what waits, as far as the socket takes it. True when everything is sent, false when the socket is
+ * full. */
 bool connection_write(struct connection *connection);
 
-/* Takes the oldest request in flight off the ring; `correlation` must be its. The flight is valid until the next
- * enqueue. */
+/* Takes the oldest request in flight off the ring; `correlation` must be its. The flight is valid until the
+ * next enqueue. */
 const struct flight *connection_answered(struct connection *connection, int32_t correlation);
 
 /* Takes the oldest off the ring although no answer comes (acks=0): it must be wholly sent. */
@@ -95,7 +98,8 @@ const struct flight *connection_forget(struct connection *connection);
 /* One receive into the buffer behind what is unread there. False when nothing has come. */
 bool connection_receive(struct connection *connection);
 
-/* Receives and drops up to `bytes` bytes without copying them out of the kernel. Returns how many. */
+/* Receives and drops up to `bytes` bytes without copying them out of the kernel; how many. The receive buffer
+ * must be empty: what is in it is lost. */
 size_t connection_discard(struct connection *connection, size_t bytes);
 
 /* Fails because the broker's bytes are not what the protocol says. */

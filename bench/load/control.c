@@ -1,4 +1,5 @@
-/* See control.h. Requests are cut so that no response is larger than tens of megabytes, whatever the number of queues. */
+/* See control.h. Requests are cut so that no response is larger than tens of megabytes, whatever the number
+ * of queues. */
 #include "control.h"
 
 #include "clock.h"
@@ -42,7 +43,8 @@ static void control_open(struct control *control, const char *address)
     *control = (struct control){.address = address, .socket = connect_to(address)};
     struct timeval limit = {.tv_sec = ANSWER_SECONDS_MAX};
     setsockopt(control->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    control->request_bytes = 256 + (size_t)TOPICS_PER_REQUEST * (TOPIC_NAME_BYTES_MAX + 8) + PARTITIONS_PER_REQUEST * 12;
+    control->request_bytes =
+        256 + (size_t)TOPICS_PER_REQUEST * (TOPIC_NAME_BYTES_MAX + 8) + PARTITIONS_PER_REQUEST * 12;
     control->request = allocate(control->request_bytes, 1);
 }
 
@@ -56,7 +58,8 @@ static void control_close(struct control *control)
 static void transfer(struct control *control, uint8_t *at, size_t bytes, bool out)
 {
     while (bytes > 0) {
-        ssize_t moved = out ? send(control->socket, at, bytes, MSG_NOSIGNAL) : recv(control->socket, at, bytes, 0);
+        ssize_t moved =
+            out ? send(control->socket, at, bytes, MSG_NOSIGNAL) : recv(control->socket, at, bytes, 0);
         if (moved < 0 && errno == EINTR)
             continue;
         if (moved == 0)
@@ -127,7 +130,8 @@ static int16_t check_topic(struct reader *reader, const struct queues *queues)
     if (waiting != 0 && !passes(waiting))
         fail("metadata of topic %.*s: Kafka error %d", length, (const char *)name, waiting);
     if (waiting == 0 && !reader->bad && partitions != (int32_t)queues->partitions)
-        fail("topic %.*s has %d partitions, not %u", length, (const char *)name, partitions, queues->partitions);
+        fail("topic %.*s has %d partitions, not %u", length, (const char *)name, partitions,
+             queues->partitions);
     for (; partitions > 0 && !reader->bad; partitions--) {
         int16_t code = read_i16(reader);
         read_i32(reader); /* index */
@@ -171,8 +175,8 @@ static int16_t check_range(struct control *control, const struct queues *queues,
 static void wait_or_fail(const struct queues *queues, int16_t code, uint64_t until_ns)
 {
     if (clock_ns() > until_ns)
-        fail("not all of %s-0 to %s-%u %s (Kafka error %d)", queues->prefix, queues->prefix, queues->topics - 1,
-             code == UNKNOWN_TOPIC_OR_PARTITION ? "exist" : "have leaders", code);
+        fail("not all of %s-0 to %s-%u %s (Kafka error %d)", queues->prefix, queues->prefix,
+             queues->topics - 1, code == UNKNOWN_TOPIC_OR_PARTITION ? "exist" : "have leaders", code);
     usleep(ELECTION_RETRY_MS * 1000);
 }
 
@@ -238,7 +242,8 @@ static void read_offsets(struct reader *reader, const struct queues *queues, str
             if (reader->bad || topic < 0 || partition < 0 || partition >= (int32_t)queues->partitions)
                 fail("offsets came of a queue that was not asked for");
             if (offsets->first != NULL)
-                offsets->first[((size_t)topic * queues->partitions + (size_t)partition) * offsets->stride] = offset;
+                offsets->first[((size_t)topic * queues->partitions + (size_t)partition) * offsets->stride] =
+                    offset;
             offsets->found++;
             offsets->waiting = code != 0 ? code : offsets->waiting;
         }
@@ -255,19 +260,21 @@ static int16_t list_range(struct control *control, const struct queues *queues, 
     offsets->waiting = 0;
     read_offsets(&reader, queues, offsets);
     if (offsets->found != end - first || reader.bad)
-        fail("%s: offsets of %u queues were asked for, %u came", control->address, end - first, offsets->found);
+        fail("%s: offsets of %u queues were asked for, %u came", control->address, end - first,
+             offsets->found);
     return offsets->waiting;
 }
 
-void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp, int64_t *offsets,
-                          uint32_t stride)
+void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp,
+                          int64_t *offsets, uint32_t stride)
 {
     struct control control;
     control_open(&control, address);
     struct offsets wanted = {.first = offsets, .stride = stride};
     uint32_t topics_step = TOPICS_PER_REQUEST - 2; /* a step may begin and end within a topic */
-    uint32_t step = queues->partitions < PARTITIONS_PER_REQUEST / topics_step ? queues->partitions * topics_step
-                                                                              : PARTITIONS_PER_REQUEST;
+    uint32_t step = queues->partitions < PARTITIONS_PER_REQUEST / topics_step
+                        ? queues->partitions * topics_step
+                        : PARTITIONS_PER_REQUEST;
     uint64_t until = clock_ns() + ELECTION_SECONDS_MAX * SECOND_NS;
     for (uint32_t first = 0; first < queues->count;) {
         uint32_t end = queues->count - first < step ? queues->count : first + step;

@@ -1,5 +1,5 @@
-/* CRC32C in two forms, one chosen at run time: the SSE 4.2 instruction, eight bytes a step, or eight tables that
- * also take eight bytes a step. Single-threaded by design: tables and choice are made at the first call. */
+/* CRC32C in two forms, one chosen at run time: the SSE 4.2 instruction, eight bytes a step, or eight tables
+ * that also take eight bytes a step. Single-threaded by design: both are made ready at the first call. */
 #include "crc32c.h"
 
 #include <stdbool.h>
@@ -28,9 +28,11 @@ uint32_t crc32c_table(uint32_t crc, const uint8_t *at, size_t bytes)
         make_tables();
     crc = ~crc;
     for (; bytes >= 8; at += 8, bytes -= 8) {
-        uint32_t low = crc ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+        uint32_t low =
+            crc ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
         crc = tables[7][low & 0xFF] ^ tables[6][(low >> 8) & 0xFF] ^ tables[5][(low >> 16) & 0xFF] ^
-              tables[4][low >> 24] ^ tables[3][at[4]] ^ tables[2][at[5]] ^ tables[1][at[6]] ^ tables[0][at[7]];
+              tables[4][low >> 24] ^ tables[3][at[4]] ^ tables[2][at[5]] ^ tables[1][at[6]] ^
+              tables[0][at[7]];
     }
     for (; bytes > 0; at++, bytes--)
         crc = (crc >> 8) ^ tables[0][(crc ^ *at) & 0xFF];
@@ -40,9 +42,13 @@ uint32_t crc32c_table(uint32_t crc, const uint8_t *at, size_t bytes)
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 
-static bool has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
+static bool has_instruction(void)
+{
+    return __builtin_cpu_supports("sse4.2");
+}
 
-__attribute__((target("sse4.2"))) static uint32_t with_instruction(uint32_t crc, const uint8_t *at, size_t bytes)
+__attribute__((target("sse4.2"))) static uint32_t with_instruction(uint32_t crc, const uint8_t *at,
+                                                                   size_t bytes)
 {
     uint64_t wide = (uint32_t)~crc;
     for (; bytes >= 8; at += 8, bytes -= 8) {
@@ -56,9 +62,15 @@ __attribute__((target("sse4.2"))) static uint32_t with_instruction(uint32_t crc,
     return ~narrow;
 }
 #else
-static bool has_instruction(void) { return false; }
+static bool has_instruction(void)
+{
+    return false;
+}
 
-static uint32_t with_instruction(uint32_t crc, const uint8_t *at, size_t bytes) { return crc32c_table(crc, at, bytes); }
+static uint32_t with_instruction(uint32_t crc, const uint8_t *at, size_t bytes)
+{
+    return crc32c_table(crc, at, bytes);
+}
 #endif
 
 uint32_t crc32c_hardware(uint32_t crc, const uint8_t *at, size_t bytes)

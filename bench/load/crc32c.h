@@ -10,7 +10,7 @@
 /* Continues `crc` (0 to begin with) over `bytes` bytes. Finished after every call; calls may be chained. */
 uint32_t crc32c(uint32_t crc, const uint8_t *at, size_t bytes);
 
-/* The two forms, for the self-check. The hardware form answers with the tables where there is no instruction. */
+/* The two forms, for the self-check. The hardware form is the tables' where there is no instruction. */
 uint32_t crc32c_table(uint32_t crc, const uint8_t *at, size_t bytes);
 uint32_t crc32c_hardware(uint32_t crc, const uint8_t *at, size_t bytes);
 

@@ -87,5 +87,6 @@ struct event event_loop_event(struct event_loop *loop, int number)
     if (event->events & EPOLLOUT)
         event_loop_write(loop, connection);
     /* an error or a hang-up is found, and explained, by the receive */
-    return (struct event){.connection = connection, .readable = (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0};
+    return (struct event){.connection = connection,
+                          .readable = (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0};
 }

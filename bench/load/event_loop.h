@@ -1,7 +1,8 @@
 /* Waits for sockets and for the schedule.
  *
- * Sockets are level-triggered; writability is asked for only while a socket is full. The schedule needs microseconds,
- * epoll's timeout has milliseconds: a timerfd wakes shortly before a request is due and the rest is spent polling. */
+ * Sockets are level-triggered; writability is asked for only while a socket is full. The schedule needs
+ * microseconds, epoll's timeout has milliseconds: a timerfd wakes shortly before a request is due and the
+ * rest is spent polling. */
 #ifndef LOAD_EVENT_LOOP_H
 #define LOAD_EVENT_LOOP_H
 
@@ -30,11 +31,12 @@ void event_loop_add(struct event_loop *loop, struct connection *connection);
 /* Sends what waits on the connection and sees to it that the rest is sent when the socket can take it. */
 void event_loop_write(struct event_loop *loop, struct connection *connection);
 
-/* Waits until a connection is ready, `due_ns` has come, or a tenth of a second is over. Returns the number of events. */
+/* Waits until a connection is ready, `due_ns` has come, or a tenth of a second is over. Returns the number of
+ * events. */
 int event_loop_wait(struct event_loop *loop, uint64_t now_ns, uint64_t due_ns);
 
-/* Event `number` of the last wait. A full socket that can be written again has been written. `readable` is false and
- * the connection NULL for the timer. */
+/* Event `number` of the last wait. A full socket that can be written again has been written. `readable` is
+ * false and the connection NULL for the timer. */
 struct event event_loop_event(struct event_loop *loop, int number);
 
 #endif

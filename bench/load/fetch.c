@@ -1,11 +1,12 @@
-/* Queues are read in groups of --queues-per-request neighbours. A group is either ready, in a line, or in flight on one
- * connection, never twice, because its next offsets are in the answer. The first of the line takes the next free place
- * of the next connection; its request is written from the queues' positions into memory that belongs to that place (28
- * bytes a queue, less than the broker writes for it in the answer). No fetch sessions: each request says all it wants,
- * as librdkafka's do.
+/* Queues are read in groups of --queues-per-request neighbours. A group is either ready, in a line, or in
+ * flight on one connection, never twice, because its next offsets are in the answer. The first of the line
+ * takes the next free place of the next connection; its request is written from the queues' positions into
+ * memory that belongs to that place (28 bytes a queue, less than the broker writes for it in the answer). No
+ * fetch sessions: each request says all it wants, as librdkafka's do.
  *
- * Positions follow the batches: one that does not begin where the one before it ended is a gap, except that the first
- * may begin before the offset asked for. With --until-end a queue that reached its end leaves its group. */
+ * Positions follow the batches: one that does not begin where the one before it ended is a gap, except that
+ * the first may begin before the offset asked for. With --until-end a queue that reached its end leaves its
+ * group. */
 #include "fetch.h"
 
 #include "clock.h"
@@ -26,7 +27,7 @@ enum {
 };
 
 #define REQUEST_MEMORY_MAX (2ULL << 30)
-#define PACE_CREDIT_NS (SECOND_NS / 10) /* a paced reader that fell behind catches up on this much, no more */
+#define PACE_CREDIT_NS (SECOND_NS / 10) /* what a paced reader that fell behind catches up on at most */
 
 /* client id, replica, wait, bytes min and max, isolation, session id and epoch, topics, forgotten, rack */
 enum { REQUEST_FRAMING_BYTES = 2 + sizeof(CLIENT_ID) - 1 + 4 + 4 + 4 + 4 + 1 + 4 + 4 + 4 + 4 + 2 };
@@ -204,13 +205,15 @@ static void take_batch(struct consumer *consumer, const struct fetch_response *r
 static void take_error(struct consumer *consumer, const struct fetch_response *response)
 {
     measurement_error(&consumer->measurement, response->code);
-    if (response->code == OFFSET_OUT_OF_RANGE && response->queue != QUEUE_NONE && !consumer->finished[response->queue]) {
+    if (response->code == OFFSET_OUT_OF_RANGE && response->queue != QUEUE_NONE &&
+        !consumer->finished[response->queue]) {
         consumer->measurement.abandoned++;
         finish_queue(consumer, response->queue);
     }
 }
 
-static void take_end(struct consumer *consumer, struct connection *connection, int32_t correlation, uint64_t now_ns)
+static void take_end(struct consumer *consumer, struct connection *connection, int32_t correlation,
+                     uint64_t now_ns)
 {
     const struct flight *flight = connection_answered(connection, correlation);
     measurement_request(&consumer->measurement, now_ns, flight->since_ns);
@@ -288,9 +291,11 @@ static void prepare_positions(struct consumer *consumer)
     for (uint32_t queue = 0; queue < count; queue++)
         consumer->positions[queue] = (struct position){.next = options->from, .end = INT64_MAX};
     if (options->from < 0)
-        control_list_offsets(options->address, &options->queues, options->from, &consumer->positions[0].next, STRIDE);
+        control_list_offsets(options->address, &options->queues, options->from, &consumer->positions[0].next,
+                             STRIDE);
     if (options->until_end)
-        control_list_offsets(options->address, &options->queues, FROM_LATEST, &consumer->positions[0].end, STRIDE);
+        control_list_offsets(options->address, &options->queues, FROM_LATEST, &consumer->positions[0].end,
+                             STRIDE);
 }
 
 static void prepare_groups(struct consumer *consumer)
@@ -319,7 +324,7 @@ static void prepare_connections(struct consumer *consumer)
                             topics * (2 + strlen(options->queues.prefix) + 12 + 4);
     uint64_t place_count = options->connections * options->in_flight;
     if (place_count * consumer->place_bytes > REQUEST_MEMORY_MAX)
-        fail("%llu requests in flight of %zu bytes each; fewer connections, requests or queues per request, please",
+        fail("%llu requests in flight of %zu bytes each are too many to hold",
              (unsigned long long)place_count, consumer->place_bytes);
     consumer->places = allocate(place_count, sizeof *consumer->places);
     uint8_t *memory = allocate(place_count, consumer->place_bytes);
@@ -332,8 +337,8 @@ static void prepare_connections(struct consumer *consumer)
     for (uint32_t number = 0; number < consumer->connection_count; number++) {
         consumer->responses[number] =
             (struct fetch_response){.queues = &options->queues, .check_crc = options->check_crc};
-        connection_open(&consumer->connections[number], number, options->address, (uint32_t)options->in_flight,
-                        FETCH_RECEIVE_BYTES);
+        connection_open(&consumer->connections[number], number, options->address,
+                        (uint32_t)options->in_flight, FETCH_RECEIVE_BYTES);
         event_loop_add(&consumer->loop, &consumer->connections[number]);
     }
 }

@@ -1,4 +1,4 @@
-/* The consuming side: follows every queue from where it is told to, at the speed it gets or at a given one. */
+/* The consuming side: follows every queue from where it is told to, as fast as it can or at a given speed. */
 #ifndef LOAD_FETCH_H
 #define LOAD_FETCH_H
 

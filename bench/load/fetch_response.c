@@ -1,5 +1,5 @@
-/* See fetch_response.h. Each state consumes one thing of the format of Fetch v11 and says which follows. Every length
- * is bounded by what is left of the thing that contains it; a broker's nonsense ends the run. */
+/* See fetch_response.h. Each state consumes one thing of the format of Fetch v11 and says which follows.
+ * Every length is bounded by what is left of the thing that contains it; a broker's nonsense ends the run. */
 #include "fetch_response.h"
 
 #include "batch.h"
@@ -14,7 +14,10 @@ enum {
     DISCARD_BYTES_MIN = 64 << 10, /* below, a copy costs less than a system call more */
 };
 
-static size_t available(const struct connection *connection) { return connection->in_end - connection->in_begin; }
+static size_t available(const struct connection *connection)
+{
+    return connection->in_end - connection->in_begin;
+}
 
 /* The next `bytes` bytes of the frame, NULL until they are all there. */
 static const uint8_t *take(struct fetch_response *response, struct connection *connection, uint32_t bytes)
@@ -119,7 +122,8 @@ static bool begin_records(struct fetch_response *response, struct connection *co
     return true;
 }
 
-/* Brokers cut records at a number of bytes: the last batch may be a part, which is skipped and asked for again. */
+/* Brokers cut records at a number of bytes: the last batch may be a part, which is skipped and asked for
+ * again. */
 static bool begin_batch(struct fetch_response *response, struct connection *connection)
 {
     if (response->records_left < BATCH_HEADER_BYTES) {

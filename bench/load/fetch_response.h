@@ -1,7 +1,8 @@
 /* Reads Fetch responses as they stream in, without ever holding one.
  *
- * A pull parser: feed the connection's receive buffer, ask what came next. It needs at most one header or one topic
- * name contiguous; payload is skipped, and large remainders are dropped in the kernel, unless checksums are wanted. */
+ * A pull parser: feed the connection's receive buffer, ask what came next. It needs at most one header or one
+ * topic name contiguous; payload is skipped, and large remainders are dropped in the kernel, unless checksums
+ * are wanted. */
 #ifndef LOAD_FETCH_RESPONSE_H
 #define LOAD_FETCH_RESPONSE_H
 
@@ -20,7 +21,17 @@ enum fetched {
     FETCHED_END,     /* of the response to `correlation` */
 };
 
-enum fetch_state { AT_FRAME, AT_TOPIC, AT_PARTITION, AT_ABORTED, AT_RECORDS, AT_BATCH, AT_BODY, AT_REST, AT_END };
+enum fetch_state {
+    AT_FRAME,
+    AT_TOPIC,
+    AT_PARTITION,
+    AT_ABORTED,
+    AT_RECORDS,
+    AT_BATCH,
+    AT_BODY,
+    AT_REST,
+    AT_END
+};
 
 #define QUEUE_NONE UINT32_MAX
 

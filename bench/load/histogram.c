@@ -1,5 +1,5 @@
-/* See histogram.h. A bucket's index is the value's leading bits: shift them to where the top HISTOGRAM_OCTAVE_BITS + 1
- * remain, and the shift itself says which octave they are from. */
+/* See histogram.h. A bucket's index is the value's leading bits: shift them to where the top
+ * HISTOGRAM_OCTAVE_BITS + 1 remain, and the shift itself says which octave they are from. */
 #include "histogram.h"
 
 #include <math.h>
@@ -24,7 +24,10 @@ static uint64_t middle_of(unsigned bucket)
     return ((bucket - ((uint64_t)shift << HISTOGRAM_OCTAVE_BITS)) << shift) + (1ULL << shift) / 2;
 }
 
-void histogram_clear(struct histogram *histogram) { memset(histogram, 0, sizeof *histogram); }
+void histogram_clear(struct histogram *histogram)
+{
+    memset(histogram, 0, sizeof *histogram);
+}
 
 void histogram_add(struct histogram *histogram, uint64_t value_ns)
 {

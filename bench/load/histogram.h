@@ -1,7 +1,7 @@
 /* Latencies in logarithmic buckets: constant memory, constant time, every quantile within 0.4 %.
  *
- * An octave has 128 buckets of equal width; a quantile is the middle of its bucket, so it is off by at most half a
- * width, 1/256 of the value. Values up to 127 ns are exact. Sum and maximum are kept exactly. */
+ * An octave has 128 buckets of equal width; a quantile is the middle of its bucket, so it is off by at most
+ * half a width, 1/256 of the value. Values up to 127 ns are exact. Sum and maximum are kept exactly. */
 #ifndef LOAD_HISTOGRAM_H
 #define LOAD_HISTOGRAM_H
 

@@ -126,15 +126,17 @@ void measurement_print(struct measurement *measurement, const char *command, uin
     if (!measurement->counting)
         fail("the run was over before the warm-up; nothing was measured");
     /* a shorter rest would say nothing: the last few answers, at whatever rate */
-    if (measurement->interval_ns > 0 && now_ns - measurement->interval_began_ns > measurement->interval_ns / 2)
+    if (measurement->interval_ns > 0 &&
+        now_ns - measurement->interval_began_ns > measurement->interval_ns / 2)
         end_interval(measurement, now_ns);
     const struct totals *totals = &measurement->totals;
     double seconds = (double)(now_ns - measurement->counting_from_ns) / (double)SECOND_NS;
     double per_second = seconds > 0 ? 1.0 / seconds : 0.0;
-    printf("{\"command\": \"%s\", \"seconds\": %.6f, \"requests\": %llu, \"batches\": %llu, \"records\": %llu, "
-           "\"bytes\": %llu, ",
-           command, seconds, (unsigned long long)totals->requests, (unsigned long long)totals->batches,
-           (unsigned long long)totals->records, (unsigned long long)totals->bytes);
+    printf(
+        "{\"command\": \"%s\", \"seconds\": %.6f, \"requests\": %llu, \"batches\": %llu, \"records\": %llu, "
+        "\"bytes\": %llu, ",
+        command, seconds, (unsigned long long)totals->requests, (unsigned long long)totals->batches,
+        (unsigned long long)totals->records, (unsigned long long)totals->bytes);
     printf("\"mb_per_s\": %.3f, \"batches_per_s\": %.1f, \"requests_per_s\": %.1f, ",
            (double)totals->bytes / 1e6 * per_second, (double)totals->batches * per_second,
            (double)totals->requests * per_second);
@@ -143,7 +145,8 @@ void measurement_print(struct measurement *measurement, const char *command, uin
     print_histogram("send_delay_us", &measurement->send_delay);
     printf(", ");
     print_errors(totals);
-    printf(", \"gaps\": %llu, \"checksum_errors\": %llu, \"empty\": %llu, \"abandoned\": %llu, \"unsent\": %llu, "
+    printf(", \"gaps\": %llu, \"checksum_errors\": %llu, \"empty\": %llu, \"abandoned\": %llu, \"unsent\": "
+           "%llu, "
            "\"load_cpu_seconds\": %.3f, ",
            (unsigned long long)measurement->gaps, (unsigned long long)measurement->checksum_errors,
            (unsigned long long)totals->empty, (unsigned long long)measurement->abandoned,

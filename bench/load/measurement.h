@@ -1,7 +1,7 @@
 /* What a run counts, and the JSON it ends in.
  *
- * Counting begins when the warm-up is over: everything before is dropped except gaps and checksum errors, which are
- * never excused. A thing belongs to the moment it was finished (answered, or read completely). */
+ * Counting begins when the warm-up is over: everything before is dropped except gaps and checksum errors,
+ * which are never excused. A thing belongs to the moment it was finished (answered, or read completely). */
 #ifndef LOAD_MEASUREMENT_H
 #define LOAD_MEASUREMENT_H
 
@@ -36,7 +36,8 @@ struct measurement {
     uint64_t gaps, checksum_errors; /* warm-up included */
     uint64_t abandoned, unsent;
     struct histogram latency;
-    struct histogram send_delay; /* of scheduled requests: from their time until they were handed to a connection */
+    struct histogram
+        send_delay; /* of scheduled requests: from their time until they were handed to a connection */
 
     uint64_t interval_ns, interval_began_ns;
     struct totals interval_before;

@@ -1,15 +1,16 @@
 /* One loop, two ways of feeding it.
  *
- * Closed: each connection is kept full; an answer makes room for the next request. This is the most a broker can take.
+ * Closed: each connection is kept full; an answer makes room for the next request. This is the most a broker
+ * can take.
  *
- * Open: request n is due at a time fixed before anything is sent, whatever the broker does. A due request goes to the
- * next connection with room; while none has room it stays due, and its latency counts from when it was due. A broker
- * that stalls for a second is thus charged for every request of that second, not for one per connection. At the end
- * all requests that were due are still sent and awaited; what could not be sent within OVERRUN_SECONDS_MAX counts as
- * unsent, with the latency it had reached by then.
+ * Open: request n is due at a time fixed before anything is sent, whatever the broker does. A due request
+ * goes to the next connection with room; while none has room it stays due, and its latency counts from when
+ * it was due. A broker that stalls for a second is thus charged for every request of that second, not for one
+ * per connection. At the end all requests that were due are still sent and awaited; what could not be sent
+ * within OVERRUN_SECONDS_MAX counts as unsent, with the latency it had reached by then.
  *
- * acks=0 has no answers: a request counts when the socket has taken it, and at the end a request that is answered
- * follows on every connection, so that the run is over when the broker has read everything. */
+ * acks=0 has no answers: a request counts when the socket has taken it, and at the end a request that is
+ * answered follows on every connection, so that the run is over when the broker has read everything. */
 #include "produce.h"
 
 #include "clock.h"
@@ -58,8 +59,8 @@ struct producer {
     struct iovec fence_piece;
 };
 
-static void put_in_flight(struct producer *producer, struct connection *connection, const struct request *request,
-                          uint32_t work, uint64_t since_ns)
+static void put_in_flight(struct producer *producer, struct connection *connection,
+                          const struct request *request, uint32_t work, uint64_t since_ns)
 {
     connection_enqueue(connection, request, work, since_ns);
     producer->in_flight++;
@@ -101,7 +102,8 @@ static void schedule_next(struct producer *producer)
 
 static struct connection *room(struct producer *producer)
 {
-    return connections_next_with_room(producer->connections, producer->connection_count, &producer->connection_next);
+    return connections_next_with_room(producer->connections, producer->connection_count,
+                                      &producer->connection_next);
 }
 
 /* Open loop: everything that is due and has room. */
@@ -115,7 +117,8 @@ static void send_due(struct producer *producer, uint64_t now_ns)
     }
 }
 
-/* Everything still due is given up: counted with the latency it has by now, so that the worst is not left out. */
+/* Everything still due is given up: counted with the latency it has by now, so that the worst is not left
+ * out. */
 static void give_up_due(struct producer *producer, uint64_t now_ns)
 {
     for (; producer->sending; schedule_next(producer)) {
@@ -124,11 +127,13 @@ static void give_up_due(struct producer *producer, uint64_t now_ns)
     }
 }
 
-static void count_request(struct producer *producer, const struct flight *flight, uint64_t now_ns, uint64_t batches)
+static void count_request(struct producer *producer, const struct flight *flight, uint64_t now_ns,
+                          uint64_t batches)
 {
     const struct request_set *set = &producer->set;
     measurement_request(&producer->measurement, now_ns, flight->since_ns);
-    measurement_batches(&producer->measurement, batches, batches * set->records_per_batch, batches * set->batch_bytes);
+    measurement_batches(&producer->measurement, batches, batches * set->records_per_batch,
+                        batches * set->batch_bytes);
     producer->in_flight--;
     producer->heard_ns = now_ns;
 }
@@ -153,7 +158,8 @@ static void write_waiting(struct producer *producer, uint64_t now_ns)
 }
 
 /* Reads a Produce response; the number of batches that were accepted. */
-static uint64_t read_produced(struct producer *producer, const struct connection *connection, struct reader *reader)
+static uint64_t read_produced(struct producer *producer, const struct connection *connection,
+                              struct reader *reader)
 {
     uint32_t accepted = 0, answered = 0;
     int16_t length;
@@ -182,8 +188,8 @@ static uint64_t read_produced(struct producer *producer, const struct connection
     return accepted;
 }
 
-static void take_answer(struct producer *producer, struct connection *connection, const uint8_t *at, int32_t bytes,
-                        uint64_t now_ns)
+static void take_answer(struct producer *producer, struct connection *connection, const uint8_t *at,
+                        int32_t bytes, uint64_t now_ns)
 {
     const struct flight *flight = connection_answered(connection, get_i32(at + 4));
     if (flight->work == (uint32_t)WORK_FENCE) {
@@ -232,8 +238,8 @@ static void watch_time(struct producer *producer, uint64_t now_ns)
     if (producer->in_flight == 0)
         producer->heard_ns = now_ns;
     if (now_ns > producer->heard_ns + STALL_SECONDS_MAX * SECOND_NS)
-        fail("%s: nothing came for %d s, with %llu requests in flight", producer->options->address, STALL_SECONDS_MAX,
-             (unsigned long long)producer->in_flight);
+        fail("%s: nothing came for %d s, with %llu requests in flight", producer->options->address,
+             STALL_SECONDS_MAX, (unsigned long long)producer->in_flight);
 }
 
 /* When the loop must go on although no socket is ready. */
@@ -241,7 +247,8 @@ static uint64_t due_ns(const struct producer *producer, uint64_t now_ns)
 {
     if (!producer->sending)
         return NEVER_NS;
-    if (producer->options->rate > 0) /* what is due already has no room: it waits for an answer, not for the clock */
+    if (producer->options->rate >
+        0) /* what is due already has no room: it waits for an answer, not for the clock */
         return producer->due_ns > now_ns ? producer->due_ns : NEVER_NS;
     for (uint32_t number = 0; producer->options->acks == 0 && number < producer->connection_count; number++)
         if (!producer->connections[number].waits_to_write)
@@ -282,7 +289,8 @@ static void fence(struct producer *producer)
                                        .api_key = API_LIST_OFFSETS,
                                        .api_version = LIST_OFFSETS_VERSION};
     for (uint32_t number = 0; number < producer->connection_count; number++)
-        put_in_flight(producer, &producer->connections[number], &producer->fence, (uint32_t)WORK_FENCE, clock_ns());
+        put_in_flight(producer, &producer->connections[number], &producer->fence, (uint32_t)WORK_FENCE,
+                      clock_ns());
     loop_until_quiet(producer);
 }
 

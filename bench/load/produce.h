@@ -1,4 +1,5 @@
-/* The producing side: closed loop, as many requests in flight as allowed, or open loop, requests on a schedule. */
+/* The producing side: closed loop, as many requests in flight as allowed, or open loop, requests on a
+ * schedule. */
 #ifndef LOAD_PRODUCE_H
 #define LOAD_PRODUCE_H
 

@@ -16,10 +16,11 @@ void queues_parse(struct queues *queues, const char *text, uint64_t partitions)
         fail("--topics is PREFIX:COUNT, not '%s'", text);
     size_t length = (size_t)(colon - text);
     if (length + 12 > TOPIC_NAME_BYTES_MAX)
-        fail("the topic prefix has %zu characters; with its number it must not pass %d", length, TOPIC_NAME_BYTES_MAX);
+        fail("the topic prefix has %zu characters; with its number it must not pass %d", length,
+             TOPIC_NAME_BYTES_MAX);
     if (partitions == 0 || topics > QUEUE_COUNT_MAX || partitions > QUEUE_COUNT_MAX / topics)
-        fail("%llu topics of %llu partitions: a run has 1 to %d queues", topics, (unsigned long long)partitions,
-             QUEUE_COUNT_MAX);
+        fail("%llu topics of %llu partitions: a run has 1 to %d queues", topics,
+             (unsigned long long)partitions, QUEUE_COUNT_MAX);
     memcpy(queues->prefix, text, length);
     queues->prefix[length] = '\0';
     queues->topics = (uint32_t)topics;
@@ -35,7 +36,8 @@ size_t queues_topic_name(const struct queues *queues, uint32_t number, char *nam
 int64_t queues_topic_number(const struct queues *queues, const uint8_t *name, size_t length)
 {
     size_t prefix = strlen(queues->prefix);
-    if (length < prefix + 2 || length > prefix + 11 || memcmp(name, queues->prefix, prefix) != 0 || name[prefix] != '-')
+    if (length < prefix + 2 || length > prefix + 11 || memcmp(name, queues->prefix, prefix) != 0 ||
+        name[prefix] != '-')
         return -1;
     uint64_t number = 0;
     for (size_t at = prefix + 1; at < length; at++) {

@@ -1,4 +1,4 @@
-/* The queues of a run and their names: queue q is partition q % partitions of topic PREFIX-(q / partitions). */
+/* The queues of a run: queue q is partition q % partitions of topic PREFIX-(q / partitions). */
 #ifndef LOAD_QUEUES_H
 #define LOAD_QUEUES_H
 

@@ -1,4 +1,5 @@
-/* See request_set.h. One pass over all requests; where a batch goes is the only difference between the two forms. */
+/* See request_set.h. One pass over all requests; where a batch goes is the only difference between the two
+ * forms. */
 #include "request_set.h"
 
 #include "batch.h"
@@ -14,9 +15,9 @@
 enum {
     REQUEST_BYTES_MAX = 100 << 20, /* socket.request.max.bytes of Kafka and Mainstem alike */
     PRODUCE_TIMEOUT_MS = 30000,    /* Kafka clients' own */
-    SHARED_BATCHES_MAX = 4096,     /* distinct enough for any compression or deduplication to find nothing … */
-    SHARED_BYTES_MAX = 8 << 20,    /* … and few enough to stay in the processor's cache */
-    PARTITION_FRAMING_BYTES = 8,   /* partition, length of its batch */
+    SHARED_BATCHES_MAX = 4096, /* distinct enough for any compression or deduplication to find nothing … */
+    SHARED_BYTES_MAX = 8 << 20, /* … and few enough to stay in the processor's cache */
+    PARTITION_FRAMING_BYTES = 8, /* partition, length of its batch */
 };
 
 /* client id, transactional id, acks, timeout, number of topics */
@@ -82,8 +83,10 @@ static struct sizes measure(struct builder *builder)
     char name[TOPIC_NAME_BYTES_MAX + 1];
     for (uint32_t number = 0; number < set->count; number++) {
         choose(builder, number);
-        uint64_t framing = REQUEST_FRAMING_BYTES + (uint64_t)set->batches_per_request * PARTITION_FRAMING_BYTES;
-        uint64_t response = RESPONSE_FRAMING_BYTES + (uint64_t)set->batches_per_request * RESPONSE_PARTITION_BYTES;
+        uint64_t framing =
+            REQUEST_FRAMING_BYTES + (uint64_t)set->batches_per_request * PARTITION_FRAMING_BYTES;
+        uint64_t response =
+            RESPONSE_FRAMING_BYTES + (uint64_t)set->batches_per_request * RESPONSE_PARTITION_BYTES;
         int64_t last = -1;
         for (uint32_t at = 0; at < set->batches_per_request; at++) {
             int64_t topic = builder->chosen[at] / queues->partitions;
@@ -96,11 +99,12 @@ static struct sizes measure(struct builder *builder)
         }
         uint64_t request = framing + set->request_batch_bytes;
         if (request > REQUEST_BYTES_MAX)
-            fail("a request of %u batches of %u bytes has %llu bytes; brokers take %d", set->batches_per_request,
-                 set->batch_bytes, (unsigned long long)request, REQUEST_BYTES_MAX);
+            fail("a request of %u batches of %u bytes has %llu bytes; brokers take %d",
+                 set->batches_per_request, set->batch_bytes, (unsigned long long)request, REQUEST_BYTES_MAX);
         sizes.framing += framing;
         sizes.request_max = request > sizes.request_max ? (uint32_t)request : sizes.request_max;
-        set->response_bytes_max = response > set->response_bytes_max ? (uint32_t)response : set->response_bytes_max;
+        set->response_bytes_max =
+            response > set->response_bytes_max ? (uint32_t)response : set->response_bytes_max;
     }
     return sizes;
 }
@@ -119,8 +123,8 @@ static uint8_t *reserve(uint64_t bytes)
 static void end_piece(struct builder *builder)
 {
     assert(builder->pieces < builder->pieces_end);
-    *builder->pieces++ = (struct iovec){
-        .iov_base = builder->piece_begin, .iov_len = (size_t)(builder->at - builder->piece_begin)};
+    *builder->pieces++ = (struct iovec){.iov_base = builder->piece_begin,
+                                        .iov_len = (size_t)(builder->at - builder->piece_begin)};
     builder->piece_begin = builder->at;
 }
 
@@ -150,7 +154,8 @@ static void build_request(struct builder *builder, uint32_t number)
     choose(builder, number);
     uint32_t topics = 0;
     for (uint32_t at = 0; at < set->batches_per_request; at++)
-        topics += at == 0 || builder->chosen[at] / queues->partitions != builder->chosen[at - 1] / queues->partitions;
+        topics += at == 0 ||
+                  builder->chosen[at] / queues->partitions != builder->chosen[at - 1] / queues->partitions;
     put_string(&builder->at, CLIENT_ID, strlen(CLIENT_ID));
     put_i16(&builder->at, -1); /* no transaction */
     put_i16(&builder->at, builder->options->acks);
@@ -209,7 +214,8 @@ void request_set_build(struct request_set *set, const struct options *options)
         .count = (options->queues.count + batches - 1) / batches,
         .batches_per_request = batches,
         .records_per_batch = (uint32_t)options->batch_records,
-        .batch_bytes = (uint32_t)batch_bytes((uint32_t)options->batch_records, (uint32_t)options->record_bytes),
+        .batch_bytes =
+            (uint32_t)batch_bytes((uint32_t)options->batch_records, (uint32_t)options->record_bytes),
     };
     set->request_batch_bytes = (uint64_t)batches * set->batch_bytes;
     set->requests = allocate(set->count, sizeof *set->requests);

@@ -1,15 +1,16 @@
 /* Every produce request of a run, built before it begins; sending reads, never writes.
  *
- * Request i carries one batch for each of the next `batches_per_request` queues in the order of the walk, so that the
- * set as a whole visits every queue once (the last request goes on with the first queues where the numbers do not
- * divide). Two forms, by size:
+ * Request i carries one batch for each of the next `batches_per_request` queues in the order of the walk, so
+ * that the set as a whole visits every queue once (the last request goes on with the first queues where the
+ * numbers do not divide). Two forms, by size:
  *
  * - whole: each request is one contiguous piece with batches of its own, as long as all of them fit the pool;
- * - shared: where they would not (a million queues of kilobyte batches), each request is a list of pieces that
- *   alternates between its own framing (topic names, partition numbers, lengths: some tens of bytes a queue, kept in
- *   full) and batches borrowed from a few thousand that all requests share. A batch does not know its queue, so a
- *   borrowed one is as valid as its own. It costs the kernel two pieces to gather for each batch instead of one to
- *   copy per request. */
+ * - shared: where they would not (a million queues of kilobyte batches), each request is a list of pieces
+ *   that alternates between its own framing (topic names, partition numbers, lengths: some tens of bytes a
+ *   queue, kept in full) and batches borrowed from a few thousand that all requests share. A batch does not
+ *   know its queue, so a borrowed one is as valid as its own. The kernel gathers two pieces for each batch
+ *   where it copied one for the whole request; in exchange the batches stay in the processor's cache, which
+ *   measures as cheap as the whole form does from memory (0.13 ms of CPU per MB of 1,151-byte batches). */
 #ifndef LOAD_REQUEST_SET_H
 #define LOAD_REQUEST_SET_H
 

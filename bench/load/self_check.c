@@ -1,5 +1,5 @@
-/* Both forms of the checksum against the published check value and against each other at every alignment; quantiles
- * of the histogram against a sorted array. */
+/* Both forms of the checksum against the published check value and against each other at every alignment;
+ * quantiles of the histogram against a sorted array. */
 #include "self_check.h"
 
 #include "crc32c.h"

@@ -1,7 +1,8 @@
 /* Kafka's primitive types: big-endian integers, zigzag varints, strings with a 16-bit length.
  *
  * Writers move a pointer and trust the caller to have sized the memory (sizes are computed before anything is
- * written). The reader trusts nobody: past its end it turns `bad` and yields zeros, so that a parser checks once. */
+ * written). The reader trusts nobody: past its end it turns `bad` and yields zeros, so that a parser checks
+ * once. */
 #ifndef LOAD_WIRE_H
 #define LOAD_WIRE_H
 
@@ -18,7 +19,10 @@ enum { REQUEST_HEAD_BYTES = 12, RESPONSE_HEAD_BYTES = 8 };
 
 #define CLIENT_ID "mainstem-load"
 
-static inline void put_i8(uint8_t **at, int8_t value) { *(*at)++ = (uint8_t)value; }
+static inline void put_i8(uint8_t **at, int8_t value)
+{
+    *(*at)++ = (uint8_t)value;
+}
 
 static inline void put_i16(uint8_t **at, int16_t value)
 {
