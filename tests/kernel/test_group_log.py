@@ -93,9 +93,8 @@ class Node:
 
 
 def batch_of(size: int, records: int, **fields: int) -> bytes:
-    body = struct.pack(
-        ">hiqqqhii", 0, records - 1, 5, 9, fields["producer_id"], fields["producer_epoch"], fields["base_sequence"], records
-    ) + bytes(size - 61)
+    producer = fields["producer_id"], fields["producer_epoch"], fields["base_sequence"]
+    body = struct.pack(">hiqqqhii", 0, records - 1, 5, 9, *producer, records) + bytes(size - 61)
     return struct.pack(">qiibI", 0, size - 12, -1, 2, pure.crc32c(body)) + body
 
 
@@ -109,8 +108,9 @@ def append_of(
     }
     data = batch_of(size, records, **fields)
     (crc,) = struct.unpack_from(">I", data, 17)
+    queue_id = queue_id_of(TOPIC, partition)
     return BatchAppend(
-        queue_id_of(TOPIC, partition), memoryview(data), records, records - 1, 9, *fields.values(), 0, crc, log_append_time
+        queue_id, memoryview(data), records, records - 1, 9, *fields.values(), 0, crc, log_append_time
     )
 
 

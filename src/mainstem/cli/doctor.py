@@ -81,6 +81,7 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
     """`at_home`: whether a node is still to be started here, so that its ports should be free."""
     yield python()
     yield operating_system()
+    yield kernel()
     yield java()
     yield pyspark()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -109,6 +110,15 @@ def operating_system() -> Check:
     if platform.system() == "Linux":
         return Check("system", State.OK, found)
     return Check("system", State.WARNING, found, "Mainstem is made for Linux; other systems are untested")
+
+
+def kernel() -> Check:
+    from mainstem.kernel import KERNEL
+
+    if KERNEL == "compiled":
+        return Check("kernel", State.OK, KERNEL)
+    advice = "slower per message: install a C compiler (Debian: apt-get install gcc) and Mainstem again"
+    return Check("kernel", State.WARNING, KERNEL, advice)
 
 
 def java() -> Check:

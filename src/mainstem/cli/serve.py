@@ -70,12 +70,16 @@ def command(
 async def _run(config: NodeConfig) -> None:
     from mainstem.node import RunningNode
 
+    from mainstem.kernel import KERNEL
+
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
     logger.info(
-        "mainstem %s, node %d (%s); disk 1 %s, disk 2 %s",
-        __version__, config.node_id, ", ".join(config.roles), _place(config.write_dir), _place(config.store_dir),
+        "mainstem %s, node %d (%s), %s kernel; disk 1 %s, disk 2 %s",
+        __version__, config.node_id, ", ".join(config.roles), KERNEL, _place(config.write_dir), _place(config.store_dir),
     )
+    if KERNEL != "compiled":
+        logger.warning("the pure-Python kernel is active: all is well but slower; `mainstem doctor` says what to do")
     node = RunningNode(config)
     stopped = asyncio.ensure_future(stopping.wait())
     start = asyncio.ensure_future(node.start())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mainstem.kernel import KERNEL
 from mainstem.model import HistogramSample, Sample
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     """Current values of the whole role. Reads plain numbers, so any thread may call it."""
     messages = storage.messages
+    yield Sample(
+        "mainstem_kernel_info", "gauge", "1 for the kernel that is active", 1, (("kernel", KERNEL),)
+    )
     yield Sample(
         "mainstem_append_bytes_total", "counter", "Bytes of record batches appended", messages.appended_bytes
     )
