@@ -98,8 +98,8 @@ static void finish_queue(struct consumer *consumer, uint32_t queue)
         return;
     consumer->finished[queue] = true;
     uint32_t group = queue / (uint32_t)consumer->options->queues_per_request;
-    if (--consumer->unfinished[group] == 0 && --consumer->groups_left == 0)
-        consumer->over = true;
+    if (--consumer->unfinished[group] == 0)
+        consumer->groups_left--;
 }
 
 /* The topics and partitions of a group that are still wanted; returns where they end. */
@@ -230,6 +230,8 @@ static void take_end(struct consumer *consumer, struct connection *connection, i
         consumer->next_ns = from + (uint64_t)(pause * (double)SECOND_NS);
     }
     consumer->answer_bytes = 0;
+    if (consumer->groups_left == 0)
+        consumer->over = true;
 }
 
 static void take_received(struct consumer *consumer, struct connection *connection, uint64_t now_ns)
@@ -357,6 +359,7 @@ void fetch_run(const struct options *options)
     double seconds = options->warmup_seconds + options->seconds;
     consumer.ends_ns = options->seconds > 0 ? now_ns + (uint64_t)(seconds * (double)SECOND_NS) : NEVER_NS;
     consumer.heard_ns = now_ns;
+    consumer.over = consumer.groups_left == 0;
     measurement_begin(&consumer.measurement, now_ns, options->warmup_seconds);
     loop_until_over(&consumer);
     measurement_print(&consumer.measurement, "fetch", clock_ns());

@@ -114,6 +114,10 @@ def test_what_is_produced_comes_back(binary: Path, node: Serving) -> None:
         assert back["errors"] == {}
         assert (back["gaps"], back["checksum_errors"], back["abandoned"]) == (0, 0, 0)
         assert (back["bytes"], back["batches"], back["records"]) == (bytes_sent, batches_sent, records_sent)
+    nothing_new = run(
+        binary, Fetch(address=node.kafka, topics="back:3", partitions=8, from_="latest", until_end=True)
+    )
+    assert (nothing_new["requests"], nothing_new["records"]) == (0, 0)
 
 
 def test_a_client_reads_what_it_wrote(binary: Path, node: Serving) -> None:
