@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import click
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mainstem.cli import kafka_node, options, position
 from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
@@ -99,9 +99,7 @@ def command(
     with bench_topic(
         admin, topic, partitions=partitions, partitions_default=PARTITIONS_DEFAULT, keep=keep
     ) as target:
-        queues = [(topic, partition) for partition in range(target.partitions)]
-        ends = position.listed(admin, queues, OffsetSpec.latest())
-        offsets = {partition: offset for (_, partition), offset in ends.items()}
+        offsets = _ends(admin, target)
         with Interruption() as interruption, LiveLine(progress) as line:
             trip = RoundTrip(
                 target, producing, consuming, offsets, interruption,
@@ -127,6 +125,16 @@ def command(
             failure = f"{trip.missing} of {tally.acknowledged} acknowledged records did not arrive"
         if failure is not None:
             raise CommandFailed(failure)
+
+
+def _ends(admin: AdminClient, topic: BenchTopic) -> dict[int, int]:
+    """Partition -> its end. Raises RequestRefused."""
+    if topic.created:
+        # Not asked for: this client was told a moment ago that there is no such topic, and remembers.
+        return dict.fromkeys(range(topic.partitions), 0)
+    queues = [(topic.name, partition) for partition in range(topic.partitions)]
+    ends = position.listed(admin, queues, OffsetSpec.latest())
+    return {partition: offset for (_, partition), offset in ends.items()}
 
 
 def _progress(trip: RoundTrip, record_bytes: int) -> tuple[int, int, Callable[[], str]]:

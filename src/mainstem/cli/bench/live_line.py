@@ -1,4 +1,4 @@
-"""The line on stderr that tells how a measurement goes: rewritten in place on a terminal, else a new one per second.
+"""The line on stderr that tells how a measurement goes: in place on a terminal, else a new one every second.
 
 The line is made when it is due, not when it is offered, so that a loop may offer one per turn.
 """

@@ -23,8 +23,8 @@ _POOL_RECORDS_MAX = 4096
 
 
 def random_texts(record_bytes: int, *, seed: int = 0) -> list[bytes]:
-    """Records to choose from, of random letters: compression finds the quarter of a byte that a letter does not use,
-    and nothing else."""
+    """Records to choose from, of random letters: compression finds the quarter of a byte that a letter does not
+    use, and nothing else."""
     letters = (string.ascii_letters + string.digits + "+/").encode()
     source = random.Random(seed)
     count = min(max(_POOL_BYTES // record_bytes, 1), _POOL_RECORDS_MAX)

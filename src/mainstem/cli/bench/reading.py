@@ -7,6 +7,7 @@ measured. Each attribute is written under `_lock`, by the members' threads.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -51,9 +52,9 @@ class Reading:
         self._topic = topic
         self._ends = ends
         self._follows = follows
-        self._left = records_max
-        """Records that nobody has read or is about to take; None is no limit."""
-        self._records_max = records_max
+        self._records_max = sys.maxsize if records_max is None else records_max
+        self._done: set[int] = set()
+        """Partitions that any member read to the end: whoever is assigned one later need not hear of its end again."""
         self._news = news
         self._lock = threading.Lock()
         self._stopping = False
@@ -70,7 +71,7 @@ class Reading:
         return self._last_record_at - self._begun_at
 
     def assign(self, settings: dict[str, Any], offsets: Mapping[int, int], consumers: int) -> None:
-        """Read these partitions from these offsets, with no more of the consumers than there are partitions to read."""
+        """Read these partitions from these offsets; no more of the consumers than there are partitions to read."""
         chosen = [
             partition for partition, offset in offsets.items() if self._follows or offset < self._ends[partition]
         ]
@@ -125,12 +126,9 @@ class Reading:
     def _read(self, client: Any, member: Member) -> None:
         try:
             while not self._is_over():
-                wanted = self._claim()
-                if not wanted:
-                    # The others may take fewer than they were promised.
-                    time.sleep(_TAKE_SECONDS)
-                    continue
-                self._take(client.consume(wanted, _TAKE_SECONDS), wanted, member)
+                wanted = min(_BATCH_RECORDS, self._records_max - self.records)
+                # The others may have taken the last since.
+                self._count(client.consume(max(wanted, 1), _TAKE_SECONDS), member)
         finally:
             client.close()
 
@@ -141,16 +139,8 @@ class Reading:
             self.failure = f"the node did not come back within {LOST_SECONDS_MAX:.0f} s"
         return not self._follows and all(member.is_done for member in self.members)
 
-    def _claim(self) -> int:
-        if self._left is None:
-            return _BATCH_RECORDS
-        with self._lock:
-            wanted = min(_BATCH_RECORDS, self._left)
-            self._left -= wanted
-            return wanted
-
-    def _take(self, messages: list[Any], wanted: int, member: Member) -> None:
-        records = record_bytes = 0
+    def _count(self, messages: list[Any], member: Member) -> None:
+        sizes: list[int] = []
         reached: dict[int, int] = {}
         at_end: set[int] = set()
         for message in messages:
@@ -158,19 +148,19 @@ class Reading:
             if error is not None:
                 self._heard(error, message.partition(), at_end)
                 continue
-            records += 1
-            record_bytes += len(message) + len(message.key() or b"")
+            sizes.append(len(message) + len(message.key() or b""))
             reached[message.partition()] = message.offset()
-        if records or at_end:
+        if sizes or at_end:
             self._news.is_back()
         at_end |= {queue for queue, offset in reached.items() if offset + 1 >= self._ends.get(queue, 0)}
         with self._lock:
-            if self._left is not None:
-                self._left += wanted - records
-            self.records += records
-            self.bytes += record_bytes
-            if records:
+            # What several members took past the limit between them was read and does not count.
+            del sizes[self._records_max - self.records :]
+            self.records += len(sizes)
+            self.bytes += sum(sizes)
+            if sizes:
                 self._last_record_at = time.monotonic()
+            self._done |= at_end
             if member.open_partitions is not None:
                 member.open_partitions -= at_end
 
@@ -183,7 +173,7 @@ class Reading:
     def _assigned(self, member: Member, queues: list[Any]) -> None:
         with self._lock:
             self._begun_at = self._begun_at or time.monotonic()
-            member.open_partitions = {queue.partition for queue in queues}
+            member.open_partitions = {queue.partition for queue in queues} - self._done
 
     def _revoked(self, member: Member) -> None:
         with self._lock:
