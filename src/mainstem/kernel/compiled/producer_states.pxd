@@ -26,6 +26,12 @@ cdef struct State:
     uint8_t unused[3]
     Seen batches[REMEMBERED_BATCHES]
 
+cdef struct Key:
+    # What states are sorted by, beside each other.
+    uint64_t queue_id
+    int64_t producer_id
+    State *state
+
 cdef struct Place:
     uint32_t tag                  # 32 bits of the hash; the highest of them say where the place should be
     uint32_t number               # of the state, from 1; 0: nobody is here
@@ -78,4 +84,4 @@ cdef class ProducerStates:
     cdef void remove(self, Shard *map, uint64_t hash, State *state) noexcept nogil
     cdef void release(self, uint32_t number) noexcept nogil
     cdef int put(self, const State *state) except -1
-    cdef State **sorted(self) except NULL
+    cdef Key *sorted(self) except NULL

@@ -109,8 +109,8 @@ cdef void as_row(State *row, State *state) noexcept nogil:
 
 
 cdef int by_queue_and_producer(const void *left, const void *right) noexcept nogil:
-    cdef const State *a = (<const State **> left)[0]
-    cdef const State *b = (<const State **> right)[0]
+    cdef const Key *a = <const Key *> left
+    cdef const Key *b = <const Key *> right
     if a.queue_id != b.queue_id:
         return -1 if a.queue_id < b.queue_id else 1
     return -1 if a.producer_id < b.producer_id else 1
@@ -356,19 +356,23 @@ cdef class ProducerStates:
 
     # --- checkpoint -----------------------------------------------------------------------------------------
 
-    cdef State **sorted(self) except NULL:
+    cdef Key *sorted(self) except NULL:
         """The committed states by queue and producer. The caller frees the array."""
-        cdef State **states = <State **> PyMem_RawMalloc((self._committed_count + 1) * sizeof(State *))
+        cdef Key *keys = <Key *> PyMem_RawMalloc((self._committed_count + 1) * sizeof(Key))
         cdef Py_ssize_t count = 0
         cdef uint32_t number
-        if states == NULL:
+        cdef State *state
+        if keys == NULL:
             raise MemoryError(f"no memory to sort {self._committed_count} states of producers")
         for number in range(1, self._taken + 1):
-            if self.state_at(number).home == COMMITTED:
-                states[count] = self.state_at(number)
+            state = self.state_at(number)
+            if state.home == COMMITTED:
+                keys[count].queue_id = state.queue_id
+                keys[count].producer_id = state.producer_id
+                keys[count].state = state
                 count += 1
-        qsort(states, count, sizeof(State *), by_queue_and_producer)
-        return states
+        qsort(keys, count, sizeof(Key), by_queue_and_producer)
+        return keys
 
     cdef int put(self, const State *state) except -1:
         """Take over a committed state, given as a row."""
@@ -384,7 +388,7 @@ cdef class ProducerStates:
 
     def dump(self):
         """(queue id, producer id, state) of all that was applied, by queue and producer."""
-        cdef State **states = self.sorted()
+        cdef Key *keys = self.sorted()
         cdef Py_ssize_t place
         cdef int position
         cdef State *state
@@ -392,7 +396,7 @@ cdef class ProducerStates:
         dumped = []
         try:
             for place in range(self._committed_count):
-                state = states[place]
+                state = keys[place].state
                 batches = []
                 for position in range(state.count):
                     seen = batch_at(state, position)
@@ -407,7 +411,7 @@ cdef class ProducerStates:
                     )
                 )
         finally:
-            PyMem_RawFree(states)
+            PyMem_RawFree(keys)
         return dumped
 
     def load(self, states):
@@ -433,15 +437,15 @@ cdef class ProducerStates:
 
     def image(self):
         """What `dump` gives, as rows of bytes; see the twin for the format."""
-        cdef State **states = self.sorted()
+        cdef Key *keys = self.sorted()
         cdef bytes image
         cdef Py_ssize_t place
         try:
             image = PyBytes_FromStringAndSize(NULL, self._committed_count * <Py_ssize_t> sizeof(State))
             for place in range(self._committed_count):
-                as_row(<State *> PyBytes_AS_STRING(image) + place, states[place])
+                as_row(<State *> PyBytes_AS_STRING(image) + place, keys[place].state)
         finally:
-            PyMem_RawFree(states)
+            PyMem_RawFree(keys)
         return image
 
     def load_image(self, image):

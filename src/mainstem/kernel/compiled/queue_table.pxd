@@ -30,7 +30,7 @@ cdef struct FreeSlots:
 cdef class QueueTable:
     cdef Slot **_chunks
     cdef Py_ssize_t _chunk_count
-    cdef list _memory            # the bytearrays the chunks are, as memoryviews of cells
+    cdef list _memory            # what the chunks are, as memoryviews of cells
     cdef TopicEntry *_entries    # open addressing, linear probing, at most half full
     cdef void *_entries_memory   # what to free: the entries lie in it from the next cache line on
     cdef uint32_t _entry_shift   # 32 - log2(places)

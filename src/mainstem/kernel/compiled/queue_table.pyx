@@ -6,10 +6,10 @@ The hash table knows topics, not queues: it is as large as there are topics, and
 entries hold the range itself where there is only one. Empty entries have count 0, so that a lookup that ends
 there fails without a check of its own.
 
-Chunks are bytearrays. They never move, because the memoryviews of cells that are handed out hold them, and the
-slots in them start at a cache line. C pointers to entries are good until the next `create` or `drop`, pointers to
-slots for the life of their topic. All changes happen on the event loop's thread; whoever lets go of the
-interpreter while holding pointers does so on that thread.
+Chunks are anonymous maps: zeroed page by page as slots are used, each slot one cache line. They never move, because
+the memoryviews of cells that are handed out hold them. C pointers to entries are good until the next `create` or
+`drop`, pointers to slots for the life of their topic. All changes happen on the event loop's thread; whoever lets go
+of the interpreter while holding pointers does so on that thread.
 """
 
 cimport cython
@@ -20,13 +20,15 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
+import mmap
+
 import numpy
 
 from mainstem.kernel.compiled.layout cimport CELLS, CHUNK_MASK, CHUNK_SHIFT, CHUNK_SLOTS, Slot
 from mainstem.kernel.layout import Range
 
 cdef enum:
-    LINE_BYTES = 64
+    LINE_BYTES = 64      # entries start at a cache line
     PLACE_BITS_MIN = 6   # 2 KiB for a node of up to 32 topics
 
 
@@ -172,7 +174,7 @@ cdef class QueueTable:
 
     cdef int64_t allocate(self, int64_t count) except -1:
         """The first of `count` neighbouring zeroed slots: where they fit among the free ones, else behind all."""
-        cdef Py_ssize_t place, start
+        cdef Py_ssize_t place
         cdef int64_t slot
         cdef Slot **chunks
         cdef Py_buffer view
@@ -186,17 +188,18 @@ cdef class QueueTable:
                     memmove(self._free + place, self._free + place + 1, (self._free_count - place) * sizeof(FreeSlots))
                 return slot
         while (<int64_t> self._chunk_count) * CHUNK_SLOTS < self._slots_used + count:
-            memory = bytearray(CHUNK_SLOTS * sizeof(Slot) + LINE_BYTES)
+            try:
+                memory = mmap.mmap(-1, CHUNK_SLOTS * sizeof(Slot), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            except OSError as error:
+                raise MemoryError(f"no memory for chunk {self._chunk_count} of slots: {error}") from error
             PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
-            start = LINE_BYTES - (<size_t> view.buf & (LINE_BYTES - 1))
             PyBuffer_Release(&view)
-            cells = memoryview(memory)[start : start + CHUNK_SLOTS * sizeof(Slot)].cast("q")
             chunks = <Slot **> PyMem_RawRealloc(self._chunks, (self._chunk_count + 1) * sizeof(Slot *))
             if chunks == NULL:
                 raise MemoryError(f"no memory for {self._chunk_count + 1} chunks of slots")
             self._chunks = chunks
-            self._memory.append(cells)
-            chunks[self._chunk_count] = <Slot *> (<uint8_t *> view.buf + start)
+            self._memory.append(memoryview(memory).cast("q"))
+            chunks[self._chunk_count] = <Slot *> view.buf
             self._chunk_count += 1
         slot = self._slots_used
         self._slots_used += count

@@ -19,8 +19,8 @@ from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.layout import REMEMBERED_BATCHES, SEQUENCE_MODULUS
 from mainstem.model import Outcome
 
-EXPIRE_LIMIT = 1 << 16
-"""Producers looked at per call of `expire`: a few milliseconds of the event loop, and a million in 16 calls."""
+EXPIRE_LIMIT = 1 << 14
+"""Producers looked at per call of `expire`: a few milliseconds of the event loop even if all of them are gone."""
 
 ROW = struct.Struct("<QqqhB5x" + REMEMBERED_BATCHES * "iiqq")
 """One producer in an image, 152 bytes: queue id, producer id, last timestamp (ms), epoch, count of batches, five
