@@ -86,6 +86,7 @@ cdef class FetchPlan:
     def __cinit__(self):
         self.first_row = self.last_row = self.free_row = self.cursor = NOBODY
         self.keys = []
+        self.released = True
 
     def __dealloc__(self):
         self.let_go()

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mainstem.kernel.layout import Verdict
 from mainstem.model import Buffer
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def write_fetch_response(
 def _write_row(writer: _Writer, version: int, row: PlanRow, codes: Sequence[int], read_committed: bool) -> None:
     flexible = version >= FLEXIBLE_FROM
     served = row.high_watermark >= 0
-    numbers = row.partition, codes[row.verdict], row.high_watermark, row.high_watermark
+    code = 0 if row.verdict == Verdict.OK else codes[row.verdict]
+    numbers = row.partition, code, row.high_watermark, row.high_watermark
     if version >= 5:
         writer.add(_V5.pack(*numbers, row.log_start))
     else:

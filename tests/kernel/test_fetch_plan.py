@@ -1,0 +1,612 @@
+"""Fetch plans of both kernels: rounds against a plain model of the queues, responses against the codec, and sessions
+of the two against each other."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernel.fetch_requests import KERNELS, SMALL, VERSIONS, key_of, versioned_requests
+
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, Verdict
+from mainstem.model import (
+    SLOTS,
+    BatchAppend,
+    Buffer,
+    Outcome,
+    QueueOffsets,
+    QueueSlice,
+    Tier,
+    queue_id_of,
+    slot_of,
+)
+from mainstem.protocol import codec
+from mainstem.protocol.headers import response_frame
+from mainstem.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    KIND_DATA,
+    BlockHeader,
+    aligned,
+)
+
+both = pytest.mark.parametrize("kernel", KERNELS, ids=["pure", "compiled"])
+
+CODES = tuple(range(100, 200))
+"""Of verdicts: any numbers will do, as long as they differ. That of OK is never asked for."""
+
+LARGE = 10_000
+"""More bytes than are copied."""
+
+
+def plan_of(kernel: ModuleType, version: int, request: FetchRequest) -> Any:
+    return kernel.scan_fetch(memoryview(codec.write(request, version)), 0, version).plan
+
+
+def asking(version: int, *topics: tuple[int, list[FetchPartition]]) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        topics=tuple(FetchTopic(**key_of(version, number), partitions=tuple(asked)) for number, asked in topics),
+    )
+
+
+def at(partition: int, offset: int = 0, bytes_max: int = 1 << 20, leader_epoch: int = -1) -> FetchPartition:
+    return FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max, current_leader_epoch=leader_epoch
+    )
+
+
+def number_of(key: str | bytes) -> int:
+    return int(key.rsplit("-", 1)[1]) if isinstance(key, str) else key[-1]
+
+
+class World:
+    """Topics 0 to 3 have five partitions, topic 4 is unknown. Queues of both kernels with the same batches."""
+
+    def __init__(self, cache_bytes: int, groups: int = 3) -> None:
+        self.tables = [kernel.QueueTable() for kernel in KERNELS]
+        for table in self.tables:
+            for topic in range(4):
+                table.create(topic, 0, 4)  # the store does not know the last partition
+        self.indexes = [
+            kernel.UnsplitIndex(table, cache_bytes) for kernel, table in zip(KERNELS, self.tables, strict=True)
+        ]
+        self.batches: dict[int, list[tuple[int, int, bytes]]] = {}
+        """First offset, next offset and bytes of each batch, by queue id."""
+        self.log_start: dict[int, int] = {}
+        self.appended_ahead: dict[int, int] = {}
+        self.slots = bytes(2 * SLOTS)
+        self.logs: list[Any] = []
+        self.position = 4096
+        self.blocks = 0
+        self._place(groups)
+
+    def _place(self, groups: int) -> None:
+        self.slots = b"".join((slot % groups).to_bytes(2, "little") for slot in range(SLOTS))
+        self.logs = [_Log(7 + group) for group in range(groups - 1)] + [None]  # another node leads the last
+
+    def led(self, queue_id: int) -> bool:
+        return self.logs[slot_of(queue_id) % len(self.logs)] is not None
+
+    def term(self, queue_id: int) -> int:
+        term: int = self.logs[slot_of(queue_id) % len(self.logs)].term
+        return term
+
+    def add_block(self, rows: list[tuple[int, int, int]]) -> None:
+        """(queue id, records, bytes) of each batch."""
+        added = []
+        for queue_id, records, size in rows:
+            stored = self.batches.setdefault(queue_id, [])
+            base = stored[-1][1] if stored else 0
+            filling = bytes([self.blocks % 251, len(stored) % 251]) * (size // 2)
+            stamped_epoch = (1).to_bytes(4, "big")
+            data = base.to_bytes(8, "big") + filling[8:12] + stamped_epoch + filling[16:]
+            stored.append((base, base + records, data))
+            added.append((queue_id, base, records, data))
+        self.blocks += 1
+        for kernel, table, index in zip(KERNELS, self.tables, self.indexes, strict=True):
+            builder = kernel.BlockBuilder(kernel.Arena(1 << 20))
+            for queue_id, base, records, data in added:
+                batch = BatchAppend(queue_id, memoryview(data), records, records - 1, 5, -1, -1, -1, 0, 0)
+                builder.add(batch, base, 1)
+                slot = table.find(queue_id)
+                table.set(slot, COMMITTED_END, base + records)
+                table.set(slot, NEXT_OFFSET, base + records)
+            self._index(index, builder)
+
+    def _index(self, index: Any, builder: Any) -> None:
+        size = len(builder.payload)
+        length = aligned(BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES * builder.batch_count + size)
+        header = BlockHeader(
+            KIND_DATA, 0, 1, self.blocks, length, builder.batch_count, size, 0, self.position, 0, 0, 0
+        )
+        index.add(header, builder.directory, builder.payload)
+
+    def move_log_start(self, queue_id: int, offset: int) -> None:
+        end = self.high_watermark(queue_id)
+        self.log_start[queue_id] = min(max(offset, self.log_start.get(queue_id, 0)), end)
+        self._set(queue_id, LOG_START, self.log_start[queue_id])
+
+    def append_ahead(self, queue_id: int, records: int) -> None:
+        """Records that are appended and not committed."""
+        self.appended_ahead[queue_id] = records
+        self._set(queue_id, NEXT_OFFSET, self.high_watermark(queue_id) + records)
+
+    def _set(self, queue_id: int, cell: int, value: int) -> None:
+        for table in self.tables:
+            table.set(table.find(queue_id), cell, value)
+
+    def known(self, queue_id: int) -> bool:
+        return self.tables[0].find(queue_id) >= 0
+
+    def high_watermark(self, queue_id: int) -> int:
+        stored = self.batches.get(queue_id)
+        return stored[-1][1] if stored else 0
+
+    def read(self, queue_id: int, offset: int, budget: int, whole_first: bool) -> tuple[list[bytes], int]:
+        """What a store that has everything at hand comes back with, and the offset behind it."""
+        found: list[bytes] = []
+        for base, following, data in self.batches.get(queue_id, []):
+            if following <= offset:
+                continue
+            if len(data) > budget and (found or not whole_first):
+                return found, base if found else offset
+            found.append(data)
+            budget -= len(data)
+        return found, self.high_watermark(queue_id)
+
+
+class _Log(NamedTuple):
+    term: int
+
+
+def resolver(kernel: ModuleType) -> Any:
+    topics = {number: kernel.FetchTopic(number, 5) for number in range(4)}
+    unknown = kernel.FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC)
+    return lambda key: topics.get(number_of(key), unknown)
+
+
+def whole(plan: Any, version: int = 12, **how: Any) -> bytes:
+    return b"".join(plan.response(version, 5, CODES, **how))
+
+
+# --- rounds ---------------------------------------------------------------------------------------------
+
+queue_ids = st.builds(queue_id_of, st.integers(0, 3), st.integers(0, 3))
+blocks = st.lists(
+    st.lists(st.tuples(queue_ids, st.integers(1, 3), st.sampled_from([100, 200, LARGE])), min_size=1, max_size=12),
+    max_size=8,
+)
+asked_topics = st.lists(
+    st.tuples(
+        st.integers(0, 4),
+        st.lists(
+            st.builds(
+                at, st.integers(-1, 5), st.integers(-1, 12), st.sampled_from([-1, 0, 50, 250, 1 << 20]),
+                st.sampled_from([-1, -1, 7, 8]),
+            ),
+            max_size=5,
+        ),
+    ),
+    max_size=5,
+)  # fmt: skip
+
+
+class Expected(NamedTuple):
+    verdict: int
+    high_watermark: int
+    log_start: int
+    data: bytes
+
+
+def expected_of(world: World, row: Any, bytes_left: int, whole_first: bool) -> tuple[Expected, bool]:
+    """What is to become of one partition, and whether waiting could make it better."""
+
+    def refused(verdict: int) -> tuple[Expected, bool]:
+        return Expected(verdict, -1, -1, b""), True
+
+    if number_of(row.key) == 4:
+        return refused(Verdict.UNKNOWN_TOPIC)
+    if not 0 <= row.partition < 5:
+        return refused(Verdict.UNKNOWN_PARTITION)
+    queue_id = queue_id_of(number_of(row.key), row.partition)
+    if not world.known(queue_id):
+        return refused(Verdict.UNKNOWN_QUEUE)
+    if not world.led(queue_id):
+        return refused(Verdict.NOT_LEADER)
+    if row.current_leader_epoch not in (-1, world.term(queue_id)):
+        older = row.current_leader_epoch < world.term(queue_id)
+        return refused(Verdict.FENCED_LEADER_EPOCH if older else Verdict.UNKNOWN_LEADER_EPOCH)
+    start, high_watermark = world.log_start.get(queue_id, 0), world.high_watermark(queue_id)
+    if not start <= row.fetch_offset <= high_watermark + world.appended_ahead.get(queue_id, 0):
+        return refused(Verdict.OFFSET_OUT_OF_RANGE)
+    budget = min(row.bytes_max, bytes_left)
+    found: list[bytes] = []
+    next_offset = row.fetch_offset
+    if row.fetch_offset < high_watermark and (budget > 0 or whole_first):
+        found, next_offset = world.read(queue_id, row.fetch_offset, budget, whole_first)
+    return Expected(Verdict.OK, high_watermark, start, b"".join(found)), next_offset < high_watermark
+
+
+@given(
+    added=blocks,
+    cache_bytes=st.sampled_from([0, 1000, 30_000, 1 << 20]),
+    starts=st.lists(st.tuples(queue_ids, st.integers(0, 9)), max_size=3),
+    ahead=st.lists(st.tuples(queue_ids, st.integers(1, 3)), max_size=3),
+    topics=asked_topics,
+    bytes_max=st.sampled_from([0, 150, 400, LARGE + 300, 1 << 30]),
+)
+def test_a_round_reads_what_the_queues_hold(
+    added: list[list[tuple[int, int, int]]],
+    cache_bytes: int,
+    starts: list[tuple[int, int]],
+    ahead: list[tuple[int, int]],
+    topics: list[tuple[int, list[FetchPartition]]],
+    bytes_max: int,
+) -> None:
+    world = World(cache_bytes)
+    for rows in added:
+        world.add_block(rows)
+    for queue_id, offset in starts:
+        world.move_log_start(queue_id, offset)
+    for queue_id, records in ahead:
+        world.append_ahead(queue_id, records)
+    frames = []
+    for kernel, table, index in zip(KERNELS, world.tables, world.indexes, strict=True):
+        plan = plan_of(kernel, 12, asking(12, *topics))
+        plan.begin(resolver(kernel), bytes_max)
+        expected: list[Expected] = []
+        left, final, served = bytes_max, not len(plan), 0
+        for row in plan.partitions():
+            outcome, ends = expected_of(world, row, left, left == bytes_max)
+            expected.append(outcome)
+            left -= len(outcome.data)
+            final = final or ends
+        while True:
+            served += plan.read_cached(table, index, world.logs, world.slots)
+            read = plan.pending()
+            if read is None:
+                break
+            # the write cache does not have it: a store would go to its disks
+            assert index.read(table.find(read.queue_id), read.offset, read.bytes_max, plan.whole_first) is None
+            found, next_offset = world.read(read.queue_id, read.offset, read.bytes_max, plan.whole_first)
+            end = world.high_watermark(read.queue_id)
+            offsets = QueueOffsets(world.log_start.get(read.queue_id, 0), end, end, world.term(read.queue_id))
+            plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), offsets, Tier.JOURNAL, next_offset))
+        assert plan.settled
+        assert plan.bytes == bytes_max - left
+        assert bool(plan.final) == final
+        assert [(row.verdict, row.high_watermark, row.log_start, row.size) for row in plan.partitions()] == [
+            (found.verdict, found.high_watermark, found.log_start, len(found.data)) for found in expected
+        ]
+        assert served <= sum(bool(found.data) for found in expected)
+        assert plan.errors(CODES) == [CODES[found.verdict] for found in expected if found.verdict]
+        assert plan.ends() == {
+            row.queue_id: row.high_watermark for row in plan.partitions() if row.high_watermark >= 0
+        }
+        _, position = frames_head(12)
+        frame = whole(plan)
+        response = codec.read(FetchResponse, 12, frame, position)
+        answered = [part for topic in response.responses for part in topic.partitions]
+        assert [bytes(part.records or b"") for part in answered] == [found.data for found in expected]
+        frames.append(frame)
+    assert frames[0] == frames[1]
+
+
+def frames_head(version: int) -> tuple[int, int]:
+    """Bytes of the length, and where the body of a response frame starts."""
+    return 4, 9 if version >= 12 else 8
+
+
+@both
+def test_the_first_batch_comes_whole_and_only_the_first(kernel: ModuleType) -> None:
+    world = World(1 << 20, groups=1)
+    world.logs = [_Log(7)]
+    for partition in range(3):
+        world.add_block([(queue_id_of(1, partition), 1, LARGE)])
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0, 1), at(1, 0, 10), at(2, 0)])))
+    plan.begin(resolver(kernel), 100)
+    where = KERNELS.index(kernel)
+    assert plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots) == 1
+    assert [row.size for row in plan.partitions()] == [0, LARGE, 0]
+    assert plan.final
+
+
+@both
+def test_large_stretches_are_the_payload_itself(kernel: ModuleType) -> None:
+    """Batches of a queue that lie side by side leave in one piece; small ones are copied with what is around them."""
+    world = World(1 << 20, groups=1)
+    world.logs = [_Log(7)]
+    large, small = queue_id_of(1, 0), queue_id_of(1, 1)
+    world.add_block([(large, 1, 6000), (large, 1, 6000), (small, 1, 200), (small, 1, 200)])
+    where = KERNELS.index(kernel)
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0), at(1)])))
+    plan.begin(resolver(kernel), 1 << 20)
+    plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots)
+    buffers = plan.response(12, 5, CODES)
+    assert [len(buffer) >= 8192 for buffer in buffers] == [False, True, False]
+    (block,) = world.indexes[where].blocks()
+    assert buffers[1].obj is block.payload.obj
+    assert bytes(buffers[1]) == bytes(block.payload[:12_000])
+
+
+@both
+def test_batches_outlive_the_cache_until_they_are_answered(kernel: ModuleType) -> None:
+    world = World(20_000, groups=1)
+    world.logs = [_Log(7)]
+    queue_id = queue_id_of(1, 0)
+    world.add_block([(queue_id, 1, 300), (queue_id, 1, LARGE)])
+    where = KERNELS.index(kernel)
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0)])))
+    plan.begin(resolver(kernel), 1 << 20)
+    plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots)
+    for _ in range(4):
+        world.add_block([(queue_id_of(2, 0), 1, LARGE)])  # pushes the first block out of the cache
+    assert next(iter(world.indexes[where].blocks())).payload is None
+    frame = whole(plan)
+    assert b"".join(data for _, _, data in world.batches[queue_id]) in frame
+    with pytest.raises(AssertionError, match="are gone"):
+        whole(plan)
+
+
+@both
+def test_what_was_released_cannot_be_answered_until_another_round(kernel: ModuleType) -> None:
+    plan = plan_of(kernel, 12, asking(12, (4, [at(0)])))
+    with pytest.raises(AssertionError, match="are gone"):
+        whole(plan)  # no round has begun
+    plan.begin(resolver(kernel), 100)
+    plan.release()
+    with pytest.raises(AssertionError, match="are gone"):
+        whole(plan)
+    plan.begin(resolver(kernel), 100)
+    assert plan.round == 2
+    assert whole(plan)
+
+
+@both
+def test_a_failing_resolver_leaves_a_plan_that_can_be_begun_again(kernel: ModuleType) -> None:
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0)]), (2, [at(0)])))
+
+    def failing(key: str | bytes) -> Any:
+        raise LookupError(key)
+
+    with pytest.raises(LookupError):
+        plan.begin(failing, 100)
+    plan.begin(resolver(kernel), 100)
+    assert plan.pending() == (queue_id_of(1, 0), 0, 100)
+
+
+@both
+def test_reads_that_know_another_leader_epoch_are_refused_however_they_were_read(kernel: ModuleType) -> None:
+    plan = plan_of(
+        kernel, 12, asking(12, (1, [at(0, 0, 100, 2), at(1, 0, 100, 4), at(2, 0, 100, 3), at(3, 0, 100, 9)]))
+    )
+    plan.begin(resolver(kernel), 1000)
+    offsets = QueueOffsets(0, 5, 5, 3)
+    for _ in range(3):
+        plan.put(QueueSlice(1, Outcome.OFFSET_OUT_OF_RANGE, [], offsets))
+    plan.put(QueueSlice(1, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1)))
+    assert [row.verdict for row in plan.partitions()] == [
+        Verdict.FENCED_LEADER_EPOCH,
+        Verdict.UNKNOWN_LEADER_EPOCH,
+        Verdict.OFFSET_OUT_OF_RANGE,
+        Verdict.UNKNOWN_QUEUE,
+    ]
+
+
+# --- responses ------------------------------------------------------------------------------------------
+
+slices = st.tuples(
+    st.sampled_from([Outcome.OK, Outcome.OK, Outcome.OK, Outcome.UNKNOWN_QUEUE, Outcome.STORAGE_FAILED]),
+    st.lists(st.sampled_from([0, 1, 100, 8191, 8192, LARGE]), max_size=3),
+    st.integers(0, 9),
+    st.booleans(),
+)
+
+
+def slice_of(found: tuple[Outcome, list[int], int, bool]) -> QueueSlice:
+    outcome, sizes, number, as_views = found
+    batches: list[Buffer] = [bytes([number]) * size for size in sizes]
+    if as_views:
+        batches = [memoryview(b"<" + bytes(data))[1:] for data in batches]
+    return QueueSlice(1, outcome, batches, QueueOffsets(number, 10 + number, 20, 7), Tier.JOURNAL, 10 + number)
+
+
+@given(
+    made=versioned_requests,
+    found=st.lists(slices, min_size=1, max_size=5),
+    diverging=st.sets(st.integers(0, 3)),
+    read_committed=st.booleans(),
+    numbers=st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)),
+)
+def test_responses_are_what_the_codec_writes(
+    made: tuple[int, FetchRequest],
+    found: list[tuple[Outcome, list[int], int, bool]],
+    diverging: set[int],
+    read_committed: bool,
+    numbers: tuple[int, int],
+) -> None:
+    version, request = made
+    correlation_id, session_id = numbers[0], numbers[1] if version >= 7 else 0
+    for kernel in KERNELS:
+        plan = plan_of(kernel, version, request)
+        plan.begin(resolver(kernel), 1 << 20)
+        for place, check in enumerate(plan.epoch_checks()):
+            if place in diverging and version >= 12:
+                plan.diverge(check.row, place, 1000 + place)
+        records = {}
+        for place, row in enumerate(plan.partitions()):
+            if row.settled:
+                continue
+            answer = slice_of(found[place % len(found)])
+            plan.put(answer)
+            records[place] = tuple(answer.batches)
+        rows = plan.partitions()
+        responses = []
+        place = 0
+        for topic in request.topics:
+            parts = []
+            for _ in topic.partitions:
+                parts.append(part_of(rows[place], records.get(place, ()), read_committed))
+                place += 1
+            if parts:
+                responses.append(
+                    FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(parts))
+                )
+        expected = FetchResponse(session_id=session_id, responses=tuple(responses))
+        frame = response_frame(correlation_id, 1, version, codec.write_parts(expected, version))
+        buffers = plan.response(
+            version, correlation_id, CODES, session_id=session_id, read_committed=read_committed
+        )
+        assert b"".join(buffers) == b"".join(frame)
+
+
+def part_of(row: Any, records: tuple[Buffer, ...], read_committed: bool) -> PartitionData:
+    error = 0 if row.verdict == Verdict.OK else CODES[row.verdict]
+    if error or row.diverging is not None:
+        epoch = EpochEndOffset() if row.diverging is None else EpochEndOffset(
+            epoch=row.diverging[0], end_offset=row.diverging[1]
+        )  # fmt: skip
+        return PartitionData(
+            partition_index=row.partition, error_code=error, high_watermark=-1, diverging_epoch=epoch, records=b""
+        )
+    return PartitionData(
+        partition_index=row.partition,
+        error_code=0,
+        high_watermark=row.high_watermark,
+        last_stable_offset=row.high_watermark,
+        log_start_offset=row.log_start,
+        aborted_transactions=() if read_committed else None,
+        records=records or b"",
+    )
+
+
+# --- sessions -------------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """One request of a session: what it asks for and forgets, and what the queues hold then."""
+
+    topics: list[tuple[int, list[FetchPartition]]]
+    many: int
+    """Partitions of topic 3 asked for besides."""
+    forgotten: list[tuple[int, list[int]]]
+    forget_many: bool
+    found: list[tuple[Outcome, list[int], int, bool]]
+    cut_after: int
+    """Partitions read before the bytes are used up."""
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        asked_topics,
+        st.sampled_from([0, 0, 0, 150]),
+        st.lists(st.tuples(st.integers(0, 4), st.lists(SMALL, max_size=4)), max_size=3),
+        st.booleans(),
+        st.lists(slices, min_size=1, max_size=4),
+        st.integers(0, 12),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(version=st.sampled_from([7, 11, 12, 13, 17]), all_steps=steps)
+def test_sessions_of_both_kernels_tell_the_same(version: int, all_steps: list[Step]) -> None:
+    plans: list[Any] = [None, None]
+    for number, step in enumerate(all_steps):
+        told = []
+        many = [at(10 + n) for n in range(step.many)]
+        request = asking(version, *step.topics, (3, many))
+        gone = [(topic, partitions) for topic, partitions in step.forgotten]
+        if step.forget_many:
+            gone.append((3, list(range(10, 160))))
+        forgotten = [(name_of(version, topic), partitions) for topic, partitions in gone]
+        for where, kernel in enumerate(KERNELS):
+            asked = plan_of(kernel, version, request)
+            added = -1
+            if number == 0:
+                asked.remember()
+                plans[where] = asked
+            else:
+                added = plans[where].additions(asked)
+                plans[where].update(asked, forgotten)
+            plan = plans[where]
+            plan.begin(resolver(kernel), 1 << 20)
+            place = 0
+            while plan.pending() is not None:
+                found = step.found[place % len(step.found)]
+                plan.put(slice_of(found if place < step.cut_after else (found[0], [], found[2], False)))
+                place += 1
+            before = plan.partitions()
+            frame = whole(plan, version, session_id=9, incremental=number > 0)
+            told.append((added, len(plan), before, frame, plan.partitions(), plan.wanted_bytes, plan.asks_epochs))
+        assert told[0] == told[1]
+
+
+def name_of(version: int, number: int) -> str | bytes:
+    key = key_of(version, number)
+    return UUID(int=key["topic_id"].int).bytes if version >= 13 else str(key["topic"])
+
+
+@both
+def test_a_session_counts_each_partition_once_and_the_newest_wish(kernel: ModuleType) -> None:
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0, 5), at(1), at(0, 6)]), (2, [at(0)]), (1, [at(2), at(1, 9, 7)])))
+    plan.remember()
+    rows = [(number_of(row.key), row.partition, row.fetch_offset) for row in plan.partitions()]
+    assert rows == [(1, 0, 6), (1, 1, 9), (2, 0, 0), (1, 2, 0)]
+    assert plan.wanted_bytes == 3 * (1 << 20) + 7
+    again = plan_of(kernel, 12, asking(12, (1, [at(0), at(3)]), (3, [at(0), at(0)])))
+    assert plan.additions(again) == 3
+    plan.update(again, [(name_of(12, 2), [0]), (name_of(12, 1), [77]), ("never heard of", [0])])
+    assert [(number_of(row.key), row.partition) for row in plan.partitions()] == [
+        (1, 0), (1, 1), (1, 2), (1, 3), (3, 0),
+    ]  # fmt: skip
+
+
+@both
+def test_an_incremental_answer_names_only_news_and_serves_in_turn(kernel: ModuleType) -> None:
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0), at(1), at(2)])))
+    plan.remember()
+
+    def told(*sizes: int, high_watermark: int = 10, incremental: bool = True) -> list[int]:
+        plan.begin(resolver(kernel), 1 << 20)
+        for size in sizes:
+            batches: list[Buffer] = [b"v" * size] if size else []
+            plan.put(QueueSlice(1, Outcome.OK, batches, QueueOffsets(0, high_watermark, 10, 7), None, 10))
+        frame = whole(plan, incremental=incremental)
+        response = codec.read(FetchResponse, 12, frame, frames_head(12)[1])
+        return [part.partition_index for topic in response.responses for part in topic.partitions]
+
+    assert told(0, 0, 0, incremental=False) == [0, 1, 2]
+    assert told(0, 0, 0) == []
+    assert told(5, 0, 0) == [0]
+    assert [row.partition for row in plan.partitions()] == [1, 2, 0]
+    assert told(0, 0, 0, high_watermark=11) == [1, 2, 0]
+    plan.update(plan_of(kernel, 12, asking(12)), [(name_of(12, 1), [2])])
+    assert told(0, 7, high_watermark=11) == [0]
+
+
+@both
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_empty_request_is_answered_at_once(kernel: ModuleType, version: int) -> None:
+    plan = plan_of(kernel, version, asking(version))
+    plan.begin(resolver(kernel), 100)
+    assert (len(plan), plan.settled, bool(plan.final), plan.pending()) == (0, True, True, None)
+    _, position = frames_head(version)
+    assert codec.read(FetchResponse, version, whole(plan, version), position).responses == ()
