@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import gc
 import logging
 import os
 import random
@@ -29,6 +28,7 @@ from mainstem.config import NodeConfig
 from mainstem.console.application import Console
 from mainstem.console.server import ConsoleServer
 from mainstem.errors import MainstemError
+from mainstem.heap import Heap
 from mainstem.model import Node
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_views import LocalNodeViews
@@ -91,17 +91,21 @@ class RunningNode:
     async def start(self) -> Addresses:
         """Recover, listen, and accept clients. Raises a `MainstemError` that says what stands in the way; what
         had been started is closed again."""
+        heap = Heap()
+        heap.start()
         try:
-            return await self._start()
+            return await self._start(heap)
         except BaseException:
             await self._stack.aclose()
             raise
+        finally:
+            heap.started()
 
     async def close(self) -> None:
         """Stop accepting, finish what is in flight, write what was appended, close everything."""
         await self._stack.aclose()
 
-    async def _start(self) -> Addresses:
+    async def _start(self, heap: Heap) -> Addresses:
         config, stack = self._config, self._stack
         clock = SystemClock()
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -119,6 +123,7 @@ class RunningNode:
         stack.push_async_callback(store_files.close)
         nameserver = await Nameserver.open(write_files, random.SystemRandom(), config.nameserver, identity)
         stack.push_async_callback(nameserver.close)
+        nameserver.subscribe(heap.topic_changed)
         log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
         storage = await Storage.open(
             write_files=write_files,
@@ -212,8 +217,6 @@ class RunningNode:
         stack.push_async_callback(server.close)  # again, and first: what is in flight needs all of the above
         views.http = f"{http_host}:{http_port}"
         views.ready = True
-        gc.collect()
-        gc.freeze()
         return Addresses(
             f"{advertised.host}:{advertised.port}",
             f"{http_host}:{http_port}",

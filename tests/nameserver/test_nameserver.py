@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.fakes.files import SimulatedFiles
 
-from mainstem.model import SLOTS, Node, queue_id_of
+from mainstem.model import SLOTS, NewTopic, Node, Topic, queue_id_of
 from mainstem.nameserver.commands import (
     AdvanceCounters,
     DeleteTopic,
@@ -26,15 +26,22 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import (
     ForeignDirectory,
     InvalidConfig,
+    InvalidPartitions,
+    InvalidTopicName,
     MetadataCorrupt,
     MetadataUnavailable,
     TopicExists,
     UnknownTopic,
 )
 from mainstem.nameserver.log_format import encode_record, read_log
-from mainstem.nameserver.metadata_log import MetadataLog
+from mainstem.nameserver.metadata_log import COMMANDS_PER_TURN, MetadataLog
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state import InconsistentCommand, MetadataState
+from mainstem.nameserver.state import (
+    PARTITIONS_PER_TOPIC_MAX,
+    PARTITIONS_TOTAL_MAX,
+    InconsistentCommand,
+    MetadataState,
+)
 
 NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 LOG = "metadata/00000000000000000001.log"
@@ -487,3 +494,104 @@ def test_a_fault_of_our_own_is_told_and_ends_all_changes() -> None:
             await nameserver.create_topic("b", 1, 1, {})
 
     run(SimulatedFiles(), break_it)
+
+
+# --- many topics together ----------------------------------------------------------------------------------
+
+
+CHANGES_PER_WRITE = 3
+"""The records, the sync, the mark behind them."""
+
+
+def wanted(*names: str, partitions: int = 1) -> list[NewTopic]:
+    return [NewTopic(name, partitions, 1, {}) for name in names]
+
+
+def test_topics_created_together_are_one_write_and_each_has_its_own_answer() -> None:
+    disk = SimulatedFiles()
+
+    async def create(nameserver: Nameserver) -> None:
+        await nameserver.create_topic("there", 1, 1, {})
+        before = disk.changes
+        asked = [*wanted("a", "there", "b.c", "b_c", "a"), NewTopic("d", 1, 1, {"retention.ms": "soon"})]
+        answers = await nameserver.create_topics([*asked, *wanted("e", partitions=3)])
+        assert disk.changes == before + CHANGES_PER_WRITE
+        assert [answer.name if isinstance(answer, Topic) else type(answer) for answer in answers] == [
+            "a", TopicExists, "b.c", InvalidTopicName, TopicExists, InvalidConfig, "e",
+        ]  # fmt: skip
+        assert [topic.number for topic in nameserver.topics()] == [1, 2, 3, 4]
+
+    async def look(nameserver: Nameserver) -> None:
+        assert {topic.name: topic.partitions for topic in nameserver.topics()} == {
+            "there": 1, "a": 1, "b.c": 1, "e": 3,
+        }  # fmt: skip
+
+    run(disk, create)
+    run(disk, look)
+
+
+def test_topics_together_meet_the_bounds_that_one_by_one_would() -> None:
+    async def create(nameserver: Nameserver) -> None:
+        size = PARTITIONS_PER_TOPIC_MAX
+        most = PARTITIONS_TOTAL_MAX // size
+        answers = await nameserver.create_topics(
+            wanted(*(f"t{number}" for number in range(most + 1)), partitions=size)
+        )
+        assert [type(answer) for answer in answers] == [Topic] * most + [InvalidPartitions]
+
+    run(SimulatedFiles(), create)
+
+
+def test_topics_validated_together_are_not_created() -> None:
+    disk = SimulatedFiles()
+
+    async def validate(nameserver: Nameserver) -> None:
+        changes = disk.changes
+        answers = await nameserver.create_topics(wanted("a", "b", "a"), validate_only=True)
+        assert [type(answer) for answer in answers] == [Topic, Topic, TopicExists]
+        assert (list(nameserver.topics()), disk.changes) == ([], changes)
+
+    run(disk, validate)
+
+
+def test_topics_deleted_together_are_one_write() -> None:
+    disk = SimulatedFiles()
+
+    async def delete(nameserver: Nameserver) -> None:
+        await nameserver.create_topics(wanted("a", "b", "c"))
+        before = disk.changes
+        answers = await nameserver.delete_topics(["a", "nobody", "c", "a"])
+        assert disk.changes == before + CHANGES_PER_WRITE
+        assert [answer.name if isinstance(answer, Topic) else type(answer) for answer in answers] == [
+            "a", UnknownTopic, "c", UnknownTopic,
+        ]  # fmt: skip
+        assert [topic.name for topic in nameserver.topics()] == ["b"]
+
+    run(disk, delete)
+
+
+def test_more_topics_than_one_turn_takes() -> None:
+    disk = SimulatedFiles()
+    count = 2 * COMMANDS_PER_TURN + 1
+
+    async def create(nameserver: Nameserver) -> None:
+        answers = await nameserver.create_topics(wanted(*(f"t{number}" for number in range(count))))
+        assert [answer.name for answer in answers if isinstance(answer, Topic)] == [f"t{n}" for n in range(count)]
+
+    async def look(nameserver: Nameserver) -> None:
+        assert len(list(nameserver.topics())) == count
+
+    run(disk, create)
+    run(disk, look)
+
+
+def test_a_failing_disk_refuses_all_topics_of_a_write() -> None:
+    disk = SimulatedFiles()
+
+    async def fail(nameserver: Nameserver) -> None:
+        disk.fail("write", path="metadata/")
+        with pytest.raises(MetadataUnavailable):
+            await nameserver.create_topics(wanted("a", "b"))
+        assert list(nameserver.topics()) == []
+
+    run(disk, fail)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
-from mainstem.model import Node
+from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
@@ -25,13 +25,15 @@ View = dict[str, tuple[int, int]]
 
 
 class History:
-    """What was answered so far, and what would hold if the change in flight had been made too."""
+    """What was answered so far, and what would hold if the change in flight had been made too: of topics that are
+    created together the first ones may be there."""
 
     def __init__(self, seed: int) -> None:
         self.randomness = random.Random(seed)
         self.disk = SimulatedFiles(seed)
         self.answered: View = {}
         self.in_flight: View = {}
+        self.parts_in_flight: list[View] = []
         self.topic_ids: dict[int, uuid.UUID] = {}
         self.cluster_id: str | None = None
 
@@ -43,6 +45,7 @@ class History:
             self._check(nameserver)
             for _ in range(CHANGES_PER_SESSION):
                 self.in_flight = dict(self.answered)
+                self.parts_in_flight = []
                 await self._change(nameserver)
                 self.answered = self.in_flight
         finally:
@@ -64,7 +67,8 @@ class History:
 
     def _check(self, nameserver: Nameserver) -> None:
         found = {t.name: (t.partitions, t.settings.retention_ms) for t in nameserver.topics()}
-        assert found in (self.answered, self.in_flight)
+        assert found in (self.answered, self.in_flight, *self.parts_in_flight)
+        self.parts_in_flight = []
         self.answered = self.in_flight = found
         for topic in nameserver.topics():
             assert self.topic_ids.setdefault(topic.number, topic.topic_id) == topic.topic_id
@@ -72,6 +76,9 @@ class History:
         self.cluster_id = nameserver.cluster_id()
 
     async def _change(self, nameserver: Nameserver) -> None:
+        if self.randomness.randrange(8) == 0:
+            await self._create_together(nameserver)
+            return
         name = f"{self.randomness.choice('abcd')}{self.randomness.randrange(4)}"
         if name not in self.in_flight:
             self.in_flight[name] = (self.randomness.randint(1, 5), DEFAULT_RETENTION_MS)
@@ -89,6 +96,17 @@ class History:
             case _:
                 del self.in_flight[name]
                 await nameserver.delete_topics([name])
+
+
+    async def _create_together(self, nameserver: Nameserver) -> None:
+        names = [f"e{number}" for number in self.randomness.sample(range(40), self.randomness.randint(1, 30))]
+        for name in names:
+            if name not in self.in_flight:
+                self.parts_in_flight.append(dict(self.in_flight))
+                self.in_flight[name] = (1, DEFAULT_RETENTION_MS)
+        known = set(self.answered)
+        answers = await nameserver.create_topics([NewTopic(name, 1, 1, {}) for name in names])
+        assert [isinstance(answer, Topic) for answer in answers] == [name not in known for name in names]
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 220), min_size=1, max_size=4))

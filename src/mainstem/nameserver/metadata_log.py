@@ -183,6 +183,7 @@ class MetadataLog:
             for chunk in chunks:
                 await file.write(length, [chunk])
                 length += len(chunk)
+                await asyncio.sleep(0)  # a small write may not have waited
             await file.sync()
         finally:
             await file.close()
