@@ -6,6 +6,7 @@ indexes of runs and segments, off the event loop where they are large.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ from mainstem.storage.role import Storage
 from mainstem.storage.split_service import SplitService
 
 NO_USAGE = QueueUsage(0, 0)
+
+VIEWS_PER_TURN = 250
+"""Put together between two turns of the event loop: about a millisecond."""
 
 
 class LocalNodeViews:
@@ -71,7 +75,7 @@ class LocalNodeViews:
         return None if self.ready else "starting"
 
     async def cluster(self) -> ClusterView:
-        topics = list(self._nameserver.topics())
+        topics, partitions = self._nameserver.totals()
         return ClusterView(
             cluster_id=self._nameserver.cluster_id(),
             nodes=[
@@ -97,25 +101,25 @@ class LocalNodeViews:
             ],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
             store_disk=disk(self._store_dir, self._storage.queue_store.file_bytes()),
-            topics=len(topics),
-            partitions=sum(topic.partitions for topic in topics),
+            topics=topics,
+            partitions=partitions,
         )
 
     async def topics(self) -> Sequence[TopicSummary]:
-        topics = sorted(self._nameserver.topics(), key=lambda topic: topic.name)
-        queue_ids = [topic.queue_id(partition) for topic in topics for partition in range(topic.partitions)]
-        usages = iter(await self._storage.queues.usage(queue_ids))
-        summaries = []
-        for topic in topics:
-            of_topic = [next(usages) or NO_USAGE for _ in range(topic.partitions)]
+        usages = await self._storage.usage.of_topics()
+        summaries: list[TopicSummary] = []
+        for topic in sorted(self._nameserver.topics(), key=lambda topic: topic.name):
+            if len(summaries) % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            usage = usages.get(topic.number, NO_USAGE)
             summaries.append(
                 TopicSummary(
                     name=topic.name,
                     topic_id=str(topic.topic_id),
                     partitions=topic.partitions,
                     internal=topic.internal,
-                    unsplit_bytes=sum(usage.unsplit_bytes for usage in of_topic),
-                    stored_bytes=sum(usage.stored_bytes for usage in of_topic),
+                    unsplit_bytes=usage.unsplit_bytes,
+                    stored_bytes=usage.stored_bytes,
                 )
             )
         return summaries
@@ -125,23 +129,25 @@ class LocalNodeViews:
         if topic is None:
             return None
         queue_ids = [topic.queue_id(partition) for partition in range(topic.partitions)]
-        usages = await self._storage.queues.usage(queue_ids)
+        partitions: list[PartitionView] = []
+        for partition, usage in enumerate(await self._storage.queues.usage(queue_ids)):
+            if partition % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            partitions.append(await self._partition(topic, partition, usage or NO_USAGE))
         return TopicView(
             name=topic.name,
             topic_id=str(topic.topic_id),
             internal=topic.internal,
             configs=dict(topic.configs),
-            partitions=[
-                await self._partition(topic, partition, usage or NO_USAGE)
-                for partition, usage in enumerate(usages)
-            ],
+            partitions=partitions,
         )
 
     async def _partition(self, topic: Topic, partition: int, usage: QueueUsage) -> PartitionView:
         queue_id = topic.queue_id(partition)
         group = self._storage.group_of(queue_id)
         offsets = self._storage.messages.offsets([queue_id])[0]
-        files = await self._storage.queue_store.files_of(queue_id, group)
+        held = offsets is not None and offsets.high_watermark > 0
+        files = await self._storage.queue_store.files_of(queue_id, group) if held else ()
         start = offsets.log_start if offsets else 0
         return PartitionView(
             partition=partition,

@@ -11,7 +11,7 @@ import pytest
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START, QueueTable
-from mainstem.model import SLOTS, QueueUsage, Tier, slot_of
+from mainstem.model import SLOTS, QueueUsage, Tier, slot_of, topic_number_of
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.liveness import GONE, Liveness
@@ -235,6 +235,12 @@ def test_usage_is_live_bytes_per_disk(tmp_path: Path) -> None:
         assert await all_usage() == [(3 * size, 0), (20 * size, 0), None, (20 * size, 0)]
         await node.split()
         assert (await usage([OTHER])) == [(3 * size, 3 * size)]
+        topics = await node.storage.usage.of_topics()
+        expected: dict[int, tuple[int, int]] = {}
+        for queue_id, batches in ((OTHER, 3), (QUEUE, 20)):
+            before = expected.get(topic_number_of(queue_id), (0, 0))
+            expected[topic_number_of(queue_id)] = (before[0] + batches * size, before[1] + batches * size)
+        assert topics == expected
         await asyncio.sleep(10)
         await node.fill(1)
         await asyncio.sleep(10)

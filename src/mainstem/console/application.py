@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from mainstem.console.config import ConsoleConfig
@@ -24,6 +24,9 @@ from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
 
 logger = logging.getLogger(__name__)
+
+ITEMS_PER_PIECE = 1_000
+"""Of a long list, encoded at a time: less than a millisecond."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -85,7 +88,7 @@ class Console:
         return _json(await self._views.cluster())
 
     async def _topics(self, request: Request) -> Response:
-        return _json({"topics": await self._views.topics()})
+        return StreamingResponse(_pieces(b"topics", await self._views.topics()), media_type="application/json")
 
     async def _topic(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -102,6 +105,15 @@ class Console:
         if endpoint is None:
             raise HTTPException(404, "this node has no storage role, so there is nothing to split on it")
         return _json(endpoint)
+
+
+async def _pieces(name: bytes, items: Sequence[object]) -> AsyncIterator[bytes]:
+    """An object with one list, encoded and sent piece by piece: it may have a hundred thousand items."""
+    yield b'{"%s":[' % name
+    for first in range(0, len(items), ITEMS_PER_PIECE):
+        encoded = msgspec.json.encode(items[first : first + ITEMS_PER_PIECE])
+        yield encoded[1:-1] if first == 0 else b"," + encoded[1:-1]
+    yield b"]}"
 
 
 def _json(value: object, status: int = 200) -> Response:

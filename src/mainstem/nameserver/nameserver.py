@@ -174,6 +174,10 @@ class Nameserver:
         assert self._state.cluster is not None
         return self._state.cluster.write_groups
 
+    def totals(self) -> tuple[int, int]:
+        """How many topics there are, and how many partitions they have."""
+        return len(self._state.topics), self._state.partitions_total
+
     def was_deleted(self, topic_number: int) -> bool:
         """Whether a topic of this number was deleted, so that what is left of its data may go. False for one
         that the metadata has never heard of."""

@@ -95,7 +95,7 @@ class Storage:
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
-        usage = Usage(state.table, state.index, journal, store, placement.groups_of)
+        self.usage = usage = Usage(state.table, state.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(
             self.groups, journal, state, self.write_loop, self.retention_classes, journal_path

@@ -1,15 +1,19 @@
 """DescribeLogDirs: how much of each partition lies on disk 1 (not split yet) and in the queue store.
 
-A partition is listed under the store only when some of it is there.
+A partition is listed under the store only when some of it is there. A tool may ask for every partition there is: all
+are looked up at once, and the answer is encoded piece by piece between turns of the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.node_facts import LogDir
-from mainstem.model import QueueUsage, Topic
+from mainstem.model import Buffer, QueueUsage, Topic
+from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -21,29 +25,38 @@ from mainstem.protocol.messages.describe_log_dirs import (
 
 UNKNOWN_BYTES = -1
 
-_Usages = list[tuple[Topic, list[tuple[int, QueueUsage]]]]
+PARTITIONS_PER_TURN = 500
+"""Described between two turns of the event loop: about a millisecond. A topic counts as one more."""
+
+TOPICS_PER_TURN = 500
+"""Looked up between two turns of the event loop; most have few partitions."""
+
+Asked = Sequence[tuple[Topic, Sequence[int]]]
+"""Existing topics and partitions."""
+
+Usages = Sequence[QueueUsage | None]
+"""Of all partitions asked for, in their order."""
 
 
 async def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
-    usages: _Usages = []
-    for topic, partitions in _asked(broker, request):
-        found = await broker.queue_admin.usage([topic.queue_id(partition) for partition in partitions])
-        known = [(index, usage) for index, usage in zip(partitions, found, strict=True) if usage is not None]
-        usages.append((topic, known))
+    asked = list(_asked(broker, request))
+    queue_ids: list[int] = []
+    for number, (topic, partitions) in enumerate(asked, 1):
+        queue_ids += map(topic.queue_id, partitions)
+        if number % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    usages = await broker.queue_admin.usage(queue_ids)
     results = []
-    if broker.facts.write_dir is not None:
-        topics = _topics(usages, stored=False)
-        results.append(await _result(broker.facts.write_dir, topics))
-    if broker.facts.store_dir is not None:
-        topics = _topics(usages, stored=True)
-        results.append(await _result(broker.facts.store_dir, topics))
+    for place, stored in ((broker.facts.write_dir, False), (broker.facts.store_dir, True)):
+        if place is not None:
+            results.append(await _result(place, await _topics(asked, usages, call.version, stored=stored)))
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(results))
 
 
-def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[tuple[Topic, list[int]]]:
+def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[tuple[Topic, Sequence[int]]]:
     """Existing topics and partitions out of those asked for; null asks for all."""
     if request.topics is None:
-        return [(topic, list(range(topic.partitions))) for topic in broker.metadata.topics()]
+        return [(topic, range(topic.partitions)) for topic in broker.metadata.topics()]
     asked: dict[str, dict[int, None]] = {}
     for item in request.topics:
         asked.setdefault(item.topic, {}).update(dict.fromkeys(item.partitions))
@@ -55,25 +68,46 @@ def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[tuple[To
     return found
 
 
-def _topics(usages: _Usages, *, stored: bool) -> tuple[DescribeLogDirsTopic, ...]:
-    topics = []
-    for topic, partitions in usages:
-        described = tuple(
-            DescribeLogDirsPartition(
-                partition_index=partition,
-                partition_size=usage.stored_bytes if stored else usage.unsplit_bytes,
-                offset_lag=0,
-                is_future_key=False,
-            )
-            for partition, usage in partitions
-            if not stored or usage.stored_bytes > 0
+async def _topics(asked: Asked, usages: Usages, version: int, *, stored: bool) -> EncodedArray:
+    """The topics of one directory; those without a partition in it are left out."""
+    buffers: list[bytes] = []
+    first = count = since_turn = 0
+    for topic, partitions in asked:
+        found: list[Buffer] = []
+        size = 0
+        for start in range(0, len(partitions), PARTITIONS_PER_TURN):
+            part = partitions[start : start + PARTITIONS_PER_TURN]
+            described = _partitions(part, usages[first + start : first + start + len(part)], stored=stored)
+            found += codec.encode_elements(DescribeLogDirsResponse, version, DescribeLogDirsPartition, described)
+            size += len(described)
+            since_turn += len(part)
+            if since_turn >= PARTITIONS_PER_TURN:
+                since_turn = 0
+                await asyncio.sleep(0)
+        first += len(partitions)
+        since_turn += 1
+        if size:
+            count += 1
+            answer = DescribeLogDirsTopic(name=topic.name, partitions=EncodedArray(size, found))
+            parts = codec.encode_elements(DescribeLogDirsResponse, version, DescribeLogDirsTopic, [answer])
+            buffers.append(b"".join(parts))
+    return EncodedArray(count, buffers)
+
+
+def _partitions(partitions: Sequence[int], usages: Usages, *, stored: bool) -> list[DescribeLogDirsPartition]:
+    return [
+        DescribeLogDirsPartition(
+            partition_index=partition,
+            partition_size=usage.stored_bytes if stored else usage.unsplit_bytes,
+            offset_lag=0,
+            is_future_key=False,
         )
-        if described:
-            topics.append(DescribeLogDirsTopic(name=topic.name, partitions=described))
-    return tuple(topics)
+        for partition, usage in zip(partitions, usages, strict=True)
+        if usage is not None and (not stored or usage.stored_bytes > 0)
+    ]
 
 
-async def _result(place: LogDir, topics: tuple[DescribeLogDirsTopic, ...]) -> DescribeLogDirsResult:
+async def _result(place: LogDir, topics: EncodedArray) -> DescribeLogDirsResult:
     error, total_bytes, usable_bytes = ErrorCode.NONE, UNKNOWN_BYTES, UNKNOWN_BYTES
     if place.files is not None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.schema import array, boolean, int16, int32, int64, message, nested, string, wire
 
 
@@ -27,14 +28,14 @@ class DescribeLogDirsPartition:
 @nested
 class DescribeLogDirsTopic:
     name: str = wire(string)
-    partitions: tuple[DescribeLogDirsPartition, ...] = wire(array(DescribeLogDirsPartition))
+    partitions: tuple[DescribeLogDirsPartition, ...] | EncodedArray = wire(array(DescribeLogDirsPartition))
 
 
 @nested
 class DescribeLogDirsResult:
     error_code: int = wire(int16)
     log_dir: str = wire(string)
-    topics: tuple[DescribeLogDirsTopic, ...] = wire(array(DescribeLogDirsTopic))
+    topics: tuple[DescribeLogDirsTopic, ...] | EncodedArray = wire(array(DescribeLogDirsTopic))
     total_bytes: int = wire(int64, "4+", default=-1, ignorable=True)
     usable_bytes: int = wire(int64, "4+", default=-1, ignorable=True)
     is_cordoned: bool = wire(boolean, "5+", default=False, ignorable=True)
