@@ -139,7 +139,9 @@ def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) 
     "arguments",
     [["topic", "list", "--bootstrap"], ["topic", "describe", "t", "--bootstrap"],
      ["group", "list", "--bootstrap"], ["produce", "t", "--bootstrap"], ["consume", "t", "--bootstrap"],
-     ["split", "run", "--http"], ["split", "status", "--http"], ["cluster", "status", "--http"]],
+     ["bench", "produce", "--bootstrap"], ["bench", "consume", "--bootstrap"],
+     ["bench", "latency", "--bootstrap"], ["split", "run", "--http"], ["split", "status", "--http"],
+     ["cluster", "status", "--http"]],
 )
 def test_a_closed_port_says_what_to_do(
     arguments: list[str], closed_port: str, capsys: pytest.CaptureFixture[str]
@@ -160,6 +162,12 @@ def test_a_closed_port_says_what_to_do(
         (["consume", "t", "-g", "g", "-p", "1"], "exclude each other"),
         (["produce", "t", "-H", "novalue"], "KEY=VALUE"),
         (["produce", "t", "--idempotent", "--acks", "1"], "--acks all"),
+        (["bench", "produce", "--records", "0"], "0 is not in the range"),
+        (["bench", "produce", "--rate", "nan"], "'nan' is no number"),
+        (["bench", "produce", "--seconds", "inf"], "inf is not in the range"),
+        (["bench", "produce", "--idempotent", "--acks", "1"], "--acks all"),
+        (["bench", "latency", "--record-bytes", "10"], "10 is not in the range"),
+        (["bench", "latency", "--rate", "0.1", "--seconds", "1"], "makes 0 records"),
         (["topic", "alter", "t"], "nothing to change"),
         (["topic", "create", "t", "-p", "0"], "0 is not in the range"),
         (["serve", "--set", "storage.write_cash_bytes=1"], "did you mean storage.write_cache_bytes?"),

@@ -137,7 +137,10 @@ class Reading:
             return True
         if not self._follows and self._news.lost_for() > LOST_SECONDS_MAX:
             self.failure = f"the node did not come back within {LOST_SECONDS_MAX:.0f} s"
-        return not self._follows and all(member.is_done for member in self.members)
+        if not self._follows and all(member.is_done for member in self.members):
+            # For good: the first member to leave its group has the partitions of the others move.
+            self._stopping = True
+        return self._stopping
 
     def _count(self, messages: list[Any], member: Member) -> None:
         sizes: list[int] = []
