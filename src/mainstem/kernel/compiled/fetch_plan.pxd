@@ -63,7 +63,7 @@ cdef class FetchPlan:
     cdef void let_go(self)
 
     # the answer
-    cdef int gather(self, Answer *answer, bint incremental) except -1
+    cdef int gather(self, Answer *answer, bint incremental, int version) except -1
     cdef void tell(self) noexcept nogil
 
     # sessions

@@ -519,7 +519,7 @@ cdef class FetchPlan:
         cdef Answer answer
         cdef list buffers
         assert not self.released, "the batches of this round are gone"
-        self.gather(&answer, incremental and self.topic_of is not None)
+        self.gather(&answer, incremental and self.topic_of is not None, version)
         try:
             buffers = write_fetch_response(
                 version, correlation_id, session_id, &answer, self.keys, codes, read_committed
@@ -545,7 +545,7 @@ cdef class FetchPlan:
                 self.append(number)
             number = following
 
-    cdef int gather(self, Answer *answer, bint incremental) except -1:
+    cdef int gather(self, Answer *answer, bint incremental, int version) except -1:
         """Chain the rows that go into the answer, topic by topic."""
         cdef int32_t number = self.first_row, last_topic = NOBODY
         cdef PlanRow *row
@@ -575,13 +575,15 @@ cdef class FetchPlan:
                         self.topics[last_topic].next_answered = row.topic
                     last_topic = row.topic
                     answer.topic_count += 1
-                    answer.key_bytes += key_bytes(self.keys[row.topic])
+                    answer.key_bytes += key_bytes(self.keys[row.topic], version)
                 topic.last_answered = number
                 topic.answered_count += 1
                 answer.row_count += 1
                 for part_number in range(row.first_part, row.first_part + row.part_count):
                     if self.parts[part_number].length < UNCOPIED_BYTES_MIN:
-                        answer.copied_bytes += self.parts[part_number].length
+                        answer.small_bytes += self.parts[part_number].length
+                    else:
+                        answer.large_bytes += self.parts[part_number].length
             number = row.next
         return 0
 

@@ -7,4 +7,4 @@ cdef list write_fetch_response(
     bint read_committed,
 )
 
-cdef int64_t key_bytes(object key) except -1
+cdef int64_t key_bytes(object key, int version) except -1

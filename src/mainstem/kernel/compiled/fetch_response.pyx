@@ -1,12 +1,12 @@
 """A Fetch response, from the rows of a plan to the buffers of a frame; see the twin.
 
-One bytes object is made for all that is copied, large enough for whatever the numbers turn out to be, and cut to size
-at the end. Parts that are not copied stand between slices of it.
+One bytes object is made for all that is copied, of the size that was measured before: the allocator reuses large
+memory of sizes it has seen, and maps what is made larger and cut anew each time, page by page. Parts that are not
+copied stand between slices of it.
 """
 
 from cpython.buffer cimport Py_buffer
-from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.ref cimport PyObject
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -24,11 +24,6 @@ from mainstem.kernel.compiled.layout cimport OK
 from mainstem.kernel.pure import fetch_response as twin
 
 cdef extern from "Python.h":
-    # bytes that are made longer than needed and cut must be held by a plain pointer
-    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
-    char *bytes_of "PyBytes_AS_STRING"(PyObject *data)
-    int cut_bytes "_PyBytes_Resize"(PyObject **data, Py_ssize_t size) except -1
-    void drop "Py_XDECREF"(PyObject *data)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
 
@@ -39,10 +34,8 @@ cdef enum:
     LOG_START_FROM = 5
     SESSIONS_FROM = 7
     REPLICAS_FROM = 11
-    HEAD_BYTES_MAX = 64
-    TOPIC_BYTES_MAX = 16     # lengths and tags, the key aside
-    ROW_BYTES_MAX = 80       # numbers and tags, the batches aside
     ID_BYTES = 16
+    DIVERGING_BYTES = 15     # of the tagged field, its count aside
 
 cdef int64_t FRAME_BYTES_MAX = 0x7FFFFFFF
 
@@ -76,13 +69,37 @@ cdef inline uint8_t *put_length(uint8_t *place, int64_t length, bint flexible) n
     return place + 1
 
 
-cdef int64_t key_bytes(object key) except -1:
-    """The bytes of a topic's name or id, its length aside."""
+cdef inline int length_bytes(int64_t length, bint flexible) noexcept nogil:
+    """What `put_length` writes."""
+    cdef uint64_t value = <uint64_t> (length + 1)
+    cdef int size = 1
+    if not flexible:
+        return 4
+    while value > 0x7F:
+        size += 1
+        value >>= 7
+    return size
+
+
+cdef inline uint8_t *put_tags(uint8_t *place) noexcept nogil:
+    """No tagged fields."""
+    place[0] = 0
+    return place + 1
+
+
+cdef inline uint8_t *put_diverging(uint8_t *place, const PlanRow *row) noexcept nogil:
+    """One tagged field, number 0, of 13 bytes; tagged fields of its own it has none."""
+    place[0], place[1], place[2] = 1, 0, 13
+    return put_tags(put_i64(put_i32(place + 3, row.diverging_epoch), row.diverging_end))
+
+
+cdef int64_t key_bytes(object key, int version) except -1:
+    """What `put_key` writes."""
     cdef Py_ssize_t size
     if isinstance(key, bytes):
         return ID_BYTES
     PyUnicode_AsUTF8AndSize(key, &size)
-    return size
+    return size + (length_bytes(size, True) if version >= FLEXIBLE_FROM else 2)
 
 
 cdef uint8_t *put_key(uint8_t *place, object key, int version) except NULL:
@@ -100,88 +117,101 @@ cdef uint8_t *put_key(uint8_t *place, object key, int version) except NULL:
     return place + size
 
 
+cdef int64_t copied_bytes(int version, const Answer *answer) noexcept nogil:
+    """Everything of a frame but the parts that are not copied."""
+    cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef int row_bytes = 4 + 2 + 8 + 8 + length_bytes(-1, flexible) + flexible
+    cdef int64_t size = 4 + 4 + 4 + flexible + length_bytes(answer.topic_count, flexible) + flexible
+    cdef const PlanTopic *topic
+    cdef const PlanRow *row
+    cdef int32_t topic_number = answer.first_topic, row_number
+    if version >= LOG_START_FROM:
+        row_bytes += 8
+    if version >= SESSIONS_FROM:
+        size += 2 + 4
+    if version >= REPLICAS_FROM:
+        row_bytes += 4
+    size += answer.key_bytes + answer.row_count * row_bytes + answer.small_bytes
+    while topic_number != NOBODY:
+        topic = &answer.topics[topic_number]
+        size += length_bytes(topic.answered_count, flexible) + flexible
+        row_number = topic.first_answered
+        while row_number != NOBODY:
+            row = &answer.rows[row_number]
+            size += length_bytes(row.size, flexible)
+            if row.diverged and flexible:
+                size += DIVERGING_BYTES
+            row_number = row.answered
+        topic_number = topic.next_answered
+    return size
+
+
 cdef list write_fetch_response(
     int version, int32_t correlation_id, int32_t session_id, const Answer *answer, list keys, object codes,
     bint read_committed,
 ):
     """The frame of a Fetch response without an error of its own. Raises OverflowError beyond 2 GiB."""
     cdef bint flexible = version >= FLEXIBLE_FROM
-    cdef int64_t bound = (
-        HEAD_BYTES_MAX + TOPIC_BYTES_MAX * <int64_t> answer.topic_count + answer.key_bytes
-        + ROW_BYTES_MAX * answer.row_count + answer.copied_bytes
-    )
-    cdef int64_t uncopied = 0, size
-    cdef PyObject *memory = new_bytes(NULL, bound)
-    cdef uint8_t *start = <uint8_t *> bytes_of(memory)
+    cdef int64_t copied = copied_bytes(version, answer), uncopied = answer.large_bytes
+    cdef uint8_t *start
     cdef uint8_t *place
     cdef const PlanTopic *topic
     cdef const PlanRow *row
     cdef const Part *part
     cdef int32_t topic_number = answer.first_topic, row_number
     cdef Py_ssize_t part_number
-    cdef bint served
     cdef list cuts = None
-    cdef object head
-    try:
-        place = put_i32(start + 4, correlation_id)
-        if flexible:
-            place[0] = 0
-            place += 1
-        place = put_i32(place, 0)
-        if version >= SESSIONS_FROM:
-            place = put_i32(put_i16(place, 0), session_id)
-        place = put_length(place, answer.topic_count, flexible)
-        while topic_number != NOBODY:
-            topic = &answer.topics[topic_number]
-            place = put_key(place, keys[topic_number], version)
-            place = put_length(place, topic.answered_count, flexible)
-            row_number = topic.first_answered
-            while row_number != NOBODY:
-                row = &answer.rows[row_number]
-                served = row.high_watermark >= 0
-                place = put_i32(place, row.partition)
-                place = put_i16(place, 0 if row.verdict == OK else <int16_t> codes[row.verdict])
-                place = put_i64(place, row.high_watermark)
-                place = put_i64(place, row.high_watermark)
-                if version >= LOG_START_FROM:
-                    place = put_i64(place, row.log_start)
-                place = put_length(place, 0 if read_committed and served else -1, flexible)
-                if version >= REPLICAS_FROM:
-                    place = put_i32(place, -1)
-                place = put_length(place, row.size, flexible)
-                for part_number in range(row.first_part, row.first_part + row.part_count):
-                    part = &answer.parts[part_number]
-                    if part.length < UNCOPIED_BYTES_MIN:
-                        memcpy(place, part.bytes, part.length)
-                        place += part.length
-                    else:
-                        if cuts is None:
-                            cuts = []
-                        cuts.append((place - start, view_of(part)))
-                        uncopied += part.length
-                if flexible:
-                    if row.diverged:     # one tagged field: number 0, 13 bytes
-                        place[0], place[1], place[2] = 1, 0, 13
-                        place = put_i64(put_i32(place + 3, row.diverging_epoch), row.diverging_end)
-                    place[0] = 0
-                    place += 1
-                row_number = row.answered
+    cdef bytes head
+    if copied + uncopied - 4 > FRAME_BYTES_MAX:
+        raise OverflowError(f"a Fetch response of {copied + uncopied - 4} bytes")
+    head = PyBytes_FromStringAndSize(NULL, copied)
+    start = <uint8_t *> PyBytes_AS_STRING(head)
+    place = put_i32(put_i32(start, <int32_t> (copied + uncopied - 4)), correlation_id)
+    if flexible:
+        place = put_tags(place)
+    place = put_i32(place, 0)
+    if version >= SESSIONS_FROM:
+        place = put_i32(put_i16(place, 0), session_id)
+    place = put_length(place, answer.topic_count, flexible)
+    while topic_number != NOBODY:
+        topic = &answer.topics[topic_number]
+        place = put_key(place, keys[topic_number], version)
+        place = put_length(place, topic.answered_count, flexible)
+        row_number = topic.first_answered
+        while row_number != NOBODY:
+            row = &answer.rows[row_number]
+            place = put_i32(place, row.partition)
+            place = put_i16(place, 0 if row.verdict == OK else <int16_t> codes[row.verdict])
+            place = put_i64(place, row.high_watermark)
+            place = put_i64(place, row.high_watermark)
+            if version >= LOG_START_FROM:
+                place = put_i64(place, row.log_start)
+            # readers of committed data get a list of aborted transactions, which is empty; others get none
+            place = put_length(place, 0 if read_committed and row.high_watermark >= 0 else -1, flexible)
+            if version >= REPLICAS_FROM:
+                place = put_i32(place, -1)
+            place = put_length(place, row.size, flexible)
+            for part_number in range(row.first_part, row.first_part + row.part_count):
+                part = &answer.parts[part_number]
+                if part.length < UNCOPIED_BYTES_MIN:
+                    memcpy(place, part.bytes, part.length)
+                    place += part.length
+                else:
+                    if cuts is None:
+                        cuts = []
+                    cuts.append((place - start, view_of(part)))
             if flexible:
-                place[0] = 0
-                place += 1
-            topic_number = topic.next_answered
+                if row.diverged:
+                    place = put_diverging(place, row)
+                else:
+                    place = put_tags(place)
+            row_number = row.answered
         if flexible:
-            place[0] = 0
-            place += 1
-        size = place - start
-        assert size <= bound, "a Fetch response is larger than its parts"
-        if size + uncopied - 4 > FRAME_BYTES_MAX:
-            raise OverflowError(f"a Fetch response of {size + uncopied - 4} bytes")
-        ms_write_u32(start, <uint32_t> (size + uncopied - 4))
-        cut_bytes(&memory, size)
-        head = <object> memory
-    finally:
-        drop(memory)
+            place = put_tags(place)
+        topic_number = topic.next_answered
+    if flexible:
+        place = put_tags(place)
+    assert place - start == copied, "a Fetch response is not as long as it was measured"
     return [head] if cuts is None else between(memoryview(head), cuts)
 
 

@@ -60,4 +60,5 @@ cdef struct Answer:
     int32_t topic_count
     int64_t row_count
     int64_t key_bytes        # of the topics' names or ids
-    int64_t copied_bytes     # of parts that are too small to be left where they are
+    int64_t small_bytes      # of parts that are copied
+    int64_t large_bytes      # of parts that are not
