@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,13 @@ from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from mainstem.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 WAIT_SECONDS_MAX = 300.0
@@ -44,13 +52,14 @@ TOPICS_PER_REQUEST = 1_000
 
 PARTITIONS_PER_REQUEST = 100_000
 
-API_VERSIONS, METADATA, CREATE_TOPICS = 18, 3, 19
+API_VERSIONS, METADATA, CREATE_TOPICS, LIST_OFFSETS, DESCRIBE_LOG_DIRS = 18, 3, 19, 2, 35
 
 
 class Node(NamedTuple):
     process: subprocess.Popen[str]
     host: str
     port: int
+    http: str
     ready_seconds: float
     """From the start of the process to the line that says it is ready."""
 
@@ -89,8 +98,9 @@ def start(directory: Path) -> Node:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("ready "):
-            host, _, port = dict(word.split("=", 1) for word in line.split()[1:])["kafka"].rpartition(":")
-            return Node(process, host, int(port), time.perf_counter() - begun)
+            addresses = dict(word.split("=", 1) for word in line.split()[1:])
+            host, _, port = addresses["kafka"].rpartition(":")
+            return Node(process, host, int(port), addresses["http"], time.perf_counter() - begun)
     raise SystemExit(f"the node did not start; see {directory / 'node.log'}")
 
 
@@ -221,6 +231,31 @@ def check_metadata(frame: bytearray, topics: int, partitions: int) -> str:
     return f"{len(frame) / 1e6:.1f} MB"
 
 
+def list_offsets(client: Client, topic: str, partitions: int) -> str:
+    asked = tuple(
+        ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+        for partition in range(partitions)
+    )
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=(ListOffsetsTopic(name=topic, partitions=asked),)
+    )
+    response: ListOffsetsResponse = client.ask(LIST_OFFSETS, 7, request, ListOffsetsResponse)
+    answers = response.topics[0].partitions
+    if len(answers) != partitions or any(answer.error_code or answer.offset for answer in answers):
+        raise SystemExit("ListOffsets does not answer 0 for every partition")
+    return f"{partitions} partitions"
+
+
+def describe_log_dirs(client: Client) -> str:
+    frame = client.exchange(DESCRIBE_LOG_DIRS, 4, codec.write(DescribeLogDirsRequest(topics=None), 4))
+    return f"{len(frame) / 1e6:.1f} MB"
+
+
+def console_topics(node: Node) -> str:
+    with urllib.request.urlopen(f"http://{node.http}/v1/topics", timeout=WAIT_SECONDS_MAX) as answer:
+        return f"{len(answer.read()) / 1e6:.1f} MB"
+
+
 def files_note(directory: Path) -> str:
     def size(pattern: str) -> float:
         return sum(path.stat().st_size for path in (directory / "write").glob(pattern)) / 1e6
@@ -267,6 +302,9 @@ def run_shape(topics: int, partitions: int, table: Table, directory: Path) -> No
             measured("Metadata of all topics", lambda: frames.append(metadata(client, None)) or "")
             print(f"{'':34} {check_metadata(frames.pop(), topics, partitions)}")
             measured("Metadata of all topics, again", lambda: metadata(client, None) and "")
+            measured("ListOffsets of one topic", lambda: list_offsets(client, name[0], partitions))
+            measured("DescribeLogDirs of everything", lambda: describe_log_dirs(client))
+            measured("console: list of topics", lambda: console_topics(node))
             client.close()
         seconds = node.stop(signal.SIGKILL)
         node = start(directory)

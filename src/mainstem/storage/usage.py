@@ -20,6 +20,9 @@ from mainstem.storage.queue_store.store import GroupsOf, QueueStore
 QUEUES_PER_TURN = 5_000
 """Answered between two turns of the event loop: about a millisecond."""
 
+NOTHING = QueueUsage(0, 0)
+"""Shared by all idle queues: a million objects would bring the garbage collector in."""
+
 Sums = TypeVar("Sums")
 
 
@@ -43,8 +46,13 @@ class Usage:
     async def of(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
         """Live bytes on disk 1 and on disk 2 per queue; None for an unknown one. A batch that is split and not
         yet pruned is counted on both."""
-        asked = numpy.array(queue_ids, numpy.uint64)
-        wanted = numpy.unique(asked)
+        parts = [numpy.zeros(0, numpy.uint64)]
+        for first in range(0, len(queue_ids), QUEUES_PER_TURN):
+            parts.append(numpy.array(queue_ids[first : first + QUEUES_PER_TURN], numpy.uint64))
+            await asyncio.sleep(0)
+        asked = numpy.concatenate(parts)
+        ascending = bool((asked[1:] > asked[:-1]).all())  # as whoever asks for all lists them: nothing to sort
+        wanted = asked if ascending else numpy.unique(asked)
         unsplit, stored = numpy.zeros(len(wanted), numpy.int64), numpy.zeros(len(wanted), numpy.int64)
         async for sums, rows in self._live_rows(unsplit, stored):
             if len(wanted):
@@ -57,7 +65,10 @@ class Usage:
             places = numpy.searchsorted(wanted, part)
             known = (self._table.column(part, LOG_START, UNKNOWN) != UNKNOWN).tolist()
             sizes = zip(known, unsplit[places].tolist(), stored[places].tolist(), strict=True)
-            usages += [QueueUsage(journal, store) if exists else None for exists, journal, store in sizes]
+            usages += [
+                (QueueUsage(journal, store) if journal or store else NOTHING) if exists else None
+                for exists, journal, store in sizes
+            ]
             await asyncio.sleep(0)
         return usages
 

@@ -28,8 +28,11 @@ UNKNOWN_BYTES = -1
 PARTITIONS_PER_TURN = 500
 """Described between two turns of the event loop: about a millisecond. A topic counts as one more."""
 
-TOPICS_PER_TURN = 500
-"""Looked up between two turns of the event loop; most have few partitions."""
+QUEUES_PER_TURN = 5_000
+"""Named between two turns of the event loop: about a millisecond, but for a topic of more partitions."""
+
+PIECE_BYTES = 64 * 1024
+"""Small topics are joined up to this size, large ones are pieces of their own."""
 
 Asked = Sequence[tuple[Topic, Sequence[int]]]
 """Existing topics and partitions."""
@@ -41,9 +44,12 @@ Usages = Sequence[QueueUsage | None]
 async def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
     asked = list(_asked(broker, request))
     queue_ids: list[int] = []
-    for number, (topic, partitions) in enumerate(asked, 1):
+    since_turn = 0
+    for topic, partitions in asked:
         queue_ids += map(topic.queue_id, partitions)
-        if number % TOPICS_PER_TURN == 0:
+        since_turn += len(partitions)
+        if since_turn >= QUEUES_PER_TURN:
+            since_turn = 0
             await asyncio.sleep(0)
     usages = await broker.queue_admin.usage(queue_ids)
     results = []
@@ -71,6 +77,7 @@ def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[tuple[To
 async def _topics(asked: Asked, usages: Usages, version: int, *, stored: bool) -> EncodedArray:
     """The topics of one directory; those without a partition in it are left out."""
     buffers: list[bytes] = []
+    encoded = bytearray()
     first = count = since_turn = 0
     for topic, partitions in asked:
         found: list[Buffer] = []
@@ -89,9 +96,12 @@ async def _topics(asked: Asked, usages: Usages, version: int, *, stored: bool) -
         if size:
             count += 1
             answer = DescribeLogDirsTopic(name=topic.name, partitions=EncodedArray(size, found))
-            parts = codec.encode_elements(DescribeLogDirsResponse, version, DescribeLogDirsTopic, [answer])
-            buffers.append(b"".join(parts))
-    return EncodedArray(count, buffers)
+            for piece in codec.encode_elements(DescribeLogDirsResponse, version, DescribeLogDirsTopic, [answer]):
+                encoded += piece
+            if len(encoded) >= PIECE_BYTES:
+                buffers.append(bytes(encoded))
+                encoded.clear()
+    return EncodedArray(count, [*buffers, bytes(encoded)])
 
 
 def _partitions(partitions: Sequence[int], usages: Usages, *, stored: bool) -> list[DescribeLogDirsPartition]:
