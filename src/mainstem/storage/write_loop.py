@@ -31,6 +31,7 @@ class WriteLoop:
     def __init__(self, journal: Journal, groups: Sequence[WriteGroup], clock: Clock) -> None:
         self._journal = journal
         self._groups = groups
+        self._logs = [group.log for group in groups]
         self._clock = clock
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -47,7 +48,10 @@ class WriteLoop:
     @property
     def backlog_bytes(self) -> int:
         """Appended and not yet durable."""
-        return sum(group.log.pending_bytes for group in self._groups)
+        pending = 0
+        for log in self._logs:  # asked for by every request
+            pending += log.pending_bytes
+        return pending
 
     def wake(self) -> None:
         """There is something to write; called from the event loop by whoever appends or proposes."""

@@ -85,12 +85,12 @@ cdef class GroupLog:
         if batch.log_append_time:
             batch.log_append_time_ms = now_ms
         self.builder.put(data, batch, base_offset, self.term, now_ms if batch.log_append_time else -1)
+        slot.next_offset = base_offset + batch.last_offset_delta + 1     # whatever fails from here on
         if batch.producer_id >= 0:
             self.producers.appended(
                 batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count,
                 base_offset, index, now_ms,
             )
-        slot.next_offset = base_offset + batch.last_offset_delta + 1
         batch.base_offset = base_offset
         batch.log_start_offset = slot.log_start
         self.appended_bytes += size
