@@ -8,7 +8,8 @@ starts over, and finds the batches one tier further down.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mainstem.kernel import (
@@ -28,6 +29,11 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.sealed_segments import Place, SealedSegments
 
 log = logging.getLogger(__name__)
+
+BATCH_LENGTH = struct.Struct(">i")
+BATCH_LENGTH_AT = 8
+BATCH_LENGTH_EXCLUDES = 12
+"""A record batch says behind its base offset how many bytes follow that field."""
 
 ATTEMPTS = 5
 """Reads that lose a race with pruning; each loss means a batch moved one tier down, and there are three."""
@@ -144,8 +150,7 @@ class ReadPath:
         found = self._index.read(slot, offset, budget, whole_first)
         if found is None:
             return None
-        batches: list[Buffer] = list(found[0])
-        return Found(batches, offset, found[1], Tier.WRITE_CACHE)
+        return Found(separated(found[0]), offset, found[1], Tier.WRITE_CACHE)
 
     # --- disks --------------------------------------------------------------------------------------------
 
@@ -205,6 +210,18 @@ class ReadPath:
             if not places or places[0].base_offset != position:
                 break
         return Found(batches, base_offset, position, Tier.JOURNAL)
+
+
+def separated(stretches: Iterable[memoryview]) -> list[Buffer]:
+    """Neighbouring batches, each by itself."""
+    batches: list[Buffer] = []
+    for stretch in stretches:
+        start = 0
+        while start < len(stretch):
+            (length,) = BATCH_LENGTH.unpack_from(stretch, start + BATCH_LENGTH_AT)
+            batches.append(stretch[start : start + BATCH_LENGTH_EXCLUDES + length])
+            start += BATCH_LENGTH_EXCLUDES + length
+    return batches
 
 
 def place_of(entry: Entry) -> Place:
