@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
-from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from mainstem.protocol.messages.api_versions import ApiVersionsRequest
 from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from mainstem.protocol.messages.list_offsets import (

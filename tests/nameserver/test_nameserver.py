@@ -538,6 +538,9 @@ def test_topics_together_meet_the_bounds_that_one_by_one_would() -> None:
             wanted(*(f"t{number}" for number in range(most + 1)), partitions=size)
         )
         assert [type(answer) for answer in answers] == [Topic] * most + [InvalidPartitions]
+        await nameserver.create_topic("__inside", 50, 1, {}, internal=True)
+        with pytest.raises(InvalidPartitions):
+            await nameserver.create_topic("one_more", 1, 1, {})
 
     run(SimulatedFiles(), create)
 

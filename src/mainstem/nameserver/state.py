@@ -47,7 +47,9 @@ from mainstem.nameserver.topic_config import check_configs
 from mainstem.nameserver.topic_name import check_topic_name, collision_key
 
 PARTITIONS_PER_TOPIC_MAX = 100_000  # one Metadata response of such a topic stays below 4 MiB
-PARTITIONS_TOTAL_MAX = 1_000_000  # the queue table is built, and measured, for this many queues per node
+PARTITIONS_TOTAL_MAX = 1_000_000
+"""Of clients' topics: the queue table is built, and measured, for this many queues per node. The brokers' own topics
+may go beyond it, or a full cluster would have no consumer groups."""
 TOPICS_MAX = 200_000  # twice what is measured; a snapshot of it stays below 64 MiB
 NODES_MAX = 1_000
 PRODUCER_IDS_PER_BLOCK = 1_000  # as Kafka: at most this many ids are lost at a restart
@@ -200,7 +202,8 @@ class MetadataState:
         topics = len(self._by_name) + len(pending.name_by_collision_key)
         if topics >= TOPICS_MAX or command.number > TOPIC_NUMBER_MAX:
             raise InvalidPartitions(f"the cluster has {topics} topics, the most it takes")
-        self._check_partitions(command.name, command.partitions, self._partitions_total + pending.partitions)
+        others = 0 if command.internal else self._partitions_total + pending.partitions
+        self._check_partitions(command.name, command.partitions, others)
         if not 1 <= command.replication_factor <= len(self._nodes):
             raise InvalidReplicationFactor(
                 f"topic {command.name!r}: replication factor {command.replication_factor}, "
