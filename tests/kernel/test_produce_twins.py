@@ -44,7 +44,7 @@ def everything_of(kernel: ModuleType, frame: bytes, position: int, version: int,
         )
         kind, results = ending
         if kind == "refuse":
-            for number, _ in found.compacted():
+            for number in [number for number, _ in found.compacted()]:
                 found.refuse(number, Verdict.KEYLESS)
         found.release()
     buffer += b"nobody has a view of it"

@@ -58,7 +58,8 @@ cdef class Directory:
         rows = <Row *> ms_take(capacity * sizeof(Row))
         if rows == NULL:
             raise MemoryError(f"no memory for a directory of {capacity} rows")
-        memcpy(rows, self.rows, self.count * sizeof(Row))
+        if self.count:
+            memcpy(rows, self.rows, self.count * sizeof(Row))
         ms_give(self.rows, self.capacity * sizeof(Row))
         self.rows = rows
         self.capacity = capacity

@@ -12,16 +12,18 @@ more each. What is read from the frame after the scan lies where the scan has ch
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_Check
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from mainstem.kernel.compiled.bytes_io cimport (
     ms_crc32c,
     ms_crc_prepare,
+    ms_give,
     ms_read_u16,
     ms_read_u32,
     ms_read_u64,
+    ms_take,
 )
 from mainstem.kernel.compiled.layout cimport (
     BAD_CHECKSUM,
@@ -136,7 +138,7 @@ cdef class ProduceScan:
     def __dealloc__(self):
         if self._data != NULL:
             PyBuffer_Release(&self._view)
-        PyMem_RawFree(self.batches)
+        ms_give(self.batches, <size_t> self._capacity * sizeof(Batch))
 
     @property
     def topics(self):
@@ -213,15 +215,18 @@ cdef class ProduceScan:
     cdef int _reserve(self, Py_ssize_t count) except -1:
         """Make room for so many more batches: at most `ENTRIES_MAX` in all, which the caller has checked."""
         cdef Py_ssize_t capacity = self.batch_count + count
-        cdef void *memory
+        cdef Batch *batches
         if self.batches != NULL and capacity <= self._capacity:
             return 0
         # exactly what one topic needs, as most requests have; by doubling for more of them
         capacity = max(capacity, 2 * self._capacity, 1)
-        memory = PyMem_RawRealloc(self.batches, <size_t> capacity * sizeof(Batch))
-        if memory == NULL:
-            raise MemoryError()
-        self.batches = <Batch *> memory
+        batches = <Batch *> ms_take(<size_t> capacity * sizeof(Batch))
+        if batches == NULL:
+            raise MemoryError(f"no memory for {capacity} batches")
+        if self.batch_count:
+            memcpy(batches, self.batches, <size_t> self.batch_count * sizeof(Batch))
+        ms_give(self.batches, <size_t> self._capacity * sizeof(Batch))
+        self.batches = batches
         self._capacity = capacity
         return 0
 
