@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import load, runner
 from bench.errors import BenchError
-from bench.machine import raised_limits, read_machine, share_cores
+from bench.machine import read_machine, share_cores, tuned
 from bench.report.tables import workload_table
 from bench.results import Results
 from bench.session import FULL, SHORT, Bench, Form
@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
         for name in only:
             systems[name].prepare()
         program = load.build(HOME)
-        with raised_limits() as refused:
+        with tuned(data) as notes:
             cpus = share_cores()
             results = Results({
                 "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -88,8 +88,8 @@ def _run(options: argparse.Namespace) -> int:
                 "commit": _commit(),
                 "heap": options.heap,
             })  # fmt: skip
-            results.notes.extend(refused)
-            bench = Bench(form, cpus, results, data, program, systems, options.heap)
+            results.notes.extend(notes)
+            bench = Bench(form, cpus, results, data, program, CACHE, systems, options.heap)
             return _measure(bench, options.numbers, only)
     finally:
         shutil.rmtree(data, ignore_errors=True)
@@ -107,7 +107,7 @@ def _measure(bench: Bench, numbers: list[str], only: tuple[str, ...]) -> int:
             runner.run_workload(bench, workload, only, lambda line: print(line, file=sys.stderr, flush=True))
         finally:
             bench.results.save(path)
-        print(workload_table(bench.results, workload.number), flush=True)
+        print(workload_table(bench.results, workload.number, workload.shown), flush=True)
     print(f"results: {path}", file=sys.stderr)
     return 0
 

@@ -1,7 +1,7 @@
 """The machine as far as figures depend on it: cores and how they are shared out, memory, disk, kernel limits.
 
-Limits that many queues need (open files, memory maps) are raised where this user may do so and put back at the end;
-what could not be raised is part of the report.
+Limits that many queues need (open files, memory maps) are raised, and a disk's outsized read-ahead is lowered, where
+this user may do so; both are put back at the end, and what was changed or could not be is part of the report.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import os
 import platform
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MAPS_WANTED = 262_144
 """What Kafka's own operations guide asks for: two maps per partition, and the JVM's."""
+READ_AHEAD_KB = 128
+"""Linux's own. A disk set to megabytes makes Kafka read that much of each index around its first entry: figures of
+thousands of partitions would be the setting's."""
 _MAPS = Path("/proc/sys/vm/max_map_count")
 _OPEN_FILES_MOST = 1 << 20
 
@@ -81,29 +84,46 @@ def read_machine(directory: Path, java: str) -> Machine:
 
 
 @contextlib.contextmanager
-def raised_limits() -> Iterator[list[str]]:
-    """Raise open files and memory maps for this process's children; yields what could not be raised."""
-    refused: list[str] = []
+def tuned(directory: Path) -> Iterator[list[str]]:
+    """For this process's children: many open files, many memory maps, and on the disk of `directory` the read-ahead
+    that Linux comes with. Put back at the end; yields what was changed and what could not be."""
+    notes: list[str] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES_MOST, max(hard, _OPEN_FILES_MOST)))
     except (ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        refused.append(f"open files stay at {hard}, which is the limit of this user")
-    maps = int(_MAPS.read_text())
-    changed = False
-    if maps < MAPS_WANTED:
+        notes.append(f"open files stay at {hard}, which is the limit of this user")
+    device = os.stat(directory).st_dev
+    read_ahead = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    with (
+        _setting(_MAPS, MAPS_WANTED, lambda now: now < MAPS_WANTED, notes),
+        _setting(read_ahead, READ_AHEAD_KB, lambda now: now > READ_AHEAD_KB, notes),
+    ):
         try:
-            _MAPS.write_text(str(MAPS_WANTED))
-            changed = True
-        except OSError:
-            refused.append(f"vm.max_map_count stays at {maps}; {MAPS_WANTED} was wanted")
+            yield notes
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@contextlib.contextmanager
+def _setting(path: Path, wanted: int, unfit: Callable[[int], bool], notes: list[str]) -> Iterator[None]:
+    """Changes a number that the kernel keeps in `path` if it is unfit, where that exists and may be done."""
+    found = int(path.read_text()) if path.exists() else None
+    if found is None or not unfit(found):
+        yield
+        return
     try:
-        yield refused
+        path.write_text(str(wanted))
+    except OSError:
+        notes.append(f"{path} stays at {found}; {wanted} was wanted")
+        yield
+        return
+    notes.append(f"{path} was {wanted} during the runs, in place of {found}")
+    try:
+        yield
     finally:
-        if changed:
-            _MAPS.write_text(str(maps))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        path.write_text(str(found))
 
 
 def _meminfo() -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from bench.load import Result
 
@@ -36,28 +37,40 @@ METRICS = {
     "create_s": Metric("creating the topics", "s", False, 2),
     "start_s": Metric("start to first answer", "s", False, 2),
     "restart_s": Metric("restart after SIGKILL", "s", False, 2),
+    "others_cores": Metric("cores taken by other work, the kernel's included", "", False, 2),
+    "reader_mb_per_s": Metric("the reader beside it", "MB/s", True, 0),
+    "split_mb_per_s": Metric("split", "MB/s", True, 0),
     "lag_mb": Metric("unsplit at the end", "MB", False, 0),
     "driver_cpu_ms_per_mb": Metric("CPU of the driver", "ms/MB", False, 2),
     "jvm_cpu_ms_per_mb": Metric("CPU of the JVM", "ms/MB", False, 2),
     "worker_cpu_ms_per_mb": Metric("CPU of the workers", "ms/MB", False, 2),
+    "ns_per_batch": Metric("time", "ns/batch", False, 0),
+    "to_plain_c": Metric("time, plain C = 1", "", False, 2),
 }
 """By the name under which results keep them. The order is that of the tables."""
 
 
-def figures_of(result: Result, cpu_seconds: float) -> dict[str, float]:
-    """What a load's result and the node's CPU time over it come to."""
-    megabytes = result["bytes"] / MEGABYTE
-    latency = result["latency_us"]
+Figures = dict[str, float]
+"""By the names of `METRICS`."""
+
+
+def figures_of(results: Sequence[Result], cpu_seconds: float) -> Figures:
+    """What the results of a load, run once or several times, and the node's CPU time over them come to. Latencies
+    are those of the last."""
+    seconds = sum(result["seconds"] for result in results)
+    megabytes = sum(result["bytes"] for result in results) / MEGABYTE
+    batches = sum(result["batches"] for result in results)
+    latency = results[-1]["latency_us"]
     figures = {
-        "mb_per_s": result["mb_per_s"],
-        "batches_per_s": result["batches_per_s"],
-        "requests_per_s": result["requests_per_s"],
-        "node_cores": cpu_seconds / result["seconds"],
+        "mb_per_s": megabytes / seconds,
+        "batches_per_s": batches / seconds,
+        "requests_per_s": sum(result["requests"] for result in results) / seconds,
+        "node_cores": cpu_seconds / seconds,
         "p50_ms": latency["p50"] / 1000,
         "p99_ms": latency["p99"] / 1000,
         "p999_ms": latency["p99_9"] / 1000,
     }
-    if megabytes > 0:
+    if batches:
         figures["cpu_ms_per_mb"] = cpu_seconds * 1000 / megabytes
-        figures["cpu_us_per_batch"] = cpu_seconds * 1e6 / result["batches"]
+        figures["cpu_us_per_batch"] = cpu_seconds * 1e6 / batches
     return figures

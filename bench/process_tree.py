@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Of CPU time, in a second."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class ProcessTree:
 def cpu_of(pid: int) -> float:
     """CPU seconds of one process, its threads and its waited-for children; 0 once it is gone."""
     fields = _stat(pid)
-    return sum(int(field) for field in fields[11:15]) / _TICKS if fields else 0.0
+    return sum(int(field) for field in fields[11:15]) / TICKS if fields else 0.0
 
 
 def command_of(pid: int) -> str:

@@ -7,7 +7,6 @@ occupied in the journal is then recycled.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import urllib.request
@@ -54,10 +53,3 @@ def metric(http: str | None, name: str) -> float:
     if found is None:
         raise BenchError(f"the node has no metric {name}")
     return float(found[1])
-
-
-def view(http: str | None, path: str) -> dict[str, object]:
-    """One of the node's JSON views."""
-    assert http is not None
-    with urllib.request.urlopen(f"http://{http}{path}", timeout=10) as answer:
-        return dict(json.load(answer))

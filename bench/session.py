@@ -7,7 +7,9 @@ the node, drives loads at it, keeps the figures, and afterwards leaves neither p
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,15 +20,23 @@ from bench import topics
 from bench.errors import LoadFailed
 from bench.load import Fetch, Produce, Result
 from bench.machine import CpuSets
-from bench.metrics import figures_of
+from bench.metrics import Figures, figures_of
 from bench.results import Results, Row
 from bench.systems.system import Durability, Node, Setup, System
 from bench.topics import Queues
+from bench.window import Window
 
 CONNECTIONS = 4
 """Of saturating loads. Kafka works on one request of a connection at a time."""
 IN_FLIGHT = 5
 """Requests outstanding on each connection: what clients allow by default."""
+BATCH_HEADER_BYTES = 61
+RECORD_HEADER_BYTES = 8
+"""Of a record without key and headers, about."""
+MEETING_SECONDS_MAX = 60.0
+WARM_SLICE_SECONDS = 2.0
+WARM_GAIN_LEAST = 1.05
+"""A slice of the warm-up that gains less than this is the last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +46,7 @@ class Form:
     name: str
     repetitions: int
     seconds: float
-    warm_seconds: float
+    warm_seconds_max: float
     seconds_max: float
 
     @property
@@ -44,8 +54,8 @@ class Form:
         return self.name == "full"
 
 
-SHORT = Form("short", repetitions=2, seconds=2.0, warm_seconds=4.0, seconds_max=75.0)
-FULL = Form("full", repetitions=5, seconds=10.0, warm_seconds=20.0, seconds_max=3_600.0)
+SHORT = Form("short", repetitions=2, seconds=2.0, warm_seconds_max=10.0, seconds_max=75.0)
+FULL = Form("full", repetitions=5, seconds=10.0, warm_seconds_max=40.0, seconds_max=3_600.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +75,12 @@ class Session:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
+    """`shown`: the metrics its tables show; results keep all that were measured."""
+
     number: str
     title: str
     sessions: Callable[[Form], list[Session]]
+    shown: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +93,8 @@ class Bench:
     directory: Path
     """Where nodes keep their data while they live."""
     load_program: Path
+    cache: Path
+    """Where downloads are kept."""
     systems: Mapping[str, System]
     heap: str
     """Of JVM brokers."""
@@ -152,11 +167,19 @@ class Stage:
         return Fetch(address=self.node.address, topics=f"{queues.prefix}:{queues.topics}",
                      partitions=queues.partitions, **options)  # fmt: skip
 
-    def begin(self, load: Produce | Fetch) -> loads.Running:
-        """Start a load beside others. It is ended with the stage at the latest."""
+    def pass_bytes(self, load: Produce) -> int:
+        """About what a load writes until it has met every queue once."""
+        queues = int(load.topics.rpartition(":")[2]) * load.partitions
+        return queues * (BATCH_HEADER_BYTES + load.batch_records * (load.record_bytes + RECORD_HEADER_BYTES))
+
+    def begin(self, load: Produce | Fetch, *, nice: int = 0) -> loads.Running:
+        """Start a load beside others; it is ended with the stage at the latest. `nice` is above 0 where a load shares
+        its core with one whose latency is measured."""
         cores = ",".join(map(str, self.bench.cpus.load))
         running = loads.start(self.bench.load_program, load, cpus=cores)
         self._running.append(running)
+        if nice:
+            os.setpriority(os.PRIO_PROCESS, running.process.pid, nice)
         return running
 
     def finish(self, running: loads.Running) -> Result:
@@ -165,6 +188,8 @@ class Stage:
             result = running.result()
         except loads.LoadError as error:
             raise LoadFailed(f"{self.label}: {error}") from error
+        finally:
+            self._running.remove(running)
         wrong = {
             name: result[name]
             for name in ("errors", "gaps", "checksum_errors", "abandoned", "unsent")
@@ -176,20 +201,35 @@ class Stage:
             raise LoadFailed(f"{self.label}: the node ended under load")
         return result
 
-    def warm(self, load: Produce | Fetch) -> None:
-        """The load for the form's warm-up time, not counted: JIT, caches, connections."""
-        self.finish(self.begin(dataclasses.replace(load, seconds=self.form.warm_seconds, rate=None)
-                               if isinstance(load, Produce) else load))  # fmt: skip
+    def warm(self, load: Produce) -> None:
+        """The load in slices until a slice is hardly faster than the best before it: JIT, caches, connections.
+        Bounded by the form's warm-up time; not counted."""
+        piece = dataclasses.replace(load, seconds=WARM_SLICE_SECONDS, rate=None, bytes=None)
+        best, until = 0.0, time.monotonic() + self.form.warm_seconds_max
+        while time.monotonic() < until:
+            rate = self.finish(self.begin(piece))["requests_per_s"]
+            if rate < best * WARM_GAIN_LEAST:
+                return
+            best = max(best, rate)
 
-    def measure(self, title: str, load: Produce | Fetch, *, series: str = "", queues: int = 0) -> Result:
-        """Run the load; keep its figures and the node's CPU time over it as one repetition of row `title`."""
-        before = self.node.tree.cpu_seconds()
-        result = self.finish(self.begin(load))
-        figures = figures_of(result, self.node.tree.cpu_seconds() - before)
+    def meet_every_queue(self, load: Produce) -> None:
+        """Write to each queue once, not counted: files and memory that a queue's first batch costs are then there."""
+        once = dataclasses.replace(load, seconds=MEETING_SECONDS_MAX, rate=None, bytes=self.pass_bytes(load))
+        self.finish(self.begin(once))
+
+    def measure(
+        self, title: str, load: Produce | Fetch, *, passes: int = 1, series: str = "", queues: int = 0
+    ) -> Figures:
+        """Run the load, `passes` times where one is over too soon; keep its figures and the node's CPU time over it
+        as one repetition of row `title`."""
+        window = Window(self.node.tree, self.bench.cpus)
+        results = [self.finish(self.begin(load)) for _ in range(passes)]
+        figures = figures_of(results, window.node_cpu_seconds())
+        figures["others_cores"] = window.others_cores()
         if isinstance(load, Produce) and load.rate is not None:
             figures["rate_per_s"] = load.rate
         self.record(title, figures, series=series, queues=queues)
-        return result
+        return figures
 
     def record(self, title: str, figures: Mapping[str, float], *, series: str = "", queues: int = 0) -> None:
         row = Row(self._workload, title, self.session.durability.value, series, queues)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bench.metrics import METRICS, Metric
 from bench.results import Results, Row, Spread
 
 PEER = "kafka"
+DISTURBANCE = "others_cores"
+DISTURBANCE_SHOWN = 0.1
+"""Below that, other work on the bench's cores changes figures less than repetitions differ."""
 _HEAD = ["row", "acknowledged when", "figure"]
 
 
-def workload_table(results: Results, workload: str) -> str:
-    """Empty when nothing was measured."""
+def workload_table(results: Results, workload: str, shown: Sequence[str]) -> str:
+    """Of the metrics `shown`, and of other work where it took enough to matter. Empty when nothing was measured."""
     rows = results.of(workload)
     if not rows:
         return ""
     systems = sorted({system for row in rows for system in results.systems(row)}, key=_order)
     lines = [_HEAD + systems + [f"{system} / {PEER}" for system in systems if system != PEER]]
     for row in rows:
-        for name, metric in METRICS.items():
+        for name in shown:
             if name in results.metrics(row):
-                lines.append(_line(results, row, systems, name, metric))
+                lines.append(_line(results, row, systems, name, METRICS[name]))
+        if any((results.median(row, system, DISTURBANCE) or 0) > DISTURBANCE_SHOWN for system in systems):
+            lines.append(_line(results, row, systems, DISTURBANCE, METRICS[DISTURBANCE]))
     return _markdown(lines)
 
 

@@ -72,7 +72,7 @@ class Kafka:
     def _format(self, properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = ["java", "-cp", self.class_path, "kafka.tools.StorageTool", "format",
-                   "-t", cluster, "-c", str(properties)]  # fmt: skip
+                   f"--cluster-id={cluster}", "-c", str(properties)]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX)
         if done.returncode != 0:
             raise BenchError(f"Kafka could not format its directory: {done.stderr.strip()[-800:]}")

@@ -34,6 +34,8 @@ class Durability(enum.Enum):
     """Each acknowledged record was fdatasync'ed."""
     ASYNC = "page cache"
     """Each acknowledged record was handed to the kernel, which writes it when it sees fit."""
+    NONE = ""
+    """Nothing is written: of measurements without a node."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from bench.session import Workload
-from bench.workloads import large_requests, many_queues, small_requests
+from bench.workloads import (
+    consuming,
+    footprint,
+    isolation,
+    kernel_alone,
+    large_requests,
+    many_queues,
+    real_clients,
+    small_requests,
+    splitting,
+)
 
 WORKLOADS: tuple[Workload, ...] = (
     large_requests.WORKLOAD,
     many_queues.WORKLOAD,
     small_requests.WORKLOAD,
+    consuming.WORKLOAD,
+    isolation.WORKLOAD,
+    footprint.WORKLOAD,
+    splitting.WORKLOAD,
+    real_clients.WORKLOAD,
+    kernel_alone.WORKLOAD,
 )

@@ -50,4 +50,9 @@ def sessions(form: Form) -> list[Session]:
     ]  # fmt: skip
 
 
-WORKLOAD = Workload("1", "Produce, 1 KB records, 1 MB requests, 10 queues", sessions)
+WORKLOAD = Workload(
+    "1",
+    "Produce, 1 KB records, 1 MB requests, 10 queues",
+    sessions,
+    shown=("mb_per_s", "cpu_ms_per_mb", "p99_ms"),
+)

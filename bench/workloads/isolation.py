@@ -1,0 +1,108 @@
+"""5. Publish latency while others want the disk: a reader that catches up, and Mainstem's own split.
+
+Publishers run on schedule at half of what the node takes saturated, first alone, then beside the disturbance, in turn
+and several times in the life of one node; what counts is the ratio of the two within a system. The reader of the past
+runs unpaced and at low priority on the load's core, so that it does not hold up the publishers' own clock.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bench import page_cache
+from bench.load import Produce
+from bench.session import Form, Session, Stage, Workload
+from bench.split_watch import await_lag, lag_bytes, split_seconds_max, split_view
+from bench.systems.system import Durability
+from bench.topics import Queues
+
+PAST_BYTES = {"short": 1 << 30, "full": 4 << 30}
+ROUNDS = {"short": 2, "full": 10}
+ALONE = "alone"
+BESIDE_READER = "beside a catch-up reader"
+ALONE_TWO_CORES = "alone, two cores"
+BESIDE_START = "beside the start of the splitter, two cores"
+BESIDE_SPLIT = "beside the split, two cores"
+READER_NICE = 19
+READER_LEAD_SECONDS = 0.2
+"""From the reader's start to the publishers'."""
+
+
+def _publish(stage: Stage, queues: Queues, rate: float | None = None) -> Produce:
+    """10 KB in each request, from eight connections."""
+    return stage.produce(queues, record_bytes=1024, batch_records=10, connections=8,
+                         in_flight=1 if rate is None else 5, rate=rate)  # fmt: skip
+
+
+def _half_load(stage: Stage, queues: Queues) -> Produce:
+    saturating = _publish(stage, queues)
+    stage.warm(saturating)
+    rate = stage.finish(stage.begin(saturating))["requests_per_s"]
+    return _publish(stage, queues, round(rate / 2))
+
+
+def _fill_past(stage: Stage) -> Queues:
+    queues = stage.create("past", 16)
+    load = stage.produce(queues, record_bytes=1024, batch_records=100, queues_per_request=4,
+                         bytes=PAST_BYTES[stage.form.name], seconds=180.0)  # fmt: skip
+    stage.finish(stage.begin(load))
+    return queues
+
+
+def _beside_reader(stage: Stage) -> None:
+    stage.start()
+    past = _fill_past(stage)
+    published = stage.create("published", 16)
+    load = _half_load(stage, published)
+    reader = stage.fetch(past, connections=1, in_flight=1, queues_per_request=16, max_bytes=16 << 20,
+                         partition_max_bytes=1 << 20, until_end=True, seconds=stage.form.seconds + 2.0)  # fmt: skip
+    for _ in range(ROUNDS[stage.form.name]):
+        stage.measure(ALONE, load)
+        page_cache.evict(stage.node.setup.directory)
+        reading = stage.begin(reader, nice=READER_NICE)
+        time.sleep(READER_LEAD_SECONDS)
+        stage.measure(BESIDE_READER, load)
+        read = stage.finish(reading)
+        stage.record(BESIDE_READER, {"reader_mb_per_s": read["mb_per_s"]})
+        if read["seconds"] < stage.form.seconds + READER_LEAD_SECONDS:
+            stage.bench.results.notes.append(
+                f"5: {stage.label}'s reader had read everything after {read['seconds']:.1f} s"
+            )
+
+
+def _beside_split(stage: Stage) -> None:
+    stage.start()
+    published = stage.create("published", 16)
+    load = _half_load(stage, published)
+    for _ in range(ROUNDS[stage.form.name]):
+        stage.measure(ALONE_TWO_CORES, load)
+    _fill_past(stage)  # more than is left unsplit: the splitter starts
+    stage.measure(BESIDE_START, load)
+    deadline = time.monotonic() + split_seconds_max(0)
+    while split_view(stage.node.http)["last_progress"] is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for _ in range(ROUNDS[stage.form.name]):
+        if lag_bytes(stage.node.http) < PAST_BYTES[stage.form.name] // 10:
+            break
+        stage.measure(BESIDE_SPLIT, load)
+    await_lag(stage.node.http, below=64 << 20, seconds_max=split_seconds_max(2 * PAST_BYTES[stage.form.name]))
+
+
+def sessions(form: Form) -> list[Session]:
+    splitter = {
+        "pipeline.start_bytes": str(PAST_BYTES[form.name] * 8 // 10),
+        "pipeline.start_age_seconds": "3600",
+    }
+    durabilities = (Durability.SYNC, Durability.ASYNC) if form.full else (Durability.SYNC,)
+    found = [Session(name="catch-up reader", run=_beside_reader, durability=one) for one in durabilities]
+    found.append(Session(name="split", run=_beside_split, durability=Durability.SYNC, systems=("mainstem",),
+                         settings=splitter, splitter=True, all_cores=True))  # fmt: skip
+    return found
+
+
+WORKLOAD = Workload(
+    "5",
+    "Publish latency at half load, alone and beside readers of the past and the split",
+    sessions,
+    shown=("rate_per_s", "p50_ms", "p99_ms", "p999_ms", "reader_mb_per_s"),
+)
