@@ -1,5 +1,4 @@
 cimport cython
-from cpython.buffer cimport Py_buffer
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -8,15 +7,13 @@ from mainstem.kernel.compiled.queue_table cimport QueueTable
 
 
 @cython.final
+@cython.no_gc
 cdef class IndexedBlock:
     cdef readonly uint64_t serial
     cdef readonly object header
     cdef readonly object payload # memoryview while cached, else None
-    cdef object directory
-    cdef Py_buffer directory_view
-    cdef Py_buffer payload_view
-    cdef bint directory_held
-    cdef bint payload_held
+    cdef object directory        # a memoryview: held, so that `rows` stays where it is
+    cdef Py_ssize_t payload_bytes
     cdef Row *rows
     cdef Py_ssize_t row_count
     cdef const uint8_t *bytes    # the payload while it is cached, else NULL

@@ -6,8 +6,8 @@ block's directory, read in place, and one link per row.
 
 from collections import deque
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -31,25 +31,19 @@ cdef class IndexedBlock:
         self.header = header
         self.end = header.end
         rows = header.batch_count
-        PyObject_GetBuffer(directory, &self.directory_view, PyBUF_SIMPLE)
-        self.directory_held = True
-        self.directory = directory
-        assert self.directory_view.len >= rows * <Py_ssize_t> sizeof(Row), "directory and batch count differ"
-        self.rows = <Row *> self.directory_view.buf
+        self.directory = memoryview(directory).cast("B")
+        assert PyMemoryView_GET_BUFFER(self.directory).len >= rows * <Py_ssize_t> sizeof(Row), "rows are missing"
+        self.rows = <Row *> PyMemoryView_GET_BUFFER(self.directory).buf
         self.row_count = rows
         self.links = <uint64_t *> ms_take(rows * sizeof(uint64_t))
         if self.links == NULL:
             raise MemoryError(f"no memory for the links of {rows} batches")
         if payload is not None:
-            self.payload = payload
-            PyObject_GetBuffer(payload, &self.payload_view, PyBUF_SIMPLE)
-            self.payload_held = True
-            self.bytes = <const uint8_t *> self.payload_view.buf
+            self.payload = memoryview(payload)
+            self.payload_bytes = PyMemoryView_GET_BUFFER(self.payload).len
+            self.bytes = <const uint8_t *> PyMemoryView_GET_BUFFER(self.payload).buf
 
     def __dealloc__(self):
-        if self.directory_held:
-            PyBuffer_Release(&self.directory_view)
-        self.release_payload()
         ms_give(self.links, self.row_count * sizeof(uint64_t))
         PyMem_RawFree(self.skip_rows)
         PyMem_RawFree(self.skip_links)
@@ -57,9 +51,6 @@ cdef class IndexedBlock:
     cdef void release_payload(self):
         self.payload = None
         self.bytes = NULL
-        if self.payload_held:
-            self.payload_held = False
-            PyBuffer_Release(&self.payload_view)
 
     cdef int add_skip(self, uint32_t row, uint64_t link) except -1:
         cdef uint32_t *rows
@@ -94,7 +85,7 @@ cdef class IndexedBlock:
     @property
     def cells(self):
         """The directory as signed 64-bit cells."""
-        return memoryview(self.directory).cast("B")[: self.row_count * sizeof(Row)].cast("q")
+        return self.directory[: self.row_count * sizeof(Row)].cast("q")
 
     def entry(self, Py_ssize_t row):
         """The entry of one row."""
@@ -177,10 +168,10 @@ cdef class UnsplitIndex:
             self.link(block, slot, row - AHEAD)
         if payload is not None and self._cache_bytes_max:
             self._cached.append(block)
-            self.cached_bytes += block.payload_view.len
+            self.cached_bytes += block.payload_bytes
             while self.cached_bytes > self._cache_bytes_max:
                 oldest = self._cached.popleft()
-                self.cached_bytes -= oldest.payload_view.len
+                self.cached_bytes -= oldest.payload_bytes
                 oldest.release_payload()
         else:
             block.release_payload()
@@ -207,7 +198,7 @@ cdef class UnsplitIndex:
         cdef IndexedBlock block
         while self._order:
             block = self._order[0]
-            if block.bytes != NULL or block.payload_held or block.end > self._released_to:
+            if block.payload is not None or block.end > self._released_to:
                 return
             self._ring[block.serial & self._ring_mask] = NULL
             self._first_serial = block.serial + 1
