@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
+import google_crc32c
 import pytest
 from tests.broker.harness import Fakes, batch, call, make_broker
+from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.broker import Call
 from mainstem.broker.errors import ERROR_OF_OUTCOME, UnanswerableRequest
 from mainstem.broker.handlers import produce
+from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.broker.started import EncodedFrame
-from mainstem.model import Outcome, Topic
+from mainstem.kernel import MalformedProduce, ProduceScan, Verdict
+from mainstem.model import BatchAppend, Outcome, QueueRange, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header
@@ -285,5 +291,111 @@ def test_every_version_is_answered(version: int) -> None:
         assert await error(fakes, request, version) == ErrorCode.NONE
         unknown = request_for(UUID(int=1) if version >= 13 else "unknown", batch(b"a"))
         assert await error(fakes, unknown, version) != ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_records_of_a_compacted_topic_that_cannot_be_read_are_refused() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=3, cleanup_policy="compact,delete")
+        torn = bytearray(batch(b"a", key=b"k"))
+        torn[61] = 0x7F  # the length of the first record
+        torn[17:21] = google_crc32c.value(bytes(torn[21:])).to_bytes(4, "big")
+        good = batch(b"a", key=b"k")
+        found = await answers(fakes, request_for(topic, good, bytes(torn), good))
+        assert [(part.error_code, part.base_offset) for part in found] == [
+            (ErrorCode.NONE, 0),
+            (ErrorCode.INVALID_RECORD, -1),
+            (ErrorCode.NONE, 0),
+        ]
+        assert found[1].error_message
+        await fakes.metadata.alter_configs(topic.name, {"cleanup.policy": "delete"})
+        assert await error(fakes, request_for(topic, bytes(torn))) == ErrorCode.NONE
+
+    asyncio.run(scenario())
+
+
+def test_a_store_may_write_its_results_into_the_scan() -> None:
+    class KernelStore(MemoryStore):
+        def append(self, batches: Sequence[BatchAppend], acks: int) -> Any:
+            assert isinstance(batches, ProduceScan)
+            appended = super().append(batches, acks)
+            batches.settle(appended.result())
+            appended = type(appended)()
+            appended.set_result(batches)
+            return appended
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        await fakes.topic("other")
+        fakes.store.led_elsewhere.add(topic.queue_id(1))
+        store = KernelStore(fakes.broker.clock)
+        store.queues, store.led_elsewhere = fakes.store.queues, fakes.store.led_elsewhere
+        fakes.broker.store = store
+        found = await answers(fakes, request_for(topic, batch(b"a"), batch(b"a")))
+        assert [(part.error_code, part.base_offset) for part in found] == [
+            (ErrorCode.NONE, 0),
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_topic_is_now_counts() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=1)
+        two = request_for(topic, batch(b"a"), batch(b"a"))
+        by_id = request_for(topic.topic_id, batch(b"a"), batch(b"a"))
+
+        async def errors() -> list[list[int]]:
+            return [
+                [part.error_code for part in await answers(fakes, request, version)]
+                for request, version in ((two, 9), (by_id, 13))
+            ]
+
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await errors() == [[0, unknown]] * 2
+        await fakes.metadata.create_partitions(topic.name, 2)
+        await fakes.store.create([QueueRange(topic.number, 1, 1)])
+        assert await errors() == [[0, 0]] * 2
+        await fakes.metadata.alter_configs(topic.name, {"max.message.bytes": "10"})
+        assert await errors() == [[ErrorCode.MESSAGE_TOO_LARGE] * 2] * 2
+        await fakes.metadata.delete_topics([topic.name])
+        assert await errors() == [[unknown] * 2, [ErrorCode.UNKNOWN_TOPIC_ID] * 2]
+        again = await fakes.topic(topic.name, partitions=2)
+        assert again.number != topic.number
+        assert await errors() == [[0, 0], [ErrorCode.UNKNOWN_TOPIC_ID] * 2]
+        assert fakes.store.queues[again.queue_id(1)].end == 1
+
+    asyncio.run(scenario())
+
+
+def test_topics_are_described_once_and_not_kept_without_bound() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topics = ProduceTopics(fakes.metadata, topics_max=3)
+        names = [f"topic-{number}".encode() for number in range(5)]
+        for name in names:
+            await fakes.topic(name.decode())
+        first = topics.by_name(names[0])
+        assert topics.by_name(names[0]) is first
+        assert [topics.by_name(name).number for name in names] == [1, 2, 3, 4, 5]
+        assert topics.by_name(names[4]) is topics.by_name(names[4])
+        assert topics.by_name(names[0]) is not first
+        assert topics.by_name(b"unknown").refusal == Verdict.UNKNOWN_TOPIC
+        assert len(topics) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_name_that_is_no_text_is_malformed() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        body = codec.write(request_for("name", batch(b"a")), 9).replace(b"name", b"n\xffme")
+        with pytest.raises(MalformedProduce, match="UTF-8"):
+            produce.start(fakes.broker, memoryview(body), 0, asking(9))
 
     asyncio.run(scenario())

@@ -137,7 +137,7 @@ _FIELDS = [
 @st.composite
 def records(draw: st.DrawFn) -> bytes | None:
     """Mostly one batch with at most one thing wrong with it."""
-    kind = draw(st.sampled_from(["good", "good", "field", "sealed field", "cut", "longer", "noise", "null"]))
+    kind = draw(st.sampled_from([*["good"] * 8, *["sealed field"] * 4, "field", "cut", "longer", "noise", "null"]))
     if kind == "null":
         return None
     if kind == "noise":
@@ -179,19 +179,22 @@ TOPICS: dict[bytes, dict[str, Any]] = {
 
 requests = st.builds(
     WireRequest,
-    transactional_id=st.sampled_from([None] * 6 + [b"", b"tx"]),
-    acks=st.sampled_from([-1, -1, 0, 1, 2, -2]),
+    transactional_id=st.sampled_from([None] * 20 + [b"", b"tx"]),
+    acks=st.sampled_from([-1, 0, 1] * 5 + [2, -2]),
     timeout_ms=st.integers(-(2**31), 2**31 - 1),
     topics=st.lists(
         st.builds(
             WireTopic,
-            name=st.sampled_from([*TOPICS, b"\xff", b"n" * 300]),
+            name=st.sampled_from([*[b"plain", b"stamped", b"compacted"] * 5, *TOPICS, b"\xff", b"n" * 300]),
             partitions=st.lists(
-                st.tuples(st.sampled_from([0, 1, 2, 2, 3, -1, 2**31 - 1]), records()), max_size=4
-            ),
+                st.tuples(st.sampled_from([0, 1, 2] * 5 + [3, -1, 2**31 - 1]), records()), min_size=1, max_size=4
+            )
+            | st.just([]),
         ),
+        min_size=1,
         max_size=4,
-    ),
+    )
+    | st.just([]),
     tags=st.sampled_from([[]] * 3 + [[(0, b"")], [(5, b"tagged"), (2**32 - 1, b"t" * 200)]]),
 )
 

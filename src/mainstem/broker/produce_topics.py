@@ -12,8 +12,8 @@ from mainstem.kernel import MalformedProduce, ProduceTopic, Verdict
 from mainstem.model import TimestampType, Topic
 from mainstem.ports import Metadata
 
-TOPICS_KEPT_MAX = 10_000
-"""Some hundred bytes each. When there are more the oldest goes, and making it again costs a microsecond or two."""
+TOPICS_MAX = 100_000
+"""Some 300 bytes each. With more of them in use each use may cost making it again, a microsecond or two."""
 
 _BYTES_MAX = 2**31 - 1
 
@@ -22,9 +22,13 @@ _UNKNOWN_ID = ProduceTopic(refusal=Verdict.UNKNOWN_TOPIC_ID)
 
 
 class ProduceTopics:
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, topics_max: int = TOPICS_MAX) -> None:
         self._metadata = metadata
+        self._topics_max = topics_max
         self._kept: dict[bytes, tuple[Topic, ProduceTopic]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def by_name(self, key: bytes) -> ProduceTopic:
         """The topic of a name in UTF-8. Raises MalformedProduce for a name that is not."""
@@ -48,7 +52,7 @@ class ProduceTopics:
         self._kept.pop(key, None)
         if topic is None:
             return unknown
-        if len(self._kept) >= TOPICS_KEPT_MAX:
+        if len(self._kept) >= self._topics_max:
             del self._kept[next(iter(self._kept))]
         made = _described(topic)
         self._kept[key] = topic, made
