@@ -1,0 +1,56 @@
+"""Queues of many topics are created and deleted together: few blocks, durable when it returns, gone for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.storage.small_node import SmallNode, simulated
+
+from mainstem.model import QueueRange, queue_id_of
+from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.queue_admin import COMMANDS_MAX
+
+TOPICS = range(1000, 1000 + 2 * COMMANDS_MAX + 10)
+
+
+def three_groups(node: SmallNode) -> None:
+    node.groups = 3
+    node.journal_config = JournalConfig(segment_bytes=1 << 20, pool_segments=0, segment_age_seconds=1e6)
+
+
+def exists(node: SmallNode, topic: int, partition: int) -> bool:
+    return node.storage.messages.offsets([queue_id_of(topic, partition)]) != [None]
+
+
+def test_many_ranges_are_a_few_blocks_and_survive_the_power(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        before = [group.applied_index for group in node.storage.groups]
+        await node.storage.queues.create([QueueRange(topic, 0, 30) for topic in TOPICS])
+        blocks = [group.applied_index - index for group, index in zip(node.storage.groups, before, strict=True)]
+        assert max(blocks) == 3, "as many as their commands fill"
+        await node.crash()
+        await node.start()
+        assert all(exists(node, topic, 29) and not exists(node, topic, 30) for topic in TOPICS)
+
+        before = [group.applied_index for group in node.storage.groups]
+        await node.storage.queues.create([QueueRange(topic, 0, 30) for topic in TOPICS])
+        assert [group.applied_index for group in node.storage.groups] == before, "they exist"
+        await node.storage.queues.create([QueueRange(TOPICS[0], 30, 5), QueueRange(TOPICS[1], 0, 30)])
+        assert exists(node, TOPICS[0], 34)
+        assert not exists(node, TOPICS[1], 30)
+
+    simulated(tmp_path, story, three_groups)
+
+
+def test_many_topics_are_deleted_together(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.storage.queues.create([QueueRange(topic, 0, 2) for topic in TOPICS])
+        before = [group.applied_index for group in node.storage.groups]
+        await node.storage.queues.delete([*TOPICS[1:], 999_999])
+        assert [group.applied_index for group in node.storage.groups] == [index + 3 for index in before]
+        await node.crash()
+        await node.start()
+        assert [topic for topic in TOPICS if exists(node, topic, 0)] == [TOPICS[0]]
+        await node.storage.queues.delete([])
+
+    simulated(tmp_path, story, three_groups)
