@@ -21,8 +21,9 @@ from pathlib import Path
 from bench import load, runner
 from bench.errors import BenchError
 from bench.machine import read_machine, share_cores, tuned
+from bench.report.document import targets_table, write_report
 from bench.report.tables import workload_table
-from bench.results import Results
+from bench.results import Results, load_results
 from bench.session import FULL, SHORT, Bench, Form
 from bench.systems import all_systems
 from bench.workloads import WORKLOADS
@@ -38,6 +39,8 @@ def main() -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the workloads")
+    report = commands.add_parser("report", help="write tables and plots of a result file again")
+    report.add_argument("file", type=Path)
     run = commands.add_parser("run", help="measure; all workloads unless some are named")
     run.add_argument("numbers", nargs="*", metavar="NUMBER", help=", ".join(one.number for one in WORKLOADS))
     run.add_argument(
@@ -52,6 +55,10 @@ def main() -> int:
     if options.command == "list":
         for workload in WORKLOADS:
             print(f"{workload.number:>8}  {workload.title}")
+        return 0
+    if options.command == "report":
+        for path in write_report(load_results(options.file), WORKLOADS, options.file):
+            print(path)
         return 0
     unknown = set(options.numbers) - {workload.number for workload in WORKLOADS}
     if unknown:
@@ -108,7 +115,9 @@ def _measure(bench: Bench, numbers: list[str], only: tuple[str, ...]) -> int:
         finally:
             bench.results.save(path)
         print(workload_table(bench.results, workload.number, workload.shown), flush=True)
-    print(f"results: {path}", file=sys.stderr)
+    print(targets_table(bench.results))
+    for written in write_report(bench.results, WORKLOADS, path):
+        print(written, file=sys.stderr)
     return 0
 
 

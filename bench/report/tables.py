@@ -27,7 +27,7 @@ def workload_table(results: Results, workload: str, shown: Sequence[str]) -> str
                 lines.append(_line(results, row, systems, name, METRICS[name]))
         if any((results.median(row, system, DISTURBANCE) or 0) > DISTURBANCE_SHOWN for system in systems):
             lines.append(_line(results, row, systems, DISTURBANCE, METRICS[DISTURBANCE]))
-    return _markdown(lines)
+    return markdown(lines)
 
 
 def _line(results: Results, row: Row, systems: list[str], name: str, metric: Metric) -> list[str]:
@@ -35,6 +35,9 @@ def _line(results: Results, row: Row, systems: list[str], name: str, metric: Met
     cells += [_spread(results.spread(row, system, name), metric.digits) for system in systems]
     for system in systems:
         if system == PEER:
+            continue
+        if name == DISTURBANCE:
+            cells.append("")
             continue
         ratio = results.ratio(row, name, system, PEER)
         better = ratio is not None and (ratio >= 1) == metric.higher_is_better
@@ -54,7 +57,8 @@ def _order(system: str) -> tuple[bool, str]:
     return (system == PEER, system)
 
 
-def _markdown(lines: list[list[str]]) -> str:
+def markdown(lines: list[list[str]]) -> str:
+    """A table; the first line is its head."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)

@@ -1,0 +1,187 @@
+"""What the project set out to reach, each as a bound on figures of one result file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from bench.results import Results, Row
+from bench.systems.system import Durability
+from bench.workloads import (
+    consuming,
+    footprint,
+    isolation,
+    kernel_alone,
+    large_requests,
+    many_queues,
+    small_requests,
+    splitting,
+)
+
+MAINSTEM, RECYCLED, KAFKA = "mainstem", "mainstem recycled", "kafka"
+CPU = "cpu_us_per_batch"
+SYNC, ASYNC = Durability.SYNC.value, Durability.ASYNC.value
+
+Figure = Callable[[Results], float | None]
+"""None where a run did not measure it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """`unit` is "×" for a ratio."""
+
+    workload: str
+    name: str
+    bound: float
+    at_least: bool
+    unit: str
+    figure: Figure
+    by_cpu: Figure | None = None
+    """Of a throughput: the same comparison in batches per second of the node's CPU time, which other work on the
+    machine disturbs far less."""
+
+    def reached(self, figure: float) -> bool:
+        return figure >= self.bound if self.at_least else figure <= self.bound
+
+
+def to_kafka(workload: str, title: str, durability: str, metric: str, system: str = MAINSTEM) -> Figure:
+    """Ratio of medians to Kafka's in the same row."""
+    return lambda results: results.ratio(results.find(workload, title, durability), metric, system, KAFKA)
+
+
+def between(workload: str, title: str, base: str, metric: str) -> Figure:
+    """Ratio of Mainstem's medians in two rows."""
+
+    def figure(results: Results) -> float | None:
+        over, under = (_own(results, results.find(workload, one), metric) for one in (title, base))
+        return None if over is None or not under else over / under
+
+    return figure
+
+
+def own(workload: str, title: str, metric: str, less: str | None = None) -> Figure:
+    """Mainstem's median, less that of the row `less`."""
+
+    def figure(results: Results) -> float | None:
+        value = _own(results, results.find(workload, title), metric)
+        if less is None or value is None:
+            return value
+        base = _own(results, results.find(workload, less), metric)
+        return None if base is None else value - base
+
+    return figure
+
+
+def inverse(figure: Figure) -> Figure:
+    """Of a cost: how many times more is had for the same."""
+
+    def inverted(results: Results) -> float | None:
+        value = figure(results)
+        return 1 / value if value else None
+
+    return inverted
+
+
+def keeps_up(results: Results) -> float | None:
+    """Split over ingested while 100 MB/s were offered; None where the node did not take what was offered."""
+    row = results.find("7", splitting.SUSTAINED)
+    taken, split = _own(results, row, "mb_per_s"), _own(results, row, "split_mb_per_s")
+    if taken is None or split is None or taken < 0.95 * splitting.SUSTAINED_BYTES_PER_SECOND / 1e6:
+        return None
+    return split / taken
+
+
+def _own(results: Results, row: Row | None, metric: str) -> float | None:
+    return results.median(row, MAINSTEM, metric)
+
+
+def all_targets() -> list[Target]:
+    """In the order of the workloads."""
+    return [*_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_kernel()]
+
+
+def _times_kafka(
+    workload: str,
+    bound: float,
+    title: str,
+    durability: str,
+    metric: str = "mb_per_s",
+    system: str = MAINSTEM,
+    name: str = "",
+) -> Target:
+    """At least `bound` times Kafka's rate."""
+    rate = to_kafka(workload, title, durability, metric, system)
+    cpu = inverse(to_kafka(workload, title, durability, CPU, system))
+    return Target(workload, name or f"{title}, {durability}", bound, True, "×", rate, cpu)
+
+
+def _keeps(workload: str, bound: float, title: str, base: str) -> Target:
+    """At least `bound` times Mainstem's own throughput in the row `base`."""
+    rate, cpu = between(workload, title, base, "mb_per_s"), inverse(between(workload, title, base, CPU))
+    return Target(workload, f"own throughput, {base} → {title}", bound, True, "×", rate, cpu)
+
+
+def _produce() -> list[Target]:
+    found = [
+        _times_kafka(
+            "1", 1.5, large_requests.TITLE, durability, system=system, name=f"throughput, {durability}, {way}"
+        )
+        for durability in (ASYNC, SYNC)
+        for way, system in (("first pass", MAINSTEM), ("recycled", RECYCLED))
+    ]
+    for per_request in many_queues.PER_REQUEST:
+        few, most, million = (many_queues.title(count, per_request) for count in (16, 16_384, 1_000_000))
+        found += [
+            _times_kafka("2", 5, most, ASYNC, name=f"throughput, {most}"),
+            _keeps("2", 0.9, most, few),
+            _keeps("2", 0.7, million, few),
+        ]
+    return found
+
+
+def _requests() -> list[Target]:
+    titles = [small_requests.saturated(connections) for connections in small_requests.CONNECTIONS]
+    found = [
+        _times_kafka("3", 1, title, durability, "requests_per_s", name=f"rate, {durability}, {title}")
+        for durability in (ASYNC, SYNC)
+        for title in titles
+    ]
+    half = to_kafka("3", small_requests.HALF_LOAD, SYNC, "p99_ms")
+    return [*found, Target("3", "p99 at half load, on disk, to Kafka's", 1, False, "×", half)]
+
+
+def _consume() -> list[Target]:
+    return [
+        _times_kafka("4", 1, title(count), ASYNC, name=f"throughput, {title(count)}")
+        for title in (consuming.tail, consuming.past)
+        for count in consuming.COUNTS
+    ]
+
+
+def _isolation() -> list[Target]:
+    pairs = ((isolation.BESIDE_READER, isolation.ALONE), (isolation.BESIDE_SPLIT, isolation.ALONE_TWO_CORES))
+    return [Target("5", f"p99 {beside}, to alone", 1.2, False, "×", between("5", beside, alone, "p99_ms"))
+            for beside, alone in pairs]  # fmt: skip
+
+
+def _footprint() -> list[Target]:
+    return [
+        Target("6", "idle memory, to Kafka's", 1 / 3, False, "×", to_kafka("6", footprint.IDLE, ASYNC, "memory_mb")),
+        Target("6", "memory of 1,000,000 queues, over idle", 300, False, "MB",
+               own("6", footprint.MILLION, "memory_mb", footprint.IDLE)),
+        Target("6", "start", 1, False, "s", own("6", footprint.IDLE, "start_s")),
+        Target("6", "restart after SIGKILL with 1 GiB unsplit", 3, False, "s",
+               own("6", footprint.RESTARTED, "restart_s")),
+    ]  # fmt: skip
+
+
+def _split() -> list[Target]:
+    return [Target("7", "split of what 100 MB/s bring in", 0.98, True, "×", keeps_up)]
+
+
+def _kernel() -> list[Target]:
+    titles = [kernel_alone.title(queues, size) for queues in (16, 1_000_000) for size in (170, 1024)]
+    return [
+        Target("kernel", title, 1.3, False, "× plain C", own("kernel", title, "to_plain_c"))
+        for title in titles
+    ]
