@@ -208,7 +208,7 @@ def test_one_bad_partition_does_not_concern_the_others(kernel: ModuleType) -> No
 
 
 @both
-@pytest.mark.parametrize("size", [64 * 1024 - 100, 64 * 1024, 300_000])
+@pytest.mark.parametrize("size", [64 * 1024 - 100, 64 * 1024, 300_000, 5_000_000])
 def test_checksums_of_large_batches_are_checked(kernel: ModuleType, size: int) -> None:
     batch = bytes(build_batch([NewRecord(timestamp=1, key=None, value=b"v" * size)]).data)
     assert verdict_of(kernel, batch) == Verdict.OK
