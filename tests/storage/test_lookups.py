@@ -134,7 +134,7 @@ def test_a_queue_missing_from_most_segments_is_found_in_the_others(tmp_path: Pat
                 await node.fill(1, OTHER)
             await node.fill(1)
         await node.rounds(1)
-        sealed = SealedSegments(node.storage.journal)
+        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache)
         assert len(set(rare)) == 3
         assert len(node.segments()) > 6
         for offset in range(4):
@@ -172,7 +172,7 @@ def test_a_place_in_a_recycled_segment_or_a_wrong_one_is_not_taken_for_the_batch
     async def story(node: SmallNode) -> None:
         await node.fill(30)
         await node.rounds(1)
-        sealed = SealedSegments(node.storage.journal)
+        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache)
         (place,) = await sealed.places(QUEUE, 0, 1)
         assert len(await sealed.read([place])) == 1
         for wrong in (place._replace(base_offset=5), place._replace(position=place.position + 8)):
@@ -211,7 +211,7 @@ def test_a_search_goes_on_without_the_segments_that_are_recycled_under_it(tmp_pa
         await node.rounds(1)
         assert len(node.segments()) > 8
         oldest = (await node.storage.journal.index(node.segments()[6])).rows["base_offset"].min()
-        (place, *_rest) = await SealedSegments(Recycling(node, 6)).places(QUEUE, 0, 1)  # type: ignore[arg-type]
+        (place, *_rest) = await SealedSegments(Recycling(node, 6), node.storage.queue_store.cache).places(QUEUE, 0, 1)  # type: ignore[arg-type]
         assert place.base_offset == oldest, "the next there is"
 
     simulated(tmp_path, story)

@@ -24,6 +24,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_bytes_max: int = 55 * MIB
     """fetch.max.bytes: one fetch response is cut here whatever the client asks for."""
 
+    fetch_disk_bytes_max: int = 8 * MIB
+    """A response that needs a disk is cut here: readers of old data come back at once, and between two responses all
+    others are served. What memory has is not counted."""
+
     fetch_wait_ms_max: int = 60_000
     """A long poll ends after this whatever the client asks for, so that a vanished one is noticed."""
 
@@ -47,6 +51,7 @@ _BOUNDS = {
     "num_partitions": (1, 1_000_000),
     "default_replication_factor": (1, 32_767),
     "fetch_bytes_max": (1024, 2**31 - 1),
+    "fetch_disk_bytes_max": (1024, 2**31 - 1),
     "fetch_wait_ms_max": (1, 2**31 - 1),
     "fetch_sessions_max": (0, 1_000_000),
     "fetch_session_idle_ms_min": (0, 2**31 - 1),

@@ -78,6 +78,7 @@ if TYPE_CHECKING or KERNEL == "python":
         UnsplitIndex,
         append_all,
         crc32c,
+        first_damaged,
         scan_fetch,
         scan_produce,
     )
@@ -104,6 +105,7 @@ else:
         UnsplitIndex,
         append_all,
         crc32c,
+        first_damaged,
         scan_fetch,
         scan_produce,
     )
@@ -152,6 +154,7 @@ __all__ = [
     "Verdict",
     "append_all",
     "crc32c",
+    "first_damaged",
     "scan_fetch",
     "scan_produce",
 ]

@@ -2,8 +2,8 @@
 
 Each request has a place in the queue from its dispatch on; a response that is ready early waits there for
 those before it. What may leave becomes chunks for the transport: small buffers (headers, small batches) are
-joined, large ones go as they are, so that a response of many batches costs neither a system call per batch
-nor a copy of its bulk.
+joined, large ones go in pieces, uncopied, so that a response of many batches costs neither a system call per batch
+nor a copy of its bulk, and no single write holds the event loop for long.
 
 `bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not.
 """
@@ -17,6 +17,9 @@ from mainstem.ports import Reply
 
 JOIN_BYTES_MAX = 64 * 1024
 """Buffers are joined up to this size: copying 64 KiB costs about as much as one system call."""
+
+CHUNK_BYTES_MAX = 128 * 1024
+"""What the transport is given at once: it copies what the socket does not take, and sends that in one go later."""
 
 
 class Place:
@@ -70,11 +73,16 @@ class ResponseQueue:
                 self._chunks.extend(leaving)
 
     def next_chunk(self) -> Buffer | None:
-        """What to write next: one large buffer, or as many small ones as fit together."""
+        """What to write next: a piece of one large buffer, or as many small ones as fit together."""
         chunks = self._chunks
         if not chunks:
             return None
         size = len(chunks[0])
+        if size > CHUNK_BYTES_MAX:
+            whole = memoryview(chunks[0])
+            chunks[0] = whole[CHUNK_BYTES_MAX:]
+            self.bytes_unsent -= CHUNK_BYTES_MAX
+            return whole[:CHUNK_BYTES_MAX]
         count = 1
         limit = len(chunks)
         while count < limit and size + len(chunks[count]) <= JOIN_BYTES_MAX:

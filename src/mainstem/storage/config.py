@@ -36,6 +36,11 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     journal_bytes_max: int = 0
     """Bound on the journal itself: slowed down from 85 % of it on, refused at 95 %. 0: only the disk bounds it."""
     disk_check_seconds: float = 1.0
+    background_slowdown_max: float = 1.2
+    """Catch-up reads and the split slow down when commits take longer than this many times what they take without
+    them; 0: they never do."""
+    background_bytes_per_second_min: int = 32 * MEBIBYTE
+    """…but not below this, so that they end."""
     producer_expiry_seconds: float = 86_400.0
     """A producer id unseen for this long is forgotten (Kafka's producer.id.expiration.ms)."""
 
@@ -56,6 +61,15 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be more than 0 seconds")
+        if self.background_slowdown_max != 0 and self.background_slowdown_max <= 1:
+            raise ConfigError(
+                f"storage.background_slowdown_max = {self.background_slowdown_max}: must be more than 1, or 0"
+            )
+        if self.background_bytes_per_second_min < MEBIBYTE:
+            raise ConfigError(
+                f"storage.background_bytes_per_second_min = {self.background_bytes_per_second_min}: "
+                f"must be at least {MEBIBYTE} bytes"
+            )
         if not 0 <= self.disk_refuse_free_bytes <= self.disk_throttle_free_bytes:
             raise ConfigError(
                 f"storage.disk_refuse_free_bytes = {self.disk_refuse_free_bytes}, "

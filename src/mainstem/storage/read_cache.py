@@ -1,4 +1,4 @@
-"""Pieces of the queue store held in memory for catch-up readers.
+"""Pieces of old data, from the queue store and the journal's sealed segments, held in memory for catch-up readers.
 
 A file is cached in aligned chunks of one size. Loads of the same chunk are joined; all reads of the disk are
 made by the source (the `Files` port's own reading thread) and can be paced, so that readers of old data leave
@@ -6,9 +6,10 @@ the journal's disk time alone. Eviction is segmented: a chunk starts on probatio
 somebody comes back to an earlier place in it, so that one reader passing through, however fast, evicts what
 passed through before it and never what is read again and again.
 
-Invariant: nothing leaves here unchecked. What is asked for is an extent with its CRC32C, which is checked when
-its chunks came from the disk and remembered with them until they are evicted. Chunks are immutable `bytes`;
-views of them stay valid as long as somebody holds them.
+Invariant: nothing leaves `read` unchecked. What is asked for is an extent with its CRC32C, which is checked when
+its chunks came from the disk and remembered with them until they are evicted. (`span` is for bytes that carry
+checksums of their own; its caller checks them.) Chunks are immutable `bytes`; views of them stay valid as long as
+somebody holds them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-import google_crc32c
-
 from mainstem.errors import MainstemError
-from mainstem.model import Sample
+from mainstem.kernel import crc32c
+from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.single_flight import SingleFlight
@@ -38,6 +38,9 @@ DIRECT_SHARE = 0.25
 
 AHEAD_TASKS_MAX = 8
 """Readers that are read ahead for at once. The reading thread takes one request at a time anyway."""
+
+AHEAD_SHARE = 0.5
+"""Of the memory: what was read ahead and nobody came for yet. More would evict itself before it is used."""
 
 ChunkKey = tuple[str, int]
 """File name and number of the chunk in it."""
@@ -64,10 +67,12 @@ class Extent(NamedTuple):
 
 
 class _Chunk:
-    __slots__ = ("checked", "data", "last_position")
+    __slots__ = ("ahead", "checked", "data", "last_position")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, ahead: bool) -> None:
         self.data = data
+        self.ahead = ahead
+        """Nobody came for it yet."""
         self.checked: set[int] = set()
         """Positions of the extents, lying in this chunk or reaching into it, whose CRC held."""
         self.last_position = -1
@@ -80,10 +85,13 @@ class ReadCache:
     def __init__(
         self, clock: Clock, *, bytes_max: int, chunk_bytes: int, bytes_per_second: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        pace: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
+        """`pace` is awaited before so many bytes are read from a disk."""
         self._clock = clock
         self._sleep = sleep
-        self._bytes_max = bytes_max
+        self._pace = pace
+        self.bytes_max = bytes_max
         self.chunk_bytes = chunk_bytes
         self._bytes_per_second = bytes_per_second
         self._paid_until = 0.0
@@ -97,12 +105,14 @@ class ReadCache:
         self._misses = 0
         self._disk_bytes = 0
         self._ahead_chunks = 0
+        self._ahead_bytes = 0
+        """Held, and nobody came for it yet."""
         self._evicted_chunks = 0
         self._checksum_failures = 0
 
     @property
     def enabled(self) -> bool:
-        return self._bytes_max > 0
+        return self.bytes_max > 0
 
     @property
     def bytes_held(self) -> int:
@@ -112,29 +122,45 @@ class ReadCache:
         """The extent's bytes, and whether memory had all of them.
 
         Raises `FormatError` naming file and position when they are cut short or fail their CRC."""
-        if extent.length > self._bytes_max * DIRECT_SHARE:
+        if extent.length > self.bytes_max * DIRECT_SHARE:
             self._misses += 1
             data = await self._from_disk(extent.source, extent.position, extent.length)
             self._check(extent, data)
             return memoryview(data), False
-        chunks, hit = await self._chunks(extent)
-        if hit:
-            self._hits += 1
-        else:
-            self._misses += 1
-        parts = [memoryview(chunk.data) for chunk in chunks]
-        parts[-1] = parts[-1][:(extent.position + extent.length - 1) % self.chunk_bytes + 1]
-        parts[0] = parts[0][extent.position % self.chunk_bytes:]
-        view = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        chunks, hit = await self._chunks(extent.source, extent.position, extent.length)
+        view = self._joined(chunks, extent.position, extent.length)
         if not all(extent.position in chunk.checked for chunk in chunks):
             try:
-                self._check(extent, bytes(view))
+                self._check(extent, view)
             except FormatError:
                 self.forget(extent.source.name)  # the next read asks the disk again
                 raise
             for chunk in chunks:
                 chunk.checked.add(extent.position)
         return view, hit
+
+    async def span(self, source: Source, position: int, length: int) -> tuple[memoryview, bool]:
+        """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them."""
+        if length > self.bytes_max * DIRECT_SHARE:
+            self._misses += 1
+            return memoryview(await self._from_disk(source, position, length)), False
+        chunks, hit = await self._chunks(source, position, length)
+        return self._joined(chunks, position, length), hit
+
+    async def past(self, source: Source, position: int, length: int) -> bytes:
+        """Bytes of a file as the disk has them, without a look into memory and without keeping them."""
+        return await self._from_disk(source, position, length)
+
+    def holds(self, source: Source, number: int) -> bool:
+        """Whether this chunk is in memory, or on its way there."""
+        key = (source.name, number)
+        return key in self._probation or key in self._protected or key in self._loads
+
+    def _joined(self, chunks: list[_Chunk], position: int, length: int) -> memoryview:
+        parts = [memoryview(chunk.data) for chunk in chunks]
+        parts[-1] = parts[-1][:(position + length - 1) % self.chunk_bytes + 1]
+        parts[0] = parts[0][position % self.chunk_bytes:]
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
         """Load, in the background, up to this many chunks of the extents, in their order. Does nothing when
@@ -158,7 +184,7 @@ class ReadCache:
         await asyncio.gather(*self._ahead, return_exceptions=True)
         self._probation.clear()
         self._protected.clear()
-        self._bytes = self._protected_bytes = 0
+        self._bytes = self._protected_bytes = self._ahead_bytes = 0
 
     def samples(self) -> Iterable[Sample]:
         yield Sample("mainstem_read_cache_bytes", "gauge", "Memory held by the read cache.", self._bytes)
@@ -178,19 +204,29 @@ class ReadCache:
 
     # --- chunks -------------------------------------------------------------------------------------------
 
-    async def _chunks(self, extent: Extent) -> tuple[list[_Chunk], bool]:
-        first = extent.position // self.chunk_bytes
-        last = (extent.position + extent.length - 1) // self.chunk_bytes
+    async def _chunks(self, source: Source, position: int, length: int) -> tuple[list[_Chunk], bool]:
+        first = position // self.chunk_bytes
+        last = (position + length - 1) // self.chunk_bytes
         chunks: list[_Chunk] = []
         hit = True
         for number in range(first, last + 1):
-            chunk = self._look_up((extent.source.name, number), extent.position)
+            chunk = self._look_up((source.name, number), position)
             if chunk is None:
                 hit = False
-                chunk = await self._load(extent.source, number)
-                chunk.last_position = max(chunk.last_position, extent.position)
+                chunk = await self._load(source, number)
+                chunk.last_position = max(chunk.last_position, position)
+                self._came_for(chunk)  # it may have been on its way for a read ahead
             chunks.append(chunk)
+        if hit:
+            self._hits += 1
+        else:
+            self._misses += 1
         return chunks, hit
+
+    def _came_for(self, chunk: _Chunk) -> None:
+        if chunk.ahead:
+            chunk.ahead = False
+            self._ahead_bytes -= len(chunk.data)
 
     def _look_up(self, key: ChunkKey, position: int) -> _Chunk | None:
         chunk = self._protected.get(key)
@@ -200,6 +236,7 @@ class ReadCache:
         chunk = self._probation.get(key)
         if chunk is None:
             return None
+        self._came_for(chunk)
         if position < chunk.last_position:
             self._protect(key, chunk)
         else:
@@ -211,32 +248,35 @@ class ReadCache:
         del self._probation[key]
         self._protected[key] = chunk
         self._protected_bytes += len(chunk.data)
-        while self._protected_bytes > self._bytes_max * PROTECTED_SHARE and len(self._protected) > 1:
+        while self._protected_bytes > self.bytes_max * PROTECTED_SHARE and len(self._protected) > 1:
             oldest, demoted = self._protected.popitem(last=False)
             self._protected_bytes -= len(demoted.data)
             self._probation[oldest] = demoted
 
-    async def _load(self, source: Source, number: int) -> _Chunk:
+    async def _load(self, source: Source, number: int, *, ahead: bool = False) -> _Chunk:
         key = (source.name, number)
 
         async def load() -> _Chunk:
             data = await self._from_disk(source, number * self.chunk_bytes, self.chunk_bytes)
-            chunk = _Chunk(data)
+            chunk = _Chunk(data, ahead=ahead)
             self._probation[key] = chunk
             self._bytes += len(data)
+            if ahead:
+                self._ahead_bytes += len(data)
             self._evict()
             return chunk
 
         return await self._loads.run(key, load)
 
     def _evict(self) -> None:
-        while self._bytes > self._bytes_max:
+        while self._bytes > self.bytes_max:
             segment = self._probation if len(self._probation) > 1 or not self._protected else self._protected
             self._remove(next(iter(segment)), segment)
             self._evicted_chunks += 1
 
     def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, _Chunk]) -> None:
         chunk = segment.pop(key)
+        self._came_for(chunk)
         self._bytes -= len(chunk.data)
         if segment is self._protected:
             self._protected_bytes -= len(chunk.data)
@@ -247,13 +287,12 @@ class ReadCache:
         try:
             async with aclosing(extents):
                 async for source, number in self._chunk_places(extents):
-                    if chunk_count == 0:
+                    if chunk_count == 0 or self._ahead_bytes >= self.bytes_max * AHEAD_SHARE:
                         return
                     chunk_count -= 1
-                    key = (source.name, number)
-                    if key not in self._protected and key not in self._probation and key not in self._loads:
+                    if not self.holds(source, number):
                         self._ahead_chunks += 1
-                        await self._load(source, number)
+                        await self._load(source, number, ahead=True)
         except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
             log.debug("read ahead stopped: %s", error)
 
@@ -276,12 +315,14 @@ class ReadCache:
             self._paid_until = start + length / self._bytes_per_second
             if start > now:
                 await self._sleep(start - now)
+        if self._pace is not None:
+            await self._pace(length)
         data = await source.read(position, length)
         self._disk_bytes += len(data)
         return data
 
-    def _check(self, extent: Extent, data: bytes) -> None:
-        if len(data) == extent.length and google_crc32c.value(data) == extent.crc:
+    def _check(self, extent: Extent, data: Buffer) -> None:
+        if len(data) == extent.length and crc32c(data) == extent.crc:
             return
         self._checksum_failures += 1
         what = "fails its CRC" if len(data) == extent.length else f"is cut short at {len(data)} bytes"

@@ -25,6 +25,7 @@ from mainstem.kernel import (
 )
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import SegmentGone, StorageError
+from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.sealed_segments import Place, SealedSegments
 
@@ -62,6 +63,7 @@ class ReadPath:
         store: QueueStore,
         group_of: Callable[[int], int],
         leader_epoch: Callable[[int], int],
+        pacing: Pacing,
     ) -> None:
         self._table = table
         self._index = index
@@ -69,6 +71,7 @@ class ReadPath:
         self._store = store
         self._group_of = group_of
         self._leader_epoch = leader_epoch
+        self._pacing = pacing
         self.served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         """Slices with data, by the tier that served them."""
         self.served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
@@ -126,6 +129,7 @@ class ReadPath:
             if offsets is None or read.offset < offsets.log_start:
                 continue
             if found is not None:
+                await self._pacing.take(Lane.SERVE, sum(map(len, found.batches)))
                 return self._slice(read, offsets, found)
         else:
             log.error(
@@ -174,6 +178,9 @@ class ReadPath:
     async def _journal_places(self, queue_id: int, offset: int, budget: int) -> list[Place]:
         """Where the journal holds the offset, or the next batch behind it: sealed segments are older than
         what memory indexes, so memory is asked first and believed only if it holds the offset itself."""
+        places = await self._sealed.places_of_reader(queue_id, offset, budget)
+        if places:
+            return places
         slot = self._table.find(queue_id)
         entries = self._index.window(slot, offset) if slot != NO_SLOT else []
         if entries and entries[0].base_offset <= offset:
@@ -191,7 +198,8 @@ class ReadPath:
         for _ in range(STEPS):
             chosen: list[Place] = []
             for place in places:
-                if place.length > budget and (batches or chosen or not whole_first):
+                far = place.position - places[0].position >= self._sealed.window_bytes
+                if far or (place.length > budget and (batches or chosen or not whole_first)):
                     budget = 0
                     break
                 chosen.append(place)
@@ -204,6 +212,7 @@ class ReadPath:
                         raise
                     break
                 position = chosen[-1].last_offset + 1
+                self._sealed.goes_on(queue_id, position, chosen[-1].position)
             if budget <= 0:
                 break
             places = await self._journal_places(queue_id, position, budget)

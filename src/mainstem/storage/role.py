@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from mainstem.kernel import QueueTable, UnsplitIndex
 from mainstem.model import HistogramSample, Sample, Topic
@@ -27,6 +28,7 @@ from mainstem.storage.maintenance import Maintenance
 from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.offset_lookup import OffsetLookup
+from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.placement import Placement
 from mainstem.storage.pruning import Pruning
 from mainstem.storage.queue_admin import LocalQueueAdmin
@@ -62,6 +64,7 @@ class Storage:
         was_deleted: Callable[[int], bool],
         journal_path: str,
         batch_bytes_max: int,
+        pacing: Pacing,
     ) -> None:
         self.placement = placement = Placement(slots)
         groups = placement.groups
@@ -81,9 +84,12 @@ class Storage:
             for group in range(groups)
         ]
         self._recovery = Recovery(write_files, journal, self.groups, state)
-        self.write_loop = WriteLoop(journal, self.groups, clock)
-        sealed = SealedSegments(journal)
-        self.read_path = ReadPath(state.table, state.index, sealed, store, self.group_of, self._leader_epoch)
+        self.pacing = pacing
+        self.write_loop = WriteLoop(journal, self.groups, clock, pacing.committed)
+        sealed = SealedSegments(journal, store.cache)
+        self.read_path = ReadPath(
+            state.table, state.index, sealed, store, self.group_of, self._leader_epoch, pacing
+        )
         lookup = OffsetLookup(state.table, state.index, journal, store, self.read_path, self.group_of)
         self.messages = LocalMessageStore(
             self.groups,
@@ -148,7 +154,14 @@ class Storage:
         async with AsyncExitStack() as opened:
             journal = await Journal.open(write_files, clock, journal_config)
             opened.push_async_callback(journal.close)
-            store = await QueueStore.open(store_files, manifest_path, store_config, clock)
+            pacing = Pacing(
+                clock,
+                slowdown_max=config.background_slowdown_max,
+                bytes_per_second_min=config.background_bytes_per_second_min,
+            )
+            store = await QueueStore.open(
+                store_files, manifest_path, store_config, clock, partial(pacing.take, Lane.DISK)
+            )
             opened.push_async_callback(store.close)
             batch_bytes_max = journal_config.block_bytes_max - BLOCK_HEADER_BYTES - DIRECTORY_ROW_BYTES
             storage = cls(
@@ -162,6 +175,7 @@ class Storage:
                 was_deleted,
                 journal_path,
                 batch_bytes_max - BLOCK_ALIGNMENT,
+                pacing,
             )
             await storage._recover()
             opened.pop_all()

@@ -89,5 +89,6 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
         "Journal segments recycled",
         storage.pruning.pruned_segments,
     )
+    yield from storage.pacing.samples()
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

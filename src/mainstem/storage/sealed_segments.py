@@ -1,23 +1,31 @@
 """Batches that only the journal's sealed segments still hold: found through the segments' indexes.
 
 A queue's rows lie in some of the segments, in offset order over them. Segments are searched by bisection on the
-last offset a queue has in each; a segment without rows of the queue is stepped over. Batches of one queue lie
-scattered in a segment, so neighbours within `GAP_BYTES` are read in one go.
+last offset a queue has in each; a segment without rows of the queue is stepped over.
+
+Batches of one queue lie scattered in a segment, among those of other queues that are most likely read as well. So
+once enough of a chunk of a segment was asked for it is read whole into the read cache, and the chunks behind it ahead
+of the reader; until then, neighbours within `GAP_BYTES` are read in one go. The segment being written to is never
+cached: its end still grows.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
-import google_crc32c
+import numpy
 
+from mainstem.kernel import first_damaged
 from mainstem.model import Buffer
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.extent_index import ExtentIndex
+from mainstem.storage.read_cache import ChunkKey, Extent, ReadCache
 
 GAP_BYTES = 64 * 1024
 """Reading this much in vain is cheaper than another trip to the reading thread."""
@@ -25,10 +33,28 @@ GAP_BYTES = 64 * 1024
 SPAN_BYTES_MAX = 4 << 20
 """One read of the journal at most."""
 
-BATCH_START = struct.Struct(">qi5xI")
-"""Base offset, length and CRC32C of a batch (Kafka's record batch v2)."""
-LENGTH_EXCLUDES = 12
-CRC_COVERS_FROM = 21
+WHOLE_BYTES = 64 * 1024
+"""Asked for within a chunk that is not in memory before it is read whole: where one queue among many is read, a chunk
+for each of its batches would cost the disk a hundredfold."""
+
+ASKED_CHUNKS_MAX = 4096
+"""Chunks remembered for that: 4 GiB of the journal, a few hundred KiB of memory."""
+
+AHEAD_CHUNKS_MAX = 4
+"""Read ahead of a reader who has just gone from one chunk to the next."""
+
+WINDOW_SHARE = 0.25
+"""Of the read cache: how far apart in the journal the batches of one read may lie. Readers of queues that lie
+interleaved then go through the journal together, and what one of them had read is still in memory for the others."""
+
+READERS_MAX = 4096
+"""Readers remembered. One that is forgotten pays a bisection."""
+
+ROWS_MAX = 4096
+"""Of an index, looked at in one search."""
+
+SEGMENTS_AHEAD = 2
+"""Looked at for a reader at the end of a segment, before the others are."""
 
 
 class Place(NamedTuple):
@@ -40,11 +66,60 @@ class Place(NamedTuple):
     last_offset: int
 
 
+class SegmentSource:
+    """A segment as the read cache sees it."""
+
+    def __init__(self, journal: Journal, sequence: int) -> None:
+        self._journal = journal
+        self.sequence = sequence
+        self.name = segment_name(sequence)
+
+    async def read(self, position: int, length: int) -> bytes:
+        return await self._journal.read(position_of(self.sequence, position), length)
+
+
 class SealedSegments:
     """Look-ups over the sealed, indexed segments of a journal."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, cache: ReadCache) -> None:
         self._journal = journal
+        self._cache = cache
+        self._readers: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """By queue and offset, the segment in which a reader goes on."""
+        self._asked: OrderedDict[ChunkKey, int] = OrderedDict()
+        """Bytes asked for of chunks that are not in memory."""
+        self._newest: ChunkKey | None = None
+        """The chunk that was read last."""
+
+    @property
+    def window_bytes(self) -> int:
+        """How far apart the batches of one read should lie at most."""
+        return int(self._cache.bytes_max * WINDOW_SHARE) or SPAN_BYTES_MAX
+
+    def goes_on(self, queue_id: int, offset: int, position: int) -> None:
+        """A reader will come back for `offset`, in or behind the segment of this journal position."""
+        self._readers[queue_id, offset] = sequence_of(position)
+        if len(self._readers) > READERS_MAX:
+            self._readers.popitem(last=False)
+
+    async def places_of_reader(self, queue_id: int, offset: int, bytes_max: int) -> list[Place]:
+        """As `places`, for a reader that was said to go on here; empty when it was not, or is to be looked for.
+        Raises `CorruptJournal`, `OSError`."""
+        sequence = self._readers.pop((queue_id, offset), None)
+        if sequence is None:
+            return []
+        known = self._sequences()
+        at = bisect_left(known, sequence)
+        for candidate in known[at : at + SEGMENTS_AHEAD]:
+            try:
+                index = await self._journal.index(candidate)
+            except SegmentGone:
+                return []
+            row = index.find(queue_id, offset)
+            if row is not None:
+                found = places_from(candidate, index, queue_id, row, bytes_max)
+                return found if found[0].base_offset <= offset else []
+        return []
 
     async def places(self, queue_id: int, offset: int, bytes_max: int) -> list[Place]:
         """The queue's batches from the one that holds `offset`, or the next behind it, on: those of one
@@ -96,38 +171,77 @@ class SealedSegments:
         Raises `SegmentGone` when a segment was recycled meanwhile, `CorruptJournal` on a bad CRC."""
         batches: list[Buffer] = []
         for span in spans(places):
-            start = span[0].position
-            length = span[-1].position + span[-1].length - start
-            view = memoryview(await self._journal.read(start, length))
-            if len(view) < length:
-                raise SegmentGone(
-                    f"{segment_name(sequence_of(start))}: ends before {offset_of(start) + length}"
-                )
-            for place in span:
-                batch = view[place.position - start : place.position - start + place.length]
-                check(batch, place)
-                batches.append(batch)
+            source = SegmentSource(self._journal, sequence_of(span[0].position))
+            if self._worth_caching(source, span):
+                await self._from_cache(source, span, batches)
+                self._read_ahead(source, span)
+            else:
+                start = span[0].position
+                length = span[-1].position + span[-1].length - start
+                view = memoryview(await self._cache.past(source, offset_of(start), length))
+                batches += checked(view, span, start)
         return batches
+
+    async def _from_cache(self, source: SegmentSource, span: Sequence[Place], batches: list[Buffer]) -> None:
+        chunk_bytes = self._cache.chunk_bytes
+        start = 0
+        while start < len(span):
+            first = offset_of(span[start].position)
+            number = first // chunk_bytes
+            end_of_chunk = (number + 1) * chunk_bytes
+            stop = start
+            while stop < len(span) and offset_of(span[stop].position) + span[stop].length <= end_of_chunk:
+                stop += 1
+            if stop > start:
+                view, _hit = await self._cache.span(source, number * chunk_bytes, chunk_bytes)
+                batches += checked(view, span[start:stop], position_of(source.sequence, number * chunk_bytes))
+            else:  # it reaches into the next chunk
+                stop = start + 1
+                view, _hit = await self._cache.span(source, first, span[start].length)
+                batches += checked(view, span[start:stop], span[start].position)
+            start = stop
+
+    def _worth_caching(self, source: SegmentSource, span: Sequence[Place]) -> bool:
+        if not self._cache.enabled or source.sequence >= sequence_of(self._journal.end):
+            return False
+        number = offset_of(span[0].position) // self._cache.chunk_bytes
+        if self._cache.holds(source, number):
+            return True
+        key = source.name, number
+        asked = self._asked.pop(key, 0) + sum(place.length for place in span)
+        if asked >= WHOLE_BYTES:
+            return True
+        self._asked[key] = asked
+        if len(self._asked) > ASKED_CHUNKS_MAX:
+            self._asked.popitem(last=False)
+        return False
+
+    def _read_ahead(self, source: SegmentSource, span: Sequence[Place]) -> None:
+        """Readers of a journal's queues move through it together: ahead of all of them when one goes on."""
+        last = span[-1]
+        number = (offset_of(last.position) + last.length - 1) // self._cache.chunk_bytes
+        before, self._newest = self._newest, (source.name, number)
+        if before == (source.name, number - 1) or (before is not None and before[0] != source.name):
+            self._cache.read_ahead(self._upcoming(source, number + 1), AHEAD_CHUNKS_MAX)
+
+    async def _upcoming(self, source: SegmentSource, number: int) -> AsyncGenerator[Extent, None]:
+        """The chunks from this one on, those of the next segment behind it."""
+        chunk_bytes = self._cache.chunk_bytes
+        while source.sequence < sequence_of(self._journal.end):
+            for position in range(number * chunk_bytes, self._journal.segment_bytes, chunk_bytes):
+                yield Extent(source, position, chunk_bytes, 0)
+            source, number = SegmentSource(self._journal, source.sequence + 1), 0
 
 
 def places_from(sequence: int, index: ExtentIndex, queue_id: int, row: int, bytes_max: int) -> list[Place]:
     """Rows of one queue in a segment's index, from `row` on, up to about `bytes_max` bytes, as places."""
     _first, end = index.queue_rows(queue_id)
-    places: list[Place] = []
-    for entry in index.rows[row : min(end, row + 4096)]:
-        length = int(entry["length"])
-        if places and length > bytes_max:
-            break
-        bytes_max -= length
-        places.append(
-            Place(
-                position_of(sequence, int(entry["position"])),
-                length,
-                int(entry["base_offset"]),
-                int(entry["last_offset"]),
-            )
-        )
-    return places
+    rows = index.rows[row : min(end, row + ROWS_MAX)]
+    sizes = numpy.cumsum(rows["length"], dtype=numpy.int64)
+    rows = rows[: max(1, int(numpy.searchsorted(sizes, bytes_max, side="right")))]
+    start = position_of(sequence, 0)
+    columns = (rows[name].tolist() for name in ("position", "length", "base_offset", "last_offset"))
+    return [Place(start + position, *rest) for position, *rest in zip(*columns, strict=True)]
 
 
 def spans(places: Sequence[Place]) -> list[list[Place]]:
@@ -147,12 +261,22 @@ def spans(places: Sequence[Place]) -> list[list[Place]]:
     return result
 
 
-def check(batch: memoryview, place: Place) -> None:
-    """The CRC does not cover where the batch belongs, so that is compared with the index."""
-    base_offset, length, crc = BATCH_START.unpack_from(batch)
-    here = base_offset == place.base_offset and length + LENGTH_EXCLUDES == place.length
-    if not here or google_crc32c.value(bytes(batch[CRC_COVERS_FROM:])) != crc:
+def checked(view: memoryview, span: Sequence[Place], start: int) -> list[Buffer]:
+    """The batches at these places, of which `view` has the bytes from journal position `start` on. A batch's CRC does
+    not cover where it belongs, so that is compared with the index. Raises `SegmentGone` when one is cut short,
+    `CorruptJournal`."""
+    starts, lengths, base_offsets = (
+        memoryview(array("q", column))
+        for column in zip(*((place.position - start, place.length, place.base_offset) for place in span), strict=True)
+    )
+    damaged = first_damaged(view, starts, lengths, base_offsets)
+    if damaged >= 0:
+        place = span[damaged]
+        where = segment_name(sequence_of(place.position))
+        if starts[damaged] + place.length > len(view):
+            raise SegmentGone(f"{where}: ends before {offset_of(place.position) + place.length}")
         raise CorruptJournal(
-            f"{segment_name(sequence_of(place.position))}: batch at byte {offset_of(place.position)} (offsets "
+            f"{where}: batch at byte {offset_of(place.position)} (offsets "
             f"{place.base_offset} to {place.last_offset}) fails its CRC; restore the segment or read a replica"
         )
+    return [view[first : first + length] for first, length in zip(starts, lengths, strict=True)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageBusy, StorageFailed
@@ -28,11 +28,21 @@ BUSY_RETRY_SECONDS = 0.2
 class WriteLoop:
     """Drives the write groups of one node over one journal."""
 
-    def __init__(self, journal: Journal, groups: Sequence[WriteGroup], clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        clock: Clock,
+        committed: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`committed` is told of every turn how many seconds its oldest batch waited until it was applied."""
         self._journal = journal
         self._groups = groups
         self._logs = [group.log for group in groups]
         self._clock = clock
+        self._committed = committed
+        self._woken_at: float | None = None
+        """When the oldest of what is not taken into a turn yet came."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -57,6 +67,8 @@ class WriteLoop:
         """There is something to write; called from the event loop by whoever appends or proposes."""
         if self.ended is not None:
             return  # nobody would make it idle again, and `close` waits for that
+        if self._woken_at is None:
+            self._woken_at = self._clock.monotonic()
         self._idle.clear()
         self._wake.set()
 
@@ -96,6 +108,7 @@ class WriteLoop:
 
     async def _turn(self) -> None:
         now_ms = self._clock.now_ms()
+        woken_at, self._woken_at = self._woken_at, None
         blocks: list[BlockToWrite] = []
         for group in self._groups:
             if group.has_work:
@@ -108,6 +121,8 @@ class WriteLoop:
         groups = self._groups
         for header in headers:
             groups[header.group].durable(header)
+        if woken_at is not None:
+            self._committed(self._clock.monotonic() - woken_at)
 
     async def _write(self, blocks: list[BlockToWrite]) -> list[BlockHeader]:
         """Write, waiting for space when the disk is full: nothing of it was acknowledged, nothing is lost."""

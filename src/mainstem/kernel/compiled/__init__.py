@@ -4,6 +4,7 @@ What is not here (yet) on purpose: nothing that runs once per request or more ra
 where it was not built.
 """
 
+from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
@@ -44,6 +45,7 @@ __all__ = [
     "UnsplitIndex",
     "append_all",
     "crc32c",
+    "first_damaged",
     "scan_fetch",
     "scan_produce",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstem.kernel.pure.batch_check import first_damaged
 from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
@@ -41,6 +42,7 @@ __all__ = [
     "UnsplitIndex",
     "append_all",
     "crc32c",
+    "first_damaged",
     "scan_fetch",
     "scan_produce",
 ]

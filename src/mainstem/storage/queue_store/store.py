@@ -75,7 +75,8 @@ class QueueStore:
     """Make it with `open`."""
 
     def __init__(
-        self, files: Files, manifest: Manifest, config: QueueStoreConfig, clock: Clock
+        self, files: Files, manifest: Manifest, config: QueueStoreConfig, clock: Clock,
+        pace: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self._files = files
         self._manifest = manifest
@@ -84,9 +85,10 @@ class QueueStore:
         self._run_files = RunFiles(
             files, index_bytes_max=config.index_cache_bytes, open_files_max=config.open_files_max)
         self._search = RunSearch(manifest, self._run_files)
-        self._cache = ReadCache(
+        self.cache = ReadCache(
             clock, bytes_max=config.read_cache_bytes, chunk_bytes=config.read_chunk_bytes,
-            bytes_per_second=config.read_bytes_per_second)
+            bytes_per_second=config.read_bytes_per_second, pace=pace)
+        """Also of the journal's sealed segments: one bound for all memory of catch-up readers."""
         self._orphans = Orphans(files, clock, config.orphan_grace_seconds)
         self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
         self._changes = asyncio.Lock()
@@ -95,10 +97,12 @@ class QueueStore:
 
     @classmethod
     async def open(
-        cls, files: Files, database_path: str, config: QueueStoreConfig, clock: Clock
+        cls, files: Files, database_path: str, config: QueueStoreConfig, clock: Clock,
+        pace: Callable[[int], Awaitable[None]] | None = None,
     ) -> QueueStore:
         """Open the store in the root of `files` with the manifest at `database_path`; make both when neither
-        is there. Raises `StorageError` when they do not belong together; nothing is changed then."""
+        is there. `pace` is awaited before catch-up readers have so many bytes read from a disk. Raises
+        `StorageError` when they do not belong together; nothing is changed then."""
         config.validate()
         manifest = await Manifest.open(database_path)
         try:
@@ -106,10 +110,10 @@ class QueueStore:
         except BaseException:
             await manifest.close()
             raise
-        return cls(files, manifest, config, clock)
+        return cls(files, manifest, config, clock, pace)
 
     async def close(self) -> None:
-        await self._cache.close()
+        await self.cache.close()
         async with self._changes:
             await self._run_files.close()
             await self._manifest.close()
@@ -268,7 +272,7 @@ class QueueStore:
         builder = SliceBuilder(offset, bytes_max)
         while builder.has_room(place.extents.rows[place.row]):
             extent = self._extent(place)
-            view, hit = await self._cache.read(extent)
+            view, hit = await self.cache.read(extent)
             if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
                 break
             following = await self._search.following(queue_id, runs, place)
@@ -288,7 +292,7 @@ class QueueStore:
         if reader is not None:
             chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
             chunks = min(chunks, self._config.read_ahead_chunks_max)
-            self._cache.read_ahead(self._upcoming(queue_id, runs, place), chunks + 1)  # the one it is in, too
+            self.cache.read_ahead(self._upcoming(queue_id, runs, place), chunks + 1)  # the one it is in, too
         self._readers[queue_id, stored.next_offset] = _Reader(runs[place.at].sequence, chunks)
         if len(self._readers) > READERS_MAX:
             self._readers.popitem(last=False)
@@ -361,7 +365,7 @@ class QueueStore:
                     await self._remove(Run(name))
 
     async def _remove(self, run: Run) -> None:
-        self._cache.forget(run.name)
+        self.cache.forget(run.name)
         try:
             await self._run_files.remove(run)
         except OSError as error:  # it is an orphan now, and tried again as one
@@ -387,4 +391,4 @@ class QueueStore:
             "mainstem_queue_store_index_loads_total", "counter", "Indexes of runs read from disk 2.",
             self._run_files.index_loads)
         yield Sample("mainstem_queue_store_open_files", "gauge", "Runs held open.", self._run_files.open_files)
-        yield from self._cache.samples()
+        yield from self.cache.samples()

@@ -1,0 +1,67 @@
+"""Are these bytes the batches that belong here? See the twin. The interpreter is let go of where it is much to read."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from mainstem.kernel.compiled.bytes_io cimport ms_crc32c, ms_crc_prepare, ms_read_u32, ms_read_u64
+
+ms_crc_prepare()
+
+cdef enum:
+    LENGTH_EXCLUDES = 12
+    CRC_AT = 17
+    CRC_COVERS_FROM = 21
+
+cdef Py_ssize_t LARGE_BYTES = 4 * 1024 * 1024
+"""Some hundreds of microseconds of work. With less, an event loop that lets go would wait longer to get back."""
+
+
+cdef Py_ssize_t damaged(
+    const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, const int64_t *base_offsets,
+    Py_ssize_t count,
+) noexcept nogil:
+    cdef Py_ssize_t number
+    cdef int64_t start, length
+    cdef const uint8_t *batch
+    for number in range(count):
+        start, length = starts[number], lengths[number]
+        if start < 0 or length < CRC_COVERS_FROM or length > size or start > size - length:
+            return number
+        batch = data + start
+        if <int64_t> ms_read_u64(batch) != base_offsets[number]:
+            return number
+        if <int64_t> ms_read_u32(batch + 8) + LENGTH_EXCLUDES != length:  # as unsigned: a negative one is no match
+            return number
+        if ms_crc32c(0, batch + CRC_COVERS_FROM, length - CRC_COVERS_FROM) != ms_read_u32(batch + CRC_AT):
+            return number
+    return -1
+
+
+def first_damaged(buffer, starts, lengths, base_offsets):
+    """The number of the first batch that is not what it should be, or lies outside the buffer; -1: all are whole."""
+    cdef Py_buffer data
+    cdef Py_buffer columns[3]
+    cdef int taken = 0, column
+    cdef Py_ssize_t count, found
+    PyObject_GetBuffer(buffer, &data, PyBUF_SIMPLE)
+    try:
+        for column in range(3):
+            PyObject_GetBuffer((starts, lengths, base_offsets)[column], &columns[column], PyBUF_SIMPLE)
+            taken += 1
+        if columns[0].len != columns[1].len or columns[0].len != columns[2].len or columns[0].len % 8:
+            raise ValueError("starts, lengths and base offsets are of one length, 8 bytes each")
+        count = columns[0].len // 8
+        if data.len < LARGE_BYTES:
+            found = damaged(
+                <const uint8_t *> data.buf, data.len, <const int64_t *> columns[0].buf,
+                <const int64_t *> columns[1].buf, <const int64_t *> columns[2].buf, count)
+        else:
+            with nogil:
+                found = damaged(
+                    <const uint8_t *> data.buf, data.len, <const int64_t *> columns[0].buf,
+                    <const int64_t *> columns[1].buf, <const int64_t *> columns[2].buf, count)
+        return found
+    finally:
+        for column in range(taken):
+            PyBuffer_Release(&columns[column])
+        PyBuffer_Release(&data)

@@ -1,0 +1,233 @@
+"""Background work paced by publish latency: catch-up reads and the split go as fast as publishing does not feel.
+
+The write loop says of every turn how long its oldest batch waited until it was written (`committed`). From that, in
+windows of `WINDOW_SECONDS`, the pace is made:
+
+    idle ──TURNS_MIN turns──▶ calm ──a window without background work: "undisturbed"──▶ paced
+     ▲                         ▲                                                         │
+     └── no or few turns       └──────────────── every CALM_EVERY_SECONDS ───────────────┘
+         (from anywhere)
+
+The 90th percentile of a window is what it is judged by, and the median of the newest windows, with and without
+background work, is what is compared: other work on the machine makes single windows slow, and would else be taken
+for the reader's doing. Where commits are more than `slowdown_max` times slower than undisturbed the rate is lowered,
+else raised (by factors: additive steps would take minutes from the least to what a disk gives). While nobody
+publishes, background work is not held at all.
+
+Bounds: a rate never falls below what is configured, nor below the `least` its caller states, so background work always
+ends; a calm window is at most `WINDOW_SECONDS_MAX` long. Every kind of work has a lane of its own, each with the same
+rate; within a lane, whoever asked first goes first, so that readers share it evenly. No I/O; the clock is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from statistics import median
+
+from mainstem.model import Sample
+from mainstem.ports import Clock
+
+WINDOW_SECONDS = 0.1
+"""Long enough for some ten commits under little load, short enough to slow down before a hundred are late."""
+
+WINDOW_SECONDS_MAX = 0.5
+"""A window with fewer than `SAMPLES_MIN` turns is prolonged up to this…"""
+
+SAMPLES_MIN = 10
+"""…and judged by however many there were then. Fewer than ten have no 90th percentile."""
+
+QUANTILE = 0.9
+"""The median does not feel what hurts publishers first; the 99th percentile of a window is one outlier."""
+
+IDLE_SECONDS = 0.5
+"""Without a turn for this long nobody publishes…"""
+
+TURNS_MIN = 5
+"""…nor with fewer in this time: a commit of the splitter's own is no load."""
+
+CALM_EVERY_SECONDS = 1.5
+"""How often the undisturbed latency is measured anew: costs background work a fifteenth, and follows a load that
+changes."""
+
+WINDOWS_KEPT = 7
+"""Calm ones: the newest ten seconds; others: the newest second."""
+
+SLOWER = 0.8
+FASTER = 1.15
+"""Per window: from the least rate to 1 GB/s in three seconds, back in two."""
+
+START_BYTES_PER_SECOND = 64 << 20
+"""Where the rate starts when publishing does: near what two cores were measured to give away at half load."""
+
+MOST_BYTES_PER_SECOND = 4 << 30
+"""No disk read through one thread is faster; a bound so that the rate comes down again in a second."""
+
+STEP_SECONDS = 0.05
+"""Longest sleep before the rate is looked at again."""
+
+
+class Lane(enum.Enum):
+    """Kinds of background work. The value is the metrics' label."""
+
+    DISK = "disk"
+    """Catch-up reads, by the bytes read from a disk."""
+    SERVE = "serve"
+    """Catch-up reads, by the bytes handed to readers."""
+    SPLIT = "split"
+    """The splitter's work, by bytes of the journal."""
+
+
+class Pacing:
+    """One per node. `slowdown_max` 0 turns it off: nothing is ever held."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        slowdown_max: float,
+        bytes_per_second_min: int,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._slowdown_max = slowdown_max
+        self._least = float(bytes_per_second_min)
+        self.bytes_per_second = float(max(START_BYTES_PER_SECOND, bytes_per_second_min))
+        """Of each lane, while anybody publishes."""
+        self._undisturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
+        self._disturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
+        self._newest = -IDLE_SECONDS
+        """When the last turn was reported."""
+        self._began = 0.0
+        self._samples: list[float] = []
+        self._loaded = False
+        self._worked = False
+        """Background work was done in this window."""
+        self._calm = False
+        """Background work is held in this window."""
+        self._calm_at = 0.0
+        """When the next calm window is due."""
+        self._lanes = {lane: _Lane() for lane in Lane}
+        self._windows_slow = 0
+
+    # --- what the write loop tells ------------------------------------------------------------------------
+
+    def committed(self, seconds: float) -> None:
+        """A turn is written; its oldest batch waited this long."""
+        now = self._clock.monotonic()
+        if now - self._newest >= IDLE_SECONDS:
+            self._began, self._samples, self._loaded = now, [], False
+        self._newest = now
+        self._samples.append(seconds)
+        elapsed = now - self._began
+        if not self._loaded:
+            if elapsed < WINDOW_SECONDS_MAX and len(self._samples) >= TURNS_MIN:
+                self._begin_load(now)
+            elif elapsed >= WINDOW_SECONDS_MAX:
+                self._began, self._samples = now, []
+        elif elapsed >= WINDOW_SECONDS and (
+            len(self._samples) >= SAMPLES_MIN or elapsed >= WINDOW_SECONDS_MAX
+        ):
+            self._judge(now)
+
+    @property
+    def idle(self) -> bool:
+        """Nobody publishes: background work is not held."""
+        if not self._loaded or not self._slowdown_max:
+            return True
+        return self._clock.monotonic() - self._newest >= IDLE_SECONDS
+
+    @property
+    def undisturbed_seconds(self) -> float:
+        """What commits take without background work; 0 until it is known."""
+        return median(self._undisturbed) if self._undisturbed else 0.0
+
+    def _begin_load(self, now: float) -> None:
+        self._undisturbed.clear()
+        self._disturbed.clear()
+        self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
+        self._began, self._samples = now, []
+        self._loaded, self._calm, self._worked = True, True, False
+
+    def _judge(self, now: float) -> None:
+        """The window is over."""
+        if len(self._samples) < TURNS_MIN:
+            self._began, self._samples, self._loaded = now, [], False
+            return
+        self._samples.sort()
+        value = self._samples[int(len(self._samples) * QUANTILE)]
+        if not self._worked:
+            self._undisturbed.append(value)
+            self._calm, self._calm_at = False, now + CALM_EVERY_SECONDS
+        elif not self._undisturbed:  # work was under way when the load began
+            self._calm = True
+        else:
+            self._disturbed.append(value)
+            slow = median(self._disturbed) > median(self._undisturbed) * self._slowdown_max
+            self._windows_slow += slow
+            rate = self.bytes_per_second * (SLOWER if slow else FASTER)
+            self.bytes_per_second = min(max(rate, self._least), float(MOST_BYTES_PER_SECOND))
+            self._calm = now >= self._calm_at
+        self._began, self._samples, self._worked = now, [], False
+
+    # --- what background work asks ------------------------------------------------------------------------
+
+    async def take(self, lane: Lane, size: int, *, least: float = 0.0) -> None:
+        """Return when `size` bytes of work may be done. `least`: bytes a second that the caller is to get
+        whatever publishing feels."""
+        state = self._lanes[lane]
+        state.bytes += size
+        await asyncio.sleep(0)  # between two pieces of background work everybody else is served
+        if self.idle:
+            return
+        async with state.turn:  # whoever waits for it goes in the order of asking
+            began = self._clock.monotonic()
+            while (seconds := self._hold(state)) > 0:
+                await self._sleep(seconds)
+            now = self._clock.monotonic()
+            state.waited_seconds += now - began
+            rate = max(self.bytes_per_second, least)
+            state.paid_until = max(state.paid_until, now - STEP_SECONDS) + size / rate
+            self._worked = True
+
+    def _hold(self, state: _Lane) -> float:
+        """How long to sleep before looking again; 0: go on."""
+        if self.idle:
+            return 0.0
+        now = self._clock.monotonic()
+        if self._calm:
+            return max(0.001, min(STEP_SECONDS, WINDOW_SECONDS - (now - self._began)))
+        return min(STEP_SECONDS, max(0.0, state.paid_until - now))
+
+    def samples(self) -> Iterable[Sample]:
+        rate = 0.0 if self.idle else self.bytes_per_second
+        yield Sample(
+            "mainstem_pacing_bytes_per_second", "gauge",
+            "Pace of each lane of background work; 0: nobody publishes, and nothing is held", rate)  # fmt: skip
+        yield Sample(
+            "mainstem_pacing_undisturbed_seconds", "gauge",
+            "90th percentile of commits without background work; 0: not known",
+            self.undisturbed_seconds)  # fmt: skip
+        yield Sample(
+            "mainstem_pacing_slow_windows_total", "counter",
+            "Windows in which background work slowed commits too much", self._windows_slow)  # fmt: skip
+        for lane, state in self._lanes.items():
+            label = (("lane", lane.value),)
+            yield Sample(
+                "mainstem_pacing_bytes_total", "counter", "Background work, by lane", state.bytes, label)
+            yield Sample(
+                "mainstem_pacing_waited_seconds_total", "counter",
+                "Time background work was held, by lane", state.waited_seconds, label)  # fmt: skip
+
+
+class _Lane:
+    __slots__ = ("bytes", "paid_until", "turn", "waited_seconds")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.paid_until = 0.0
+        self.bytes = 0
+        self.waited_seconds = 0.0
