@@ -53,6 +53,10 @@ class ReadPlan(Protocol):
         """Settle the pending partition."""
         ...
 
+    def ends(self) -> Mapping[int, int]:
+        """The high watermarks found, by queue id."""
+        ...
+
 
 class MessageStore(Protocol):
     """Append to queues and read them back."""
@@ -84,9 +88,12 @@ class MessageStore(Protocol):
         `MAX_TIMESTAMP` (-3) asks for the record with the largest timestamp."""
         ...
 
-    async def wait(self, ends: Mapping[int, int], bytes_min: int, timeout_seconds: float) -> None:
-        """Return when a queue's high watermark passes the value given for it and `bytes_min` bytes have
-        been committed to these queues since the call, or when the timeout is over."""
+    def wait(
+        self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
+    ) -> PromptFuture[None]:
+        """Settled when a queue's high watermark passes the one that was found (or is given) for it and `bytes_min`
+        bytes have been committed to these queues since the call, or when the timeout is over. Who does not wait any
+        longer cancels it."""
         ...
 
 

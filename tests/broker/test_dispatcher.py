@@ -18,6 +18,7 @@ from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.failures import failure_response
 from mainstem.broker.routes import ROUTES
 from mainstem.model import HistogramSample, Sample
+from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import (
@@ -321,21 +322,25 @@ def test_a_long_poll_is_given_up_when_the_stream_or_the_node_ends(ended_by: str)
     run(scenario())
 
 
-def test_leaving_the_dispatcher_ends_handlers_even_before_they_began() -> None:
+def test_leaving_the_dispatcher_ends_what_waits_and_handlers_even_before_they_began() -> None:
     async def scenario() -> None:
         fakes = make_broker()
-        await fakes.topic("t")
+        topic = await fakes.topic("t")
         header = RequestHeader(1, 12, 1, "c")
         frame = memoryview(request_frame(header, codec.write(fetch(0, max_wait_ms=60_000), 12))[4:])
         async with BrokerDispatcher(fakes.broker) as dispatcher:
-            begun = dispatcher.dispatch(frame, PEER)
-            while not fakes.store.waiting:  # noqa: ASYNC110
+            waiting = dispatcher.dispatch(frame, PEER)
+            assert fakes.store.waiting == 1
+            fakes.store.cold.add(topic.queue_id(0))
+            begun = dispatcher.dispatch(frame, PEER._replace(connection_id=2))
+            while fakes.store.waiting < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            unbegun = dispatcher.dispatch(frame, PEER._replace(connection_id=2))
-        for exchange in (begun, unbegun):
-            assert isinstance(exchange.reply, asyncio.Future)
+            unbegun = dispatcher.dispatch(frame, PEER._replace(connection_id=3))
+        for exchange in (waiting, begun, unbegun):
+            assert isinstance(exchange.reply, (asyncio.Future, PromptFuture))
             assert exchange.reply.cancelled()
             assert not exchange.pipelined
+        assert fakes.store.waiting == 0
 
     run(scenario())
 

@@ -13,7 +13,7 @@ from tests.fakes.clock import LoopClock
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
-from mainstem.broker.started import EncodedFrame
+from mainstem.broker.started import EncodedFrame, Waiting
 from mainstem.model import BatchAppend, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -79,8 +79,14 @@ def request_for(
 
 async def answer(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> EncodedFrame:
     body = codec.write(request, version)
-    begun = fetch.begin(fakes.broker, memoryview(b"head" + body), 4, call(version))
-    return begun if isinstance(begun, EncodedFrame) else await begun()
+    step = fetch.begin(fakes.broker, memoryview(b"head" + body), 4, call(version))
+    while not isinstance(step, EncodedFrame):
+        if isinstance(step, Waiting):
+            await step.future
+            step = step.again()
+        else:
+            step = await step()
+    return step
 
 
 async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> FetchResponse:

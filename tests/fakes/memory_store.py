@@ -139,20 +139,26 @@ class MemoryStore:
                     return TimestampOffset(offset, time, batch.leader_epoch)
         return best
 
-    async def wait(self, ends: Mapping[int, int], bytes_min: int, timeout_seconds: float) -> None:
+    def wait(
+        self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
+    ) -> PromptFuture[None]:
+        ends = queues if isinstance(queues, Mapping) else queues.ends()
+        future: PromptFuture[None] = PromptFuture()
         for queue_id, end in ends.items():
             queue = self.queues.get(queue_id)
             if queue is None or queue.high_watermark > end:
-                return
-        waiter = _Waiter(dict(ends), bytes_min)
+                future.set_result(None)
+                return future
+        waiter = _Waiter(dict(ends), bytes_min, future)
+        timer = asyncio.get_running_loop().call_later(timeout_seconds, future.set_result, None)
         self._waiters.add(waiter)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await waiter.woken.wait()
-        except TimeoutError:
-            pass
-        finally:
+
+        def ended(_: PromptFuture[None]) -> None:
+            timer.cancel()
             self._waiters.discard(waiter)
+
+        future.add_done_callback(ended)
+        return future
 
     # QueueAdmin
 
@@ -314,11 +320,11 @@ class MemoryStore:
 
 
 class _Waiter:
-    def __init__(self, ends: dict[int, int], bytes_min: int) -> None:
+    def __init__(self, ends: dict[int, int], bytes_min: int, future: PromptFuture[None]) -> None:
         self._ends = ends
         self._bytes_left = bytes_min
         self._passed = False
-        self.woken = asyncio.Event()
+        self._future = future
 
     def committed(self, queue_id: int, high_watermark: int, size: int) -> None:
         end = self._ends.get(queue_id)
@@ -327,7 +333,11 @@ class _Waiter:
         self._bytes_left -= size
         self._passed = self._passed or high_watermark > end
         if self._passed and self._bytes_left <= 0:
-            self.woken.set()
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
 
 
 def record_timestamps(data: bytes) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,8 @@ A frame is only borrowed during `dispatch`, so the request is decoded before it 
 
 * Produce is begun within `dispatch` and finished by a callback on the store's future. It is pipelined: the
   connection goes on dispatching meanwhile.
-* Fetch is answered within `dispatch` where memory has enough for it. Else it goes on as a task.
+* Fetch is answered within `dispatch` where memory has enough for it, waits without a task where there is not enough
+  yet, and goes on as a task where a disk has to be read.
 * Every other handler runs as a task of the dispatcher's TaskGroup, one at a time per connection. (Driving a
   coroutine's first step without a task would save some microseconds of rare requests, and break handlers
   that use timeouts, which need one.)
@@ -29,7 +30,7 @@ from mainstem.broker.failures import failure_response
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.latency import ApiLatency
 from mainstem.broker.routes import ROUTES, Route
-from mainstem.broker.started import EncodedFrame, Later, Started
+from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
 from mainstem.model import HistogramSample, Sample
@@ -59,8 +60,9 @@ class BrokerDispatcher:
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
-        self._abandonable: dict[int, asyncio.Task[None]] = {}
-        """The read of each connection that may be cancelled with it, by connection id."""
+        self._abandonable: dict[int, asyncio.Task[None] | PromptFuture[None]] = {}
+        """The read of each connection that may be cancelled with it, by connection id: its task, or what it waits
+        for."""
 
     async def __aenter__(self) -> BrokerDispatcher:
         await self._tasks.__aenter__()
@@ -69,8 +71,8 @@ class BrokerDispatcher:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for task in self._running:
-            task.cancel()
+        for waiting in [*self._running, *self._abandonable.values()]:
+            waiting.cancel()
         # the body's error is not the group's: it goes on as it is, not in an ExceptionGroup
         await self._tasks.__aexit__(None, None, None)
 
@@ -101,9 +103,9 @@ class BrokerDispatcher:
         return Exchange(self._handle_later(route, handle, call, header, started_at))
 
     def disconnected(self, peer: Peer) -> None:
-        task = self._abandonable.pop(peer.connection_id, None)
-        if task is not None:
-            task.cancel()
+        waiting = self._abandonable.pop(peer.connection_id, None)
+        if waiting is not None:
+            waiting.cancel()
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         for latency in self._latencies.values():
@@ -118,7 +120,7 @@ class BrokerDispatcher:
             "mainstem_fetch_session_evictions_total", "counter", "Sessions pushed out.", sessions.evictions
         )
 
-    # requests with a handler of their own
+    # requests that may be answered, wait, or need a task
 
     def _begin(
         self,
@@ -128,22 +130,74 @@ class BrokerDispatcher:
         call: Call,
         header: RequestHeader,
         started_at: float,
-    ) -> asyncio.Future[Reply] | Reply:
+    ) -> asyncio.Future[Reply] | PromptFuture[Reply] | Reply:
         assert route.begin is not None
         try:
-            begun = route.begin(self._broker, frame, position, call)
-            if isinstance(begun, EncodedFrame):
-                return self._encode(route, header, begun, started_at)
+            step = route.begin(self._broker, frame, position, call)
+            if isinstance(step, EncodedFrame):
+                return self._encode(route, header, step, started_at)
         except MainstemError:
             raise
         except Exception as error:
             return self._failed(route, header, error, started_at)
-        return self._handle_later(route, begun, call, header, started_at)
+        if not isinstance(step, Waiting):
+            return self._handle_later(route, step, call, header, started_at)
+        reply: PromptFuture[Reply] = PromptFuture()
+        self._wait(step, reply, route, call, header, started_at)
+        return reply
+
+    def _wait(
+        self,
+        waiting: Waiting[Any],
+        reply: PromptFuture[Reply],
+        route: Route,
+        call: Call,
+        header: RequestHeader,
+        started_at: float,
+    ) -> None:
+        """Go on with a request when what it waits for has come. Its reply is cancelled with the wait."""
+        connection_id = call.peer.connection_id
+
+        def go_on(future: PromptFuture[None]) -> None:
+            if self._abandonable.get(connection_id) is future:
+                del self._abandonable[connection_id]
+            if future.cancelled():
+                reply.cancel()
+                return
+            try:
+                try:
+                    step = waiting.again()
+                    if isinstance(step, Waiting):
+                        self._wait(step, reply, route, call, header, started_at)
+                        return
+                    if not isinstance(step, EncodedFrame):
+                        self._handle_later(route, step, call, header, started_at, reply)
+                        return
+                    frame = self._encode(route, header, step, started_at)
+                except Exception as error:
+                    frame = self._failed(route, header, error, started_at)
+            except BrokerError as error:
+                reply.set_exception(error)
+            else:
+                reply.set_result(frame)
+
+        if route.abandoned_with_peer:
+            self._abandonable[connection_id] = waiting.future
+        waiting.future.add_done_callback(go_on)
+
+    # requests with a task of their own
 
     def _handle_later(
-        self, route: Route, handle: Later[Any], call: Call, header: RequestHeader, started_at: float
-    ) -> asyncio.Future[Reply]:
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self,
+        route: Route,
+        handle: Later[Any],
+        call: Call,
+        header: RequestHeader,
+        started_at: float,
+        reply: asyncio.Future[Reply] | PromptFuture[Reply] | None = None,
+    ) -> asyncio.Future[Reply] | PromptFuture[Reply]:
+        if reply is None:
+            reply = asyncio.get_running_loop().create_future()
         task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply))
         self._running.add(task)
         if route.abandoned_with_peer:
@@ -151,7 +205,9 @@ class BrokerDispatcher:
         task.add_done_callback(lambda task: self._handled(task, call.peer, reply))
         return reply
 
-    def _handled(self, task: asyncio.Task[None], peer: Peer, reply: asyncio.Future[Reply]) -> None:
+    def _handled(
+        self, task: asyncio.Task[None], peer: Peer, reply: asyncio.Future[Reply] | PromptFuture[Reply]
+    ) -> None:
         self._running.discard(task)
         # the connection may have begun its next read already
         if self._abandonable.get(peer.connection_id) is task:
@@ -165,7 +221,7 @@ class BrokerDispatcher:
         handle: Later[Any],
         header: RequestHeader,
         started_at: float,
-        reply: asyncio.Future[Reply],
+        reply: asyncio.Future[Reply] | PromptFuture[Reply],
     ) -> None:
         """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
         try:

@@ -40,12 +40,14 @@ from mainstem.broker.handlers import (
     produce,
     sync_group,
 )
-from mainstem.broker.started import EncodedFrame, Later, Started
+from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.protocol.messages import API_MESSAGES, ApiDeclaration
 
 Handler = Callable[[Broker, Any, Call], Awaitable[Any]]
 Start = Callable[[Broker, memoryview, int, Call], Started[Any]]
-Begin = Callable[[Broker, memoryview, int, Call], EncodedFrame | Later[EncodedFrame]]
+Begin = Callable[
+    [Broker, memoryview, int, Call], EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
+]
 
 
 def _top_level_error(response: Any) -> Iterable[int]:

@@ -29,5 +29,12 @@ class EncodedFrame(NamedTuple):
     """The error codes in it, for statistics."""
 
 
+class Waiting(NamedTuple, Generic[R]):
+    """A request that waits without a task. When `future` is settled, `again` goes on with it; cancel it to give up."""
+
+    future: PromptFuture[None]
+    again: Callable[[], R | Waiting[R] | Later[R]]
+
+
 Later = Callable[[], Awaitable[R]]
 """How a request goes on that could not be answered within its dispatch: to be run in a task, once."""

@@ -7,7 +7,6 @@ can and goes to the disks, one queue after the other, where it cannot.
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 
@@ -128,9 +127,8 @@ class LocalMessageStore:
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
         return await self._lookup.offset_for_timestamp(queue_id, timestamp)
 
-    async def wait(self, ends: Mapping[int, int], bytes_min: int, timeout_seconds: float) -> None:
-        for queue_id, end in ends.items():
-            offsets = self._read_path.offsets(queue_id)
-            if offsets is None or offsets.high_watermark > end:
-                return
-        await self._waiters.wait(ends, bytes_min, timeout_seconds)
+    def wait(
+        self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
+    ) -> PromptFuture[None]:
+        assert isinstance(queues, (FetchPlan, Mapping)), "plans come from the kernel's scan"
+        return self._waiters.wait(queues, bytes_min, timeout_seconds)

@@ -1,78 +1,70 @@
-"""Long polls: readers at the end of their queues, woken when enough bytes have been committed to them.
+"""Long polls: readers at the end of their queues, told when enough bytes have been committed to them.
 
-Costs nothing per queue that nobody waits for, and one dictionary entry per queue and waiting fetch. The queue table
-counts the watchers of each queue, so that applying a block tells only of the batches somebody waits for.
+Who watches what is the kernel's (`Watches`); here are the futures, and time. Futures are settled in the next turn of
+the loop, all that became ready in this one: those who listen read, answer and begin other requests, which must not
+happen while a block is being applied.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from mainstem.kernel import NO_SLOT, WATCHED, QueueTable
-from mainstem.model import topic_number_of
-
-
-class Waiter:
-    __slots__ = ("bytes_missing", "future")
-
-    def __init__(self, bytes_min: int) -> None:
-        self.bytes_missing = max(bytes_min, 1)
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def committed(self, size: int) -> None:
-        self.bytes_missing -= size
-        if self.bytes_missing <= 0 and not self.future.done():
-            self.future.set_result(None)
+from mainstem.kernel import FetchPlan, QueueTable, Watches
+from mainstem.prompt_future import PromptFuture
 
 
 class Waiters:
     """Who waits for which queue."""
 
     def __init__(self, table: QueueTable) -> None:
-        self._table = table
-        self._by_queue: dict[int, set[Waiter]] = {}
+        self._watches: Watches[PromptFuture[None]] = Watches(table)
+        self._ready: list[PromptFuture[None]] = []
 
-    async def wait(self, queue_ids: Iterable[int], bytes_min: int, timeout_seconds: float) -> None:
-        """Until `bytes_min` bytes (at least one batch) have been committed to these queues, or a timeout."""
-        waiter = Waiter(bytes_min)
-        queue_ids = list(queue_ids)
-        for queue_id in queue_ids:
-            self._by_queue.setdefault(queue_id, set()).add(waiter)
-            self._watch(queue_id, True)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await waiter.future
-        except TimeoutError:
-            pass
-        finally:
-            for queue_id in queue_ids:
-                waiting = self._by_queue[queue_id]
-                waiting.discard(waiter)
-                if not waiting:
-                    del self._by_queue[queue_id]
-                    self._watch(queue_id, False)
+    def wait(
+        self, queues: FetchPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
+    ) -> PromptFuture[None]:
+        """Settled when `bytes_min` bytes (at least one batch) have been committed to these queues, when one of them
+        changed otherwise, or after a time; at once when one of them is further than the high watermark given for it
+        or gone."""
+        future: PromptFuture[None] = PromptFuture()
+        watch = self._watches.begin(queues, bytes_min, future) if timeout_seconds > 0 else None
+        if watch is None:
+            future.set_result(None)
+            return future
+        timer = asyncio.get_running_loop().call_later(timeout_seconds, future.set_result, None)
 
-    def _watch(self, queue_id: int, watched: bool) -> None:
-        slot = self._table.find(queue_id)
-        if slot != NO_SLOT:
-            self._table.set(slot, WATCHED, int(watched))
+        def ended(_: PromptFuture[None]) -> None:
+            timer.cancel()
+            self._watches.end(watch)
+
+        future.add_done_callback(ended)
+        return future
 
     def committed(self, batches: Iterable[tuple[int, int]]) -> None:
         """(queue id, bytes) of batches of watched queues that have just been applied."""
-        for queue_id, size in batches:
-            for waiter in self._by_queue.get(queue_id, ()):
-                waiter.committed(size)
+        self._tell_soon(self._watches.committed(batches))
 
     def wake(self, queue_ids: Iterable[int]) -> None:
         """Wake whoever waits for these queues, because they changed in another way."""
-        for queue_id in queue_ids:
-            for waiter in self._by_queue.get(queue_id, ()):
-                waiter.committed(waiter.bytes_missing)
+        self._tell_soon(self._watches.changed(queue_ids))
 
     def wake_topic(self, topic_number: int) -> None:
         """Wake whoever waits for queues of a topic that is gone."""
-        self.wake([queue_id for queue_id in self._by_queue if topic_number_of(queue_id) == topic_number])
+        self._tell_soon(self._watches.topic_gone(topic_number))
+
+    def _tell_soon(self, futures: list[PromptFuture[None]]) -> None:
+        if futures:
+            if not self._ready:
+                asyncio.get_running_loop().call_soon(self._tell)
+            self._ready += futures
+
+    def _tell(self) -> None:
+        ready, self._ready = self._ready, []
+        for future in ready:
+            if not future.done():
+                future.set_result(None)
 
     def __len__(self) -> int:
-        return len(self._by_queue)
+        """Queues that somebody waits for, each as often as somebody does."""
+        return len(self._watches)

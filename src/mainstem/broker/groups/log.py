@@ -164,7 +164,11 @@ class GroupLog:
                 raise LogUnavailable("the queue is not here", ErrorCode.NOT_COORDINATOR)
             if offsets.high_watermark >= offsets.end:
                 return offsets
-            await self._store.wait({self.queue_id: offsets.high_watermark}, 1, COMMIT_WAIT_SECONDS)
+            waiting = self._store.wait({self.queue_id: offsets.high_watermark}, 1, COMMIT_WAIT_SECONDS)
+            try:
+                await waiting
+            finally:
+                waiting.cancel()
 
     def _landed(self, batch: NewBatch, result: AppendResult) -> None:
         if result.base_offset != self.end:

@@ -2,9 +2,10 @@
 
 `begin` has the kernel scan the request into a plan of reads (that of its session, if it follows one), and the store
 settle what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
-response within the dispatch. Else a task goes on: the store reads what memory does not have, one partition after the
-other, and when there is not enough yet, waits and begins another round. Nothing here runs per partition but for those
-that have to be read from a disk, or whose readers ask where their history left the queue's.
+response within the dispatch. Where there is not enough yet, the store says when there is more, and another round
+begins. Where memory does not have everything a task goes on, and the store reads the disks, one partition after the
+other. Nothing here runs per partition but for those that have to be read from a disk, or whose readers ask where
+their history left the queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_OF_OUTCOME
 from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
-from mainstem.broker.started import EncodedFrame, Later
+from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.kernel import FetchPlan, FetchScan, Verdict, scan_fetch
 from mainstem.model import Outcome
 from mainstem.protocol import codec
@@ -47,11 +48,15 @@ CODES = tuple(int(_code_of(verdict)) for verdict in range(max(Verdict) + 1))
 """Kafka's error code of each verdict on a read, by its number."""
 
 
+Step = EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
+"""How a request goes on: it is answered, waits, or needs a task."""
+
+
 class _Overtaken(Exception):
     """A later request of the same session has taken its plan over."""
 
 
-def begin(broker: Broker, frame: memoryview, position: int, call: Call) -> EncodedFrame | Later[EncodedFrame]:
+def begin(broker: Broker, frame: memoryview, position: int, call: Call) -> Step:
     """Answer a Fetch request whose body stands at `position` at once, or say how to go on. Raises MalformedFetch."""
     scan = scan_fetch(frame, position, call.version)
     if scan.session_epoch == FINAL_EPOCH and scan.session_id == NO_SESSION:
@@ -61,9 +66,7 @@ def begin(broker: Broker, frame: memoryview, position: int, call: Call) -> Encod
         if isinstance(opened, ErrorCode):
             return _refused(opened, call)
         fetch = opened
-    if fetch.try_at_once():
-        return fetch.answer()
-    return fetch.go_on
+    return fetch.go()
 
 
 # sessions
@@ -134,39 +137,40 @@ class _Fetch:
         self._incremental = incremental
         self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max))
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
-        self._deadline = 0.0
+        self._deadline: float | None = None
         self._round = 0
 
-    def try_at_once(self) -> bool:
-        """Read what memory has. False when that is not all, or not enough while there is time left."""
-        plan, scan = self._plan, self._scan
+    def go(self) -> Step:
+        """Begin a round and take it as far as memory goes."""
+        plan = self._plan
         self._begin()
-        if plan.asks_epochs:
-            settled = False
-        else:
+        if not plan.asks_epochs:
             self._broker.store.read_at_once(plan)
-            settled = plan.settled
-        if settled and (self._enough() or scan.max_wait_ms <= 0):
-            return True
-        wait_ms = max(0, min(scan.max_wait_ms, self._broker.config.fetch_wait_ms_max))
-        self._deadline = self._broker.clock.monotonic() + wait_ms / 1000
-        return False
+            if plan.settled:
+                return self._decide()
+        self._remaining()
+        return self._read_on
 
-    async def go_on(self) -> EncodedFrame:
-        """Read until there are `min_bytes`, or `max_wait_ms` are over, or waiting makes no sense."""
+    def _again(self) -> Step:
+        if self._plan.round != self._round:
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
+        return self.go()
+
+    async def _read_on(self) -> EncodedFrame:
+        """Read what memory does not have, and go on until there is an answer."""
         plan = self._plan
         try:
             while True:
                 await self._read_rest()
-                remaining = self._deadline - self._broker.clock.monotonic()
-                if remaining <= 0 or self._enough():
-                    return self.answer()
-                missing = self._bytes_min - plan.bytes
-                ends = plan.ends()
-                plan.release()
-                await self._broker.store.wait(ends, missing, remaining)
-                self._check_round()
-                self._begin()
+                step: Step = self._decide()
+                while isinstance(step, Waiting):
+                    try:
+                        await step.future
+                    finally:
+                        step.future.cancel()
+                    step = step.again()
+                if isinstance(step, EncodedFrame):
+                    return step
         except _Overtaken:
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
         finally:
@@ -177,8 +181,23 @@ class _Fetch:
         self._plan.begin(self._broker.fetch_topics.resolve, self._bytes_max)
         self._round = self._plan.round
 
-    def _enough(self) -> bool:
-        return self._plan.final or self._plan.bytes >= self._bytes_min
+    def _decide(self) -> EncodedFrame | Waiting[EncodedFrame]:
+        """Answer with what was found, if it is `min_bytes`, or `max_wait_ms` are over, or waiting makes no sense."""
+        plan = self._plan
+        missing = self._bytes_min - plan.bytes
+        if missing <= 0 or plan.final or (remaining := self._remaining()) <= 0:
+            return self._answer()
+        plan.release()
+        return Waiting(self._broker.store.wait(plan, missing, remaining), self._again)
+
+    def _remaining(self) -> float:
+        """Seconds it may still wait; its time begins when this is asked first."""
+        broker = self._broker
+        if self._deadline is None:
+            wait_ms = max(0, min(self._scan.max_wait_ms, broker.config.fetch_wait_ms_max))
+            self._deadline = broker.clock.monotonic() + wait_ms / 1000
+            return wait_ms / 1000
+        return self._deadline - broker.clock.monotonic()
 
     def _check_round(self) -> None:
         if self._plan.round != self._round:
@@ -195,7 +214,8 @@ class _Fetch:
             read = plan.pending()
             if read is None:
                 return
-            (found,) = await store.read([read], read.bytes_max, whole_first=plan.whole_first)
+            room = max(0, min(read.bytes_max, self._broker.config.fetch_disk_bytes_max - plan.bytes))
+            (found,) = await store.read([read], room, whole_first=plan.whole_first)
             self._check_round()
             plan.put(found)
 
@@ -212,7 +232,7 @@ class _Fetch:
             if end is not None and (end[0] != check.last_fetched_epoch or end[1] < check.fetch_offset):
                 plan.diverge(check.row, *end)
 
-    def answer(self) -> EncodedFrame:
+    def _answer(self) -> EncodedFrame:
         """Put the round into a response; a session remembers what was told."""
         plan, call, session = self._plan, self._call, self._session
         errors = plan.errors(CODES)

@@ -14,6 +14,7 @@ from mainstem.kernel.compiled.produce import TOPIC_IDS_FROM, ProduceScan, Produc
 from mainstem.kernel.compiled.producer_states import Producers as ProducerStates
 from mainstem.kernel.compiled.queue_table import QueueTable
 from mainstem.kernel.compiled.unsplit_index import IndexedBlock, UnsplitIndex
+from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
     Entry,
     EpochCheck,
@@ -43,6 +44,8 @@ __all__ = [
     "ScannedTopic",
     "SeenBatch",
     "UnsplitIndex",
+    "Watch",
+    "Watches",
     "append_all",
     "crc32c",
     "first_damaged",

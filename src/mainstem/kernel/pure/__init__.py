@@ -19,6 +19,7 @@ from mainstem.kernel.pure.produce import (
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.kernel.pure.unsplit_index import Entry, IndexedBlock, UnsplitIndex
+from mainstem.kernel.pure.watches import Watch, Watches
 
 __all__ = [
     "TOPIC_IDS_FROM",
@@ -40,6 +41,8 @@ __all__ = [
     "ScannedTopic",
     "SeenBatch",
     "UnsplitIndex",
+    "Watch",
+    "Watches",
     "append_all",
     "crc32c",
     "first_damaged",
