@@ -167,7 +167,8 @@ class GroupLife(RuleBasedStateMachine):
     @invariant()
     def the_group_is_consistent(self) -> None:
         group = self.table.machine.groups.get(GROUP)
-        if group is None:
+        if group is None:  # empty and idle for long: forgotten, and who joins again begins anew
+            self.highest_generation = 0
             return
         assert group.generation >= self.highest_generation
         self.highest_generation = group.generation
