@@ -9,11 +9,15 @@ class KernelError(MainstemError):
     """Base of every error of this room."""
 
 
-class MalformedProduce(KernelError):
+class MalformedBody(KernelError):
+    """A request body whose lengths and counts contradict the bytes that are there."""
+
+
+class MalformedProduce(MalformedBody):
     """A Produce body that is no message: the connection that sent it cannot be understood any further."""
 
 
-class MalformedFetch(KernelError):
+class MalformedFetch(MalformedBody):
     """A Fetch body that is no message: the connection that sent it cannot be understood any further."""
 
 

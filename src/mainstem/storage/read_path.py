@@ -72,9 +72,23 @@ class ReadPath:
         self._group_of = group_of
         self._leader_epoch = leader_epoch
         self._pacing = pacing
-        self.served: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        self._served_to_plans = 0
+        self._served_bytes_to_plans = 0
+        """From the write cache, counted beside: a plan may ask for a single partition, and a tier's hash takes longer
+        than its lookup."""
+
+    @property
+    def served(self) -> dict[Tier, int]:
         """Slices with data, by the tier that served them."""
-        self.served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        at_once = self._served[Tier.WRITE_CACHE] + self._served_to_plans
+        return {**self._served, Tier.WRITE_CACHE: at_once}
+
+    @property
+    def served_bytes(self) -> dict[Tier, int]:
+        at_once = self._served_bytes[Tier.WRITE_CACHE] + self._served_bytes_to_plans
+        return {**self._served_bytes, Tier.WRITE_CACHE: at_once}
 
     def offsets(self, queue_id: int) -> QueueOffsets | None:
         slot = self._table.find(queue_id)
@@ -105,10 +119,8 @@ class ReadPath:
     def read_plan(self, plan: FetchPlan, logs: Sequence[GroupLog | None], slots: Buffer) -> None:
         """The same for many partitions: those that memory alone can tell about, up to the first it cannot."""
         before = plan.bytes
-        served = plan.read_cached(self._table, self._index, logs, slots)
-        if served:
-            self.served[Tier.WRITE_CACHE] += served
-            self.served_bytes[Tier.WRITE_CACHE] += plan.bytes - before
+        self._served_to_plans += plan.read_cached(self._table, self._index, logs, slots)
+        self._served_bytes_to_plans += plan.bytes - before
 
     async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
         """Read one queue from whatever tier has the offset. Data that should be there and is not, or fails
@@ -143,8 +155,8 @@ class ReadPath:
     def _slice(self, read: QueueRead, offsets: QueueOffsets, found: Found) -> QueueSlice:
         if not found.batches:
             return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
-        self.served[found.tier] += 1
-        self.served_bytes[found.tier] += sum(map(len, found.batches))
+        self._served[found.tier] += 1
+        self._served_bytes[found.tier] += sum(map(len, found.batches))
         return QueueSlice(read.queue_id, Outcome.OK, found.batches, offsets, found.tier, found.next_offset)
 
     # --- memory -------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from mainstem.kernel.errors import MalformedFetch
+from mainstem.kernel.errors import MalformedBody, MalformedFetch
 from mainstem.kernel.pure.fetch_plan import FetchKey, FetchPlan
+from mainstem.kernel.pure.request_body import read_count, read_text_length, skip_tags
 
 SESSIONS_FROM = 7
 LEADER_EPOCHS_FROM = 9
@@ -29,9 +30,7 @@ costs about a hundred bytes of memory while the request lasts, and may wait for 
 
 _TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
 _PARTITION_BYTES_MIN = 16  # version 4: index, offset, size
-_TEXT_BYTES_MAX = 0x7FFF  # Kafka's bound, in versions with compact lengths too
 
-_I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _LIMITS = struct.Struct(">iiib")  # wait, least bytes, most bytes, isolation level
 _SESSION = struct.Struct(">ii")  # id, epoch
@@ -65,6 +64,10 @@ def scan_fetch(frame: memoryview, position: int, version: int) -> FetchScan:
         return _scan(frame, position, version)
     except (IndexError, struct.error):
         raise MalformedFetch(f"a Fetch v{version} request of {len(frame)} bytes ends early") from None
+    except MalformedFetch:
+        raise
+    except MalformedBody as error:
+        raise MalformedFetch(str(error)) from None
 
 
 def _scan(frame: memoryview, position: int, version: int) -> FetchScan:
@@ -87,7 +90,7 @@ def _scan(frame: memoryview, position: int, version: int) -> FetchScan:
         size, position = _text_length(frame, position, flexible)
         position += size
     if flexible:
-        _skip_tags(frame, position)
+        skip_tags(frame, position)
     return FetchScan(
         max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, plan, forgotten
     )
@@ -96,18 +99,18 @@ def _scan(frame: memoryview, position: int, version: int) -> FetchScan:
 def _topics(frame: memoryview, position: int, version: int, plan: FetchPlan) -> tuple[int, int]:
     """Put the topics asked for into the plan. Returns the entries so far, and the position behind."""
     flexible = version >= FLEXIBLE_FROM
-    topic_count, position = _count(frame, position, flexible, _TOPIC_BYTES_MIN)
+    topic_count, position = read_count(frame, position, flexible, _TOPIC_BYTES_MIN)
     entries = _more_entries(0, topic_count)
     for _ in range(topic_count):
         key, position = _key(frame, position, version)
-        partition_count, position = _count(frame, position, flexible, _PARTITION_BYTES_MIN)
+        partition_count, position = read_count(frame, position, flexible, _PARTITION_BYTES_MIN)
         entries = _more_entries(entries, partition_count)
         plan.add_topic(key)
         for _ in range(partition_count):
             leader_epoch = fetched_epoch = -1
             if version >= FLEXIBLE_FROM:
                 partition, leader_epoch, offset, fetched_epoch, _, size = _V12.unpack_from(frame, position)
-                position = _skip_tags(frame, position + _V12.size)
+                position = skip_tags(frame, position + _V12.size)
             elif version >= LEADER_EPOCHS_FROM:
                 partition, leader_epoch, offset, _, size = _V9.unpack_from(frame, position)
                 position += _V9.size
@@ -119,7 +122,7 @@ def _topics(frame: memoryview, position: int, version: int, plan: FetchPlan) -> 
                 position += _V4.size
             plan.add_partition(partition, offset, size, leader_epoch, fetched_epoch)
         if flexible:
-            position = _skip_tags(frame, position)
+            position = skip_tags(frame, position)
     return entries, position
 
 
@@ -127,16 +130,16 @@ def _forgotten(
     frame: memoryview, position: int, version: int, entries: int, forgotten: list[tuple[FetchKey, list[int]]]
 ) -> int:
     flexible = version >= FLEXIBLE_FROM
-    topic_count, position = _count(frame, position, flexible, _TOPIC_BYTES_MIN)
+    topic_count, position = read_count(frame, position, flexible, _TOPIC_BYTES_MIN)
     entries = _more_entries(entries, topic_count)
     for _ in range(topic_count):
         key, position = _key(frame, position, version)
-        count, position = _count(frame, position, flexible, 4)
+        count, position = read_count(frame, position, flexible, 4)
         entries = _more_entries(entries, count)
         forgotten.append((key, list(struct.unpack_from(f">{count}i", frame, position))))
         position += 4 * count
         if flexible:
-            position = _skip_tags(frame, position)
+            position = skip_tags(frame, position)
     return position
 
 
@@ -159,57 +162,9 @@ def _key(frame: memoryview, position: int, version: int) -> tuple[FetchKey, int]
         raise MalformedFetch("a topic name is not UTF-8") from None
 
 
-def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedFetch("a variable-length number exceeds 32 bits")
-
-
 def _text_length(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    """The length of a string, checked against the end, and the position after it."""
-    if flexible:
-        value, position = _unsigned_varint(frame, position)
-        value -= 1
-    else:
-        (value,) = _I16.unpack_from(frame, position)
-        position += 2
-    if not -1 <= value <= len(frame) - position:
-        raise MalformedFetch(f"a string claims {value} bytes, {len(frame) - position} remain")
-    if value > _TEXT_BYTES_MAX:
-        raise MalformedFetch(f"a string has {value} bytes, more than a string may have")
+    """The length of a string that may not be null."""
+    value, position = read_text_length(frame, position, flexible)
     if value < 0:
         raise MalformedFetch("a string is null that may not be")
     return value, position
-
-
-def _count(frame: memoryview, position: int, flexible: bool, bytes_min: int) -> tuple[int, int]:
-    """The count of an array whose elements take `bytes_min` or more, and the position after it."""
-    if flexible:
-        value, position = _unsigned_varint(frame, position)
-        value -= 1
-    else:
-        (value,) = _I32.unpack_from(frame, position)
-        position += 4
-        if value < -1:
-            raise MalformedFetch(f"a length is {value}")
-    if value < 0 or value * bytes_min > len(frame) - position:
-        raise MalformedFetch(f"an array claims {value} elements in {len(frame) - position} bytes")
-    return value, position
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    if frame[position] == 0:  # no tags, as nearly always
-        return position + 1
-    count, position = _unsigned_varint(frame, position)
-    for _ in range(count):  # each turn consumes two bytes or more, so the input bounds the loop
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        if size > len(frame) - position:
-            raise MalformedFetch(f"a tagged field claims {size} bytes, {len(frame) - position} remain")
-        position += size
-    return position

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, overload
 
-from mainstem.kernel.errors import MalformedProduce
+from mainstem.kernel.errors import MalformedBody, MalformedProduce
 from mainstem.kernel.layout import Verdict
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.produce_response import ErrorTable, encode_response
@@ -273,6 +273,10 @@ def scan_produce(
         stop = _scan(scan, frame, position, resolve)
     except (IndexError, struct.error):
         raise MalformedProduce(f"a Produce v{version} request of {len(frame)} bytes ends early") from None
+    except MalformedProduce:
+        raise
+    except MalformedBody as error:
+        raise MalformedProduce(str(error)) from None
     if stop != len(frame):
         raise MalformedProduce(f"a Produce v{version} request has {len(frame) - stop} bytes too many")
     scan._accepted = [batch for batch in scan.batches if batch.record_count]

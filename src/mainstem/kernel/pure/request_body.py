@@ -1,15 +1,16 @@
 """Reading the fields of a request's body in place: every length is checked against the bytes that remain, every array
 count against the smallest size of its elements, before anything is made of it.
 
-Each function takes the frame and a position and returns a value and the position behind it. Reading past the end
-raises IndexError or struct.error: for the caller to translate, who knows what ended early.
+Each function takes the frame and a position and returns a value and the position behind it. What is wrong is a
+MalformedBody; reading past the end raises IndexError or struct.error. Both are for the caller to translate, who knows
+which request it is.
 """
 
 from __future__ import annotations
 
 import struct
 
-from mainstem.kernel.errors import MalformedProduce
+from mainstem.kernel.errors import MalformedBody
 
 TEXT_BYTES_MAX = 32767
 """Of a string, in every version: its length was an int16 once."""
@@ -31,7 +32,7 @@ def read_unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise MalformedProduce("a variable-length number exceeds 32 bits")
+    raise MalformedBody("a variable-length number exceeds 32 bits")
 
 
 def read_length(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
@@ -41,7 +42,7 @@ def read_length(frame: memoryview, position: int, flexible: bool) -> tuple[int, 
         return value - 1, position
     value, position = read_i32(frame, position)
     if value < -1:
-        raise MalformedProduce(f"a length is {value}")
+        raise MalformedBody(f"a length is {value}")
     return value, position
 
 
@@ -54,9 +55,9 @@ def read_text_length(frame: memoryview, position: int, flexible: bool) -> tuple[
         (value,) = _I16.unpack_from(frame, position)
         position += 2
     if not -1 <= value <= len(frame) - position:
-        raise MalformedProduce(f"a string claims {value} bytes, {len(frame) - position} remain")
+        raise MalformedBody(f"a string claims {value} bytes, {len(frame) - position} remain")
     if value > TEXT_BYTES_MAX:
-        raise MalformedProduce(f"a string has {value} bytes, more than a string may have")
+        raise MalformedBody(f"a string has {value} bytes, more than a string may have")
     return value, position
 
 
@@ -64,7 +65,7 @@ def read_records_length(frame: memoryview, position: int, flexible: bool) -> tup
     """The length of records, 0 where there are none."""
     value, position = read_length(frame, position, flexible)
     if value > len(frame) - position:
-        raise MalformedProduce(f"records claim {value} bytes, {len(frame) - position} remain")
+        raise MalformedBody(f"records claim {value} bytes, {len(frame) - position} remain")
     return max(value, 0), position
 
 
@@ -72,7 +73,7 @@ def read_count(frame: memoryview, position: int, flexible: bool, bytes_min: int)
     """The count of an array whose elements take `bytes_min` or more."""
     value, position = read_length(frame, position, flexible)
     if value < 0 or value * bytes_min > len(frame) - position:
-        raise MalformedProduce(f"an array claims {value} elements in {len(frame) - position} bytes")
+        raise MalformedBody(f"an array claims {value} elements in {len(frame) - position} bytes")
     return value, position
 
 
@@ -84,6 +85,6 @@ def skip_tags(frame: memoryview, position: int) -> int:
         _, position = read_unsigned_varint(frame, position)
         size, position = read_unsigned_varint(frame, position)
         if size > len(frame) - position:
-            raise MalformedProduce(f"a tagged field claims {size} bytes, {len(frame) - position} remain")
+            raise MalformedBody(f"a tagged field claims {size} bytes, {len(frame) - position} remain")
         position += size
     return position
