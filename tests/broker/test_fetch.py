@@ -422,3 +422,93 @@ def test_partitions_of_a_session_take_turns_when_a_response_is_full() -> None:
         assert all(sorted(served[n : n + 3]) == [0, 1, 2] for n in (0, 3, 6))
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cold", [(0,), (1,), (0, 2), (0, 1, 2)])
+def test_limits_hold_over_partitions_that_memory_does_not_have(cold: tuple[int, ...]) -> None:
+    """What the disks are asked for is what the partitions before left of the limits, wherever those came from."""
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=3)
+        one = batch(b"v" * 900)
+        for partition in range(3):
+            for _ in range(3):
+                await append(fakes, topic, partition, one)
+        fakes.store.cold.update(topic.queue_id(partition) for partition in cold)
+
+        async def counts(*asks: Ask, max_bytes: int) -> list[int]:
+            found = parts(await ask(fakes, request_for(topic, *asks, max_bytes=max_bytes)))
+            return [len(records(found[n])) // len(one) for n in range(3)]
+
+        asks = [Ask(0), Ask(1, 2), Ask(2)]
+        assert await counts(*asks, max_bytes=50 * MIB) == [3, 1, 3]
+        assert await counts(*asks, max_bytes=5 * len(one)) == [3, 1, 1]
+        assert await counts(*asks, max_bytes=len(one) // 2) == [1, 0, 0]
+        assert await counts(Ask(0, 3), Ask(1, 2), Ask(2), max_bytes=len(one) // 2) == [0, 1, 0]
+        assert {read.queue_id for reads, _ in fakes.store.reads for read in reads} <= fakes.store.cold
+
+    asyncio.run(scenario())
+
+
+def test_a_cold_reader_waits_like_any_other() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic(partitions=2)
+        fakes.store.cold.add(topic.queue_id(1))
+        size = len(batch(b"a"))
+        asking = asyncio.ensure_future(
+            ask(fakes, request_for(topic, Ask(0), Ask(1), min_bytes=2 * size, max_wait_ms=30_000))
+        )
+        for partition in range(2):
+            while not fakes.store.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert not asking.done()
+            await append(fakes, topic, partition, batch(b"a"))
+        found = parts(await asking)
+        assert [len(records(found[n])) for n in range(2)] == [size, size]
+        assert fakes.store.waiting == 0
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_request_of_a_session_that_moved_on_is_refused_and_the_later_one_answered(cold: bool) -> None:
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic()
+        id = (await ask(fakes, request_for(topic, Ask(0), session=(0, 0)))).session_id
+        if cold:
+            fakes.store.cold.add(topic.queue_id(0))
+        poll = request_for(None, session=(id, 1), min_bytes=1, max_wait_ms=30_000)
+        overtaken = asyncio.ensure_future(ask(fakes, poll))
+        while not fakes.store.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        later = asyncio.ensure_future(
+            ask(fakes, request_for(None, session=(id, 2), min_bytes=1, max_wait_ms=30_000))
+        )
+        while fakes.store.waiting < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await append(fakes, topic, 0, batch(b"a"))
+        refused = await overtaken
+        assert (refused.error_code, refused.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, ())
+        assert len(records(parts(await later)[0])) == len(batch(b"a"))
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_every_round_finds_the_topic_that_has_the_name_then() -> None:
+
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic("t")
+        asking = asyncio.ensure_future(ask(fakes, request_for("t", Ask(0), min_bytes=1, max_wait_ms=200)))
+        while not fakes.store.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await fakes.metadata.delete_topics(["t"])
+        await fakes.store.delete([topic.number])
+        again = await fakes.topic("t")
+        await append(fakes, again, 0, batch(b"new"))
+        assert records(parts(await asking)[0])[16:] == batch(b"new")[16:]
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
