@@ -359,18 +359,18 @@ def test_batches_outlive_the_cache_until_they_are_answered(kernel: ModuleType) -
     assert next(iter(world.indexes[where].blocks())).payload is None
     frame = whole(plan)
     assert b"".join(data for _, _, data in world.batches[queue_id]) in frame
-    with pytest.raises(AssertionError, match="are gone"):
+    with pytest.raises(ValueError, match="are gone"):
         whole(plan)
 
 
 @both
 def test_what_was_released_cannot_be_answered_until_another_round(kernel: ModuleType) -> None:
     plan = plan_of(kernel, 12, asking(12, (4, [at(0)])))
-    with pytest.raises(AssertionError, match="are gone"):
+    with pytest.raises(ValueError, match="are gone"):
         whole(plan)  # no round has begun
     plan.begin(resolver(kernel), 100)
     plan.release()
-    with pytest.raises(AssertionError, match="are gone"):
+    with pytest.raises(ValueError, match="are gone"):
         whole(plan)
     plan.begin(resolver(kernel), 100)
     assert plan.round == 2
@@ -610,3 +610,24 @@ def test_an_empty_request_is_answered_at_once(kernel: ModuleType, version: int) 
     assert (len(plan), plan.settled, bool(plan.final), plan.pending()) == (0, True, True, None)
     _, position = frames_head(version)
     assert codec.read(FetchResponse, version, whole(plan, version), position).responses == ()
+
+
+@both
+def test_calls_that_make_no_sense_are_refused(kernel: ModuleType) -> None:
+    """Not only where assertions are on: what they would read is not there."""
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0)])))
+    with pytest.raises(ValueError, match="nothing is pending"):
+        plan_of(kernel, 12, asking(12)).put(slice_of((Outcome.OK, [], 0, False)))
+    with pytest.raises(ValueError, match="no session"):
+        plan.additions(plan_of(kernel, 12, asking(12)))
+    with pytest.raises(ValueError, match="no session"):
+        plan.update(plan_of(kernel, 12, asking(12)), [])
+    plan.begin(resolver(kernel), 100)
+    world = World(0)
+    with pytest.raises(ValueError, match="groups of 2 bytes"):
+        plan.read_cached(world.tables[KERNELS.index(kernel)], world.indexes[KERNELS.index(kernel)], [], b"\0\0")
+    plan.remember()
+    with pytest.raises(ValueError, match="already"):
+        plan.remember()
+    with pytest.raises(ValueError, match="no session"):
+        plan.update(plan, [])

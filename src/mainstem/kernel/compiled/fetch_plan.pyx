@@ -342,7 +342,8 @@ cdef class FetchPlan:
         cdef int32_t leader_epoch
         cdef Py_ssize_t first_part = self.part_count
         cdef Py_buffer *view
-        assert number != NOBODY, "nothing is pending"
+        if number == NOBODY:
+            raise ValueError("nothing is pending")
         offsets = found.offsets
         verdict = VERDICT_OF_OUTCOME[found.outcome]
         high_watermark, log_start = offsets.high_watermark, offsets.log_start
@@ -417,7 +418,8 @@ cdef class FetchPlan:
             return 0
         PyObject_GetBuffer(slots, &groups, PyBUF_SIMPLE)
         try:
-            assert groups.len == SLOTS * sizeof(uint16_t)
+            if groups.len != <Py_ssize_t> (SLOTS * sizeof(uint16_t)):
+                raise ValueError(f"groups of {groups.len} bytes")
             for distance in range(AHEAD):
                 ahead = prefetch(self, table, ahead)
             while number != NOBODY:
@@ -518,7 +520,8 @@ cdef class FetchPlan:
         The plan of a session notes what it tells, and those it serves go to the end of its order."""
         cdef Answer answer
         cdef list buffers
-        assert not self.released, "the batches of this round are gone"
+        if self.released:
+            raise ValueError("the batches of this round are gone")
         self.gather(&answer, incremental and self.topic_of is not None, version)
         try:
             buffers = write_fetch_response(
@@ -592,7 +595,8 @@ cdef class FetchPlan:
     def remember(self):
         """Become the plan of a session: each partition once, the newest wish counts."""
         cdef FetchPlan asked = FetchPlan.__new__(FetchPlan)
-        assert self.topic_of is None, "the plan is a session's already"
+        if self.topic_of is not None:
+            raise ValueError("the plan is a session's already")
         self.let_go()
         asked.rows, asked.row_count, asked.row_end = self.rows, self.row_count, self.row_end
         asked.first_row, asked.last_row = self.first_row, self.last_row
@@ -613,7 +617,8 @@ cdef class FetchPlan:
         cdef int32_t number
         cdef int64_t missing = 0
         cdef PlanRow *row
-        assert self.topic_of is not None
+        if self.topic_of is None:
+            raise ValueError("the plan is no session's")
         map_topics(asked, self.topic_of)
         number = asked.first_row
         while number != NOBODY:
@@ -625,8 +630,8 @@ cdef class FetchPlan:
     def update(self, FetchPlan asked not None, forgotten):
         """Take over what a later request of the session asks for, then leave out what it forgets."""
         cdef int32_t number
-        assert self.topic_of is not None
-        assert asked is not self
+        if self.topic_of is None or asked is self:
+            raise ValueError("the plan is no session's")
         self.let_go()
         self.follow(asked)
         for key, partitions in forgotten:

@@ -294,7 +294,8 @@ class FetchPlan:
     def put(self, found: QueueSlice) -> None:
         """Settle the pending partition with what was read."""
         row = self._next()
-        assert row is not None, "nothing is pending"
+        if row is None:
+            raise ValueError("nothing is pending")
         offsets = found.offsets
         verdict = VERDICT_OF_OUTCOME[found.outcome]
         if offsets.leader_epoch >= 0 and row.current_leader_epoch != -1:
@@ -323,7 +324,8 @@ class FetchPlan:
         each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
         many partitions were answered with batches."""
         groups = memoryview(slots).cast("B").cast("H")
-        assert len(groups) == SLOTS
+        if len(groups) != SLOTS:
+            raise ValueError(f"groups of {2 * len(groups)} bytes")
         served = 0
         while (row := self._next()) is not None:
             slot = table.find(row.queue_id)
@@ -382,7 +384,8 @@ class FetchPlan:
         """The whole frame, length included, as buffers to be written in order; large stretches of batches are not
         copied. `codes` has the error code of each verdict. `incremental` leaves out what is no news to the session.
         The plan of a session notes what it tells, and those it serves go to the end of its order."""
-        assert not self._released, "the batches of this round are gone"
+        if self._released:
+            raise ValueError("the batches of this round are gone")
         rows = self._rows
         if self._index is not None:
             if incremental:
@@ -403,7 +406,8 @@ class FetchPlan:
 
     def remember(self) -> None:
         """Become the plan of a session: each partition once, the newest wish counts."""
-        assert self._index is None, "the plan is a session's already"
+        if self._index is not None:
+            raise ValueError("the plan is a session's already")
         self.release()
         self._index = {}
         rows, self._rows, self._topics = self._rows, [], []
@@ -411,33 +415,39 @@ class FetchPlan:
 
     def additions(self, asked: FetchPlan) -> int:
         """How many partitions of another plan are not in this one (each mention counts)."""
-        assert self._index is not None
-        return sum((row.topic.key, row.partition) not in self._index for row in asked._rows)
+        index = self._session()
+        return sum((row.topic.key, row.partition) not in index for row in asked._rows)
 
     def update(self, asked: FetchPlan, forgotten: Sequence[tuple[FetchKey, Sequence[int]]]) -> None:
         """Take over what a later request of the session asks for, then leave out what it forgets."""
+        index = self._session()
+        if asked is self:
+            raise ValueError("the plan is no session's")
         self.release()
         self._follow(asked._rows)
-        assert self._index is not None
         for key, partitions in forgotten:
             for partition in partitions:
-                self._index.pop((key, partition), None)
+                index.pop((key, partition), None)
         self._count()
 
+    def _session(self) -> dict[tuple[FetchKey, int], PlanRow]:
+        if self._index is None:
+            raise ValueError("the plan is no session's")
+        return self._index
+
     def _follow(self, asked: Sequence[PlanRow]) -> None:
-        assert self._index is not None
-        topics = {key: row.topic for (key, _), row in self._index.items()}
+        index = self._session()
+        topics = {key: row.topic for (key, _), row in index.items()}
         for row in asked:
             row.topic = topics.setdefault(row.topic.key, row.topic)
-            known = self._index.setdefault((row.topic.key, row.partition), row)
+            known = index.setdefault((row.topic.key, row.partition), row)
             if known is not row:
                 known.ask(row.fetch_offset, row.bytes_max, row.current_leader_epoch, row.last_fetched_epoch)
         self._count()
 
     def _count(self) -> None:
-        assert self._index is not None
         self._rows, self.wanted_bytes, self.asks_epochs = [], 0, False
-        for row in self._index.values():
+        for row in self._session().values():
             self._add(row)
 
 
