@@ -13,71 +13,71 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_PENDING, _FINISHED, _FAILED, _CANCELLED = range(4)
+
 
 class PromptFuture(Generic[T]):
-    """As much of `asyncio.Future` as those who pass results on need; `await` works as well."""
+    """As much of `asyncio.Future` as those who pass results on need; `await` works as well. Who has more to keep until
+    the end makes a subclass of it: there are several per request."""
 
-    __slots__ = ("_callbacks", "_cancelled", "_error", "_result", "_settled")
+    __slots__ = ("_callbacks", "_state", "_value")
 
     def __init__(self) -> None:
-        self._settled = False
-        self._cancelled = False
-        self._error: BaseException | None = None
-        self._result: T | None = None
-        self._callbacks: list[Callable[[Any], object]] = []
+        self._state = _PENDING
+        self._value: Any = None
+        """The result or the error."""
+        self._callbacks: tuple[Callable[[Any], object], ...] = ()
 
     def done(self) -> bool:
-        return self._settled
+        return self._state != _PENDING
 
     def cancelled(self) -> bool:
-        return self._cancelled
+        return self._state == _CANCELLED
 
     def result(self) -> T:
         """The result. Raises the error it was settled with, `CancelledError` when it was cancelled."""
-        if self._cancelled:
-            raise asyncio.CancelledError
-        if self._error is not None:
-            raise self._error
-        assert self._settled, "not settled yet"
-        return self._result  # type: ignore[return-value]
+        if self._state == _FINISHED:
+            return self._value  # type: ignore[no-any-return]
+        error = self.exception()
+        assert error is not None
+        raise error
 
     def exception(self) -> BaseException | None:
-        if self._cancelled:
+        if self._state == _CANCELLED:
             raise asyncio.CancelledError
-        assert self._settled, "not settled yet"
-        return self._error
+        assert self._state != _PENDING, "not settled yet"
+        return self._value if self._state == _FAILED else None
 
     def set_result(self, result: T) -> None:
-        self._result = result
-        self._settle()
+        self._settle(_FINISHED, result)
 
     def set_exception(self, error: BaseException) -> None:
-        self._error = error
-        self._settle()
+        self._settle(_FAILED, error)
 
     def cancel(self) -> bool:
-        if self._settled:
+        if self._state != _PENDING:
             return False
-        self._cancelled = True
-        self._settle()
+        self._settle(_CANCELLED, None)
         return True
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Call back with this future, at once if it is settled."""
-        if self._settled:
+        if self._state != _PENDING:
             callback(self)
         else:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
 
-    def _settle(self) -> None:
-        assert not self._settled, "settled twice"
-        self._settled = True
-        callbacks, self._callbacks = self._callbacks, []
+    def _settle(self, state: int, value: Any) -> None:
+        assert self._state == _PENDING, "settled twice"
+        self._state = state
+        self._value = value
+        callbacks = self._callbacks
+        self._callbacks = ()
         for callback in callbacks:
             callback(self)
 
     def __await__(self) -> Generator[Any, None, T]:
-        if not self._settled:
+        if self._state == _PENDING:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
             yield from waiter

@@ -54,17 +54,17 @@ class Driver:
         self.group = new_group(self.table, self.applied)
         self.written: list[BlockToWrite] = []
 
-    def append(self, *batches: BatchAppend) -> asyncio.Future[list[AppendResult]]:
+    def append(self, *batches: BatchAppend) -> Ticket:
         results: list[AppendResult] = []
-        ticket = Ticket(asyncio.get_running_loop().create_future(), results)
+        ticket = Ticket(results)
         for batch in batches:
             result, index = self.group.log.append(batch, NOW_MS)
             results.append(result)
             if index:
                 self.group.wait_for(index, ticket)
         if not ticket.blocks:
-            ticket.future.set_result(results)
-        return ticket.future
+            ticket.set_result(results)
+        return ticket
 
     def take(self, bytes_max: int = 1 << 20) -> list[BlockToWrite]:
         blocks = self.group.take(NOW_MS, bytes_max)

@@ -56,6 +56,7 @@ class BrokerDispatcher:
 
     def __init__(self, broker: Broker, routes: Iterable[Route] = ROUTES) -> None:
         self._broker = broker
+        self._monotonic = broker.clock.monotonic
         self._routes = {route.api.api_key: route for route in routes}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
         self._tasks = asyncio.TaskGroup()
@@ -78,7 +79,7 @@ class BrokerDispatcher:
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
-        started_at = self._broker.clock.monotonic()
+        started_at = self._monotonic()
         try:
             header, position = parse_header(frame)
         except ProtocolError as error:
@@ -242,43 +243,17 @@ class BrokerDispatcher:
     ) -> PromptFuture[Reply] | Reply:
         pending = started.future
         if pending is None:
-            return self._finish(started, [], route, header, started_at)
+            return self._encode(route, header, started.finish([]), started_at)
         if pending.done() and not pending.cancelled() and pending.exception() is None:
-            return self._finish(started, pending.result(), route, header, started_at)
-        reply: PromptFuture[Reply] = PromptFuture()
-
-        def appended(future: PromptFuture[Any]) -> None:
-            if reply.done():
-                return
-            try:
-                reply.set_result(self._finish(started, future.result(), route, header, started_at))
-            except asyncio.CancelledError:
-                reply.cancel()
-            except MainstemError as error:
-                reply.set_exception(error)
-            except Exception as error:
-                try:
-                    reply.set_result(self._failed(route, header, error, started_at))
-                except BrokerError as unanswerable:
-                    reply.set_exception(unanswerable)
-
-        pending.add_done_callback(appended)
+            return self._encode(route, header, started.finish(pending.result()), started_at)
+        reply = _StartedReply(self, started, route, header, started_at)
+        pending.add_done_callback(reply.go_on)
         return reply
-
-    def _finish(
-        self,
-        started: Started[Any],
-        results: Any,
-        route: Route,
-        header: RequestHeader,
-        started_at: float,
-    ) -> Reply:
-        return self._encode(route, header, started.finish(results), started_at)
 
     # responses
 
     def _encode(self, route: Route, header: RequestHeader, response: Any, started_at: float) -> Reply:
-        seconds = self._broker.clock.monotonic() - started_at
+        seconds = self._monotonic() - started_at
         if response is None:
             self._latencies[header.api_key].observe(seconds, ())
             return None
@@ -308,6 +283,49 @@ class BrokerDispatcher:
             raise UnsupportedRequest(f"{asked}, which is not served")
         served = f"{route.api.version_min} to {route.api.version_max}"
         raise UnsupportedRequest(f"{asked}; of {route.api.name} versions {served} are served")
+
+
+class _StartedReply(PromptFuture[Reply]):
+    """The reply to a request that was begun during its dispatch and waits for the store."""
+
+    __slots__ = ("_dispatcher", "_header", "_route", "_started", "_started_at")
+
+    def __init__(
+        self,
+        dispatcher: BrokerDispatcher,
+        started: Started[Any],
+        route: Route,
+        header: RequestHeader,
+        started_at: float,
+    ) -> None:
+        super().__init__()
+        self._dispatcher = dispatcher
+        self._started = started
+        self._route = route
+        self._header = header
+        self._started_at = started_at
+
+    def go_on(self, pending: PromptFuture[Any]) -> None:
+        """What was waited for is settled."""
+        if self.done():
+            return
+        dispatcher = self._dispatcher
+        try:
+            response = self._started.finish(pending.result())
+            frame = dispatcher._encode(self._route, self._header, response, self._started_at)
+        except asyncio.CancelledError:
+            self.cancel()
+        except MainstemError as error:
+            self.set_exception(error)
+        except Exception as error:
+            try:
+                frame = dispatcher._failed(self._route, self._header, error, self._started_at)
+            except BrokerError as unanswerable:
+                self.set_exception(unanswerable)
+            else:
+                self.set_result(frame)
+        else:
+            self.set_result(frame)
 
 
 def _name(route: Route, header: RequestHeader) -> str:

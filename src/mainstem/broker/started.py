@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.model import Buffer
 from mainstem.prompt_future import PromptFuture
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Started(NamedTuple, Generic[R]):
-    """A request that needs no task to end. `finish` makes the response (None: there is none) of what `future` comes
-    back with, or without a future of an empty list, at once. It may raise UnanswerableRequest, which closes the
-    connection."""
+class Started(Protocol[R_co]):
+    """A request that needs no task to end."""
 
-    future: PromptFuture[Any] | None
-    finish: Callable[[Any], R | None]
+    @property
+    def future(self) -> PromptFuture[Any] | None:
+        """What is waited for; None: nothing."""
+        ...
+
+    def finish(self, results: Any) -> R_co | None:
+        """Make the response (None: there is none) of what the future comes back with, without one of an empty list.
+        Raises UnanswerableRequest, which closes the connection."""
+        ...
 
 
 class EncodedFrame(NamedTuple):

@@ -30,9 +30,10 @@ _FRAME_LENGTH_BYTES = 4
 _NO_TAGS = b"\x00"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestHeader:
-    """Who asks for what. `client_id` is null for clients that have no name."""
+    """Who asks for what. `client_id` is null for clients that have no name. Nobody changes it, and nothing enforces
+    that: there is one per request, and a frozen one takes twice as long to make."""
 
     api_key: int
     api_version: int
@@ -75,7 +76,11 @@ def parse_header(frame: memoryview | bytes) -> tuple[RequestHeader, int]:
         position = stop
     elif client_id_size != -1:
         raise MalformedMessage(f"the client id has length {client_id_size}", position - 2)
-    if request_header_version(api_key, api_version) == 2:
+    if request_header_version(api_key, api_version) == 1:
+        pass
+    elif position < end and frame[position] == 0:  # no tagged fields, as always
+        position += 1
+    else:
         try:
             position = skip_tagged_fields(frame, position, end)
         except IndexError:

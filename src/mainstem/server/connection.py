@@ -12,9 +12,10 @@ Frames held back stay in the buffer; reading goes on while the buffer has room, 
 So the memory of a connection is bounded by its buffer, the replies in flight, and the response bound plus
 the one response that crossed it.
 
-The transport is given one chunk after the other only while it is below its high-water mark, and the writes
-of one event-loop turn are made together at its end. A connection writes a bounded number of bytes a turn: a
-large response takes several, between which other connections are served.
+The transport is given one chunk after the other only while it is below its high-water mark. Responses of one
+event-loop turn leave together at its end; the last one in flight leaves at once, for nothing is left to join it. A
+connection writes a bounded number of bytes a turn: a large response takes several, between which other connections
+are served.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem.errors import MainstemError
@@ -151,8 +153,13 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Write what may leave, as far as the transport takes it."""
         self._flush_due = False
-        if self._dead:
-            return
+        if not self._dead:
+            self._write_out()
+            self._advance()
+
+    # inside
+
+    def _write_out(self) -> None:
         assert self._transport is not None
         sent = 0
         while self._writable:
@@ -166,14 +173,11 @@ class Connection(asyncio.BufferedProtocol):
             sent += len(chunk)
             self._transport.write(chunk)
         self._server.counters.bytes_out += sent
-        self._advance()
-
-    # inside
 
     def _advance(self) -> None:
         """Dispatch the frames in the buffer, as far as nothing holds them back."""
         try:
-            while not self._ending and self._may_dispatch() and self._dispatch_one():
+            while not self._ending and self._buffer.unread and self._may_dispatch() and self._dispatch_one():
                 pass
         except MainstemError as error:
             self._fail(error)
@@ -201,46 +205,49 @@ class Connection(asyncio.BufferedProtocol):
         return not self._may_dispatch() or self._waiting_for_budget
 
     def _may_dispatch(self) -> bool:
-        config = self._server.config
-        return (
-            not self._exclusive
-            and self._responses.in_flight < config.requests_in_flight_max
-            and self.bytes_unsent <= config.response_bytes_unsent_max
-        )
+        if self._exclusive or self._responses.in_flight >= self._server.config.requests_in_flight_max:
+            return False
+        if self._writable and not self._responses.bytes_unsent:  # what the transport may hold is never too much
+            return True
+        return self.bytes_unsent <= self._server.config.response_bytes_unsent_max
 
     def _dispatch_one(self) -> bool:
         """Dispatch the next frame; False when it is incomplete or has to wait for the budget."""
-        length = self._buffer.length()
+        server, buffer = self._server, self._buffer
+        length = buffer.length()
         if length is None:
             return False
-        length_max = self._server.config.frame_bytes_max
+        length_max = server.config.frame_bytes_max
         if not 0 < length <= length_max:
             raise BadFrame(f"a request of {length} bytes; socket.request.max.bytes is {length_max}")
-        budget = self._server.budget
-        if not budget.take(self, min(length, self._buffer.unread - LENGTH_BYTES)):
+        arrived = buffer.unread - LENGTH_BYTES
+        budget = server.budget
+        if not (budget.take_whole(self, length) if length <= arrived else budget.take(self, arrived)):
             self._wait_for_budget()
             return False
-        frame = self._buffer.take(length)
+        frame = buffer.take(length)
         if frame is None:
             if self._half_read_since is None:
-                self._half_read_since = self._server.clock.monotonic()
+                self._half_read_since = server.clock.monotonic()
             return False
         self._half_read_since = None
-        self._server.counters.requests += 1
-        with frame:  # released on the way out: nobody may keep it
-            exchange = self.dispatcher.dispatch(frame, self.peer)
-        budget.hand_on(self)
+        server.counters.requests += 1
+        try:
+            with frame:  # released on the way out: nobody may keep it
+                reply, pipelined = self.dispatcher.dispatch(frame, self.peer)
+        except BaseException:
+            budget.give(length)
+            raise
         place = self._responses.expect(length)
-        reply = exchange.reply
-        if not isinstance(reply, (PromptFuture, asyncio.Future)):
+        if isinstance(reply, (PromptFuture, asyncio.Future)):
+            self._exclusive = not pipelined
+            reply.add_done_callback(partial(self._replied, place, pipelined))
+        else:
             self._answer(place, reply)
-            return True
-        self._exclusive = not exchange.pipelined
-        reply.add_done_callback(lambda future: self._replied(place, future, exchange.pipelined))
         return True
 
     def _replied(
-        self, place: Place, future: asyncio.Future[Reply] | PromptFuture[Reply], pipelined: bool
+        self, place: Place, pipelined: bool, future: asyncio.Future[Reply] | PromptFuture[Reply]
     ) -> None:
         if not pipelined:
             self._exclusive = False
@@ -265,10 +272,15 @@ class Connection(asyncio.BufferedProtocol):
         self._server.budget.give(place.request_bytes)
         if self._dead:
             return
-        self._responses.answer(place, reply)
-        if self._responses.sendable and not self._flush_due:
+        responses = self._responses
+        responses.answer(place, reply)
+        if not responses.sendable or self._flush_due:
+            return
+        if responses.in_flight or self._buffer.unread:
             self._flush_due = True
             self._server.flush_soon(self)
+        else:
+            self._write_out()
 
     def _wait_for_budget(self) -> None:
         if not self._waiting_for_budget:

@@ -30,10 +30,12 @@ _LENGTH = struct.Struct(">i")
 
 
 class ReceiveBuffer:
-    __slots__ = ("_buffer", "_end", "_start")
+    __slots__ = ("_buffer", "_end", "_start", "_view")
 
     def __init__(self) -> None:
         self._buffer = bytearray(START_BYTES)
+        self._view = memoryview(self._buffer)
+        """All of the buffer: slices of it cost less than views of their own."""
         self._start = 0
         self._end = 0
 
@@ -54,7 +56,7 @@ class ReceiveBuffer:
         """Where the next bytes go. Not empty unless the buffer is `full`."""
         if self._end == len(self._buffer):
             self._compact(self._buffer)
-        return memoryview(self._buffer)[self._end :]
+        return self._view[self._end :]
 
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`."""
@@ -75,7 +77,7 @@ class ReceiveBuffer:
         if stop > self._end:
             self._make_room(LENGTH_BYTES + length)
             return None
-        frame = memoryview(self._buffer)[self._start + LENGTH_BYTES : stop]
+        frame = self._view[self._start + LENGTH_BYTES : stop]
         self._start = stop
         return frame
 
@@ -84,13 +86,12 @@ class ReceiveBuffer:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > KEEP_BYTES_MAX:
-                self._buffer = bytearray(READ_BYTES_MAX)
+                self._compact(bytearray(READ_BYTES_MAX))
 
     def shrink(self) -> None:
         """Back to the size of an idle connection, if nothing is in the buffer."""
         if self._start == self._end and len(self._buffer) > START_BYTES:
-            self._start = self._end = 0
-            self._buffer = bytearray(START_BYTES)
+            self._compact(bytearray(START_BYTES))
 
     def _make_room(self, size: int) -> None:
         if size <= len(self._buffer):
@@ -108,7 +109,8 @@ class ReceiveBuffer:
         unread = self.unread
         if self._start or target is not self._buffer:
             # through memoryviews: a slice assignment between overlapping ones moves without a temporary
-            memoryview(target)[:unread] = memoryview(self._buffer)[self._start : self._end]
-        self._buffer = target
+            view = memoryview(target)
+            view[:unread] = self._view[self._start : self._end]
+            self._buffer, self._view = target, view
         self._start = 0
         self._end = unread

@@ -40,6 +40,16 @@ class RequestBudget:
             self._receiving[connection] = size_bytes
         return True
 
+    def take_whole(self, connection: Connection, size_bytes: int) -> bool:
+        """`take` and `hand_on` a request that has arrived as a whole."""
+        if self._waiting or self.bytes_taken >= self.bytes_max or connection in self._receiving:
+            if not self.take(connection, size_bytes):
+                return False
+            self.hand_on(connection)
+        else:  # as nearly always
+            self.bytes_taken += size_bytes
+        return True
+
     def hand_on(self, connection: Connection) -> None:
         """The request is whole. Its bytes stay taken until somebody gives them back."""
         self._leave(connection)
@@ -53,6 +63,8 @@ class RequestBudget:
         """Return bytes taken earlier and wake, in the order they came, as many waiters as may find some."""
         self.bytes_taken -= size_bytes
         assert self.bytes_taken >= 0, "gave back more than was taken"
+        if not self._waiting:
+            return
         for connection in tuple(self._waiting):
             if self.exhausted:
                 break

@@ -69,24 +69,20 @@ class LocalMessageStore:
     # --- append -------------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
-        future: PromptFuture[list[AppendResult]] = PromptFuture()
         refusal = self._refusal()
         if refusal is not None:
             self.refused_batches += len(batches)
-            future.set_result([AppendResult(refusal) for _ in batches])
-            return future
+            return _settled([AppendResult(refusal) for _ in batches])
         results, waiting = append_all(batches, self._logs, self._slots, self._clock.now_ms())
         if not waiting:
-            future.set_result(results)
-            return future
+            return _settled(results)
         self._write_loop.wake()
         if acks == 0:
-            future.set_result(results)
-            return future
-        ticket = Ticket(future, results)
+            return _settled(results)
+        ticket = Ticket(results)
         for group, index in waiting:
             self._groups[group].wait_for(index, ticket)
-        return future
+        return ticket
 
     def _refusal(self) -> Outcome | None:
         if self._write_loop.ended is not None:
@@ -132,3 +128,9 @@ class LocalMessageStore:
     ) -> PromptFuture[None]:
         assert isinstance(queues, (FetchPlan, Mapping)), "plans come from the kernel's scan"
         return self._waiters.wait(queues, bytes_min, timeout_seconds)
+
+
+def _settled(results: list[AppendResult]) -> PromptFuture[list[AppendResult]]:
+    future: PromptFuture[list[AppendResult]] = PromptFuture()
+    future.set_result(results)
+    return future

@@ -37,25 +37,25 @@ from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP,
 from mainstem.storage.journal.journal import BlockToWrite
 
 
-class Ticket:
-    """One append request on its way: resolves its future when the last of its blocks is committed."""
+class Ticket(PromptFuture[list[AppendResult]]):
+    """One append request on its way: settled when the last of its blocks is committed."""
 
-    __slots__ = ("blocks", "future", "results")
+    __slots__ = ("blocks", "results")
 
-    def __init__(self, future: PromptFuture[list[AppendResult]], results: list[AppendResult]) -> None:
-        self.future = future
+    def __init__(self, results: list[AppendResult]) -> None:
+        super().__init__()
         self.results = results
         """One per batch; or the kernel's scan, which has them written into it (see `ports.MessageStore`)."""
         self.blocks = 0
 
     def block_committed(self) -> None:
         self.blocks -= 1
-        if not self.blocks and not self.future.done():
-            self.future.set_result(self.results)
+        if not self.blocks and not self.done():
+            self.set_result(self.results)
 
     def failed(self) -> None:
         """Turn every result that would have been a success into a failure of the storage, and answer now."""
-        if self.future.done():
+        if self.done():
             return
         if isinstance(self.results, ProduceScan):
             self.results.fail(Verdict.STORAGE_FAILED)
@@ -64,20 +64,21 @@ class Ticket:
                 AppendResult(Outcome.STORAGE_FAILED) if result.outcome is Outcome.OK else result
                 for result in self.results
             ]
-        self.future.set_result(self.results)
+        self.set_result(self.results)
 
 
 class PendingBlock:
     """A block from the moment it opens until it is applied."""
 
-    __slots__ = ("builder", "commands", "created_ms", "index", "kind", "outcome", "term", "tickets")
+    __slots__ = ("builder", "commands", "content", "index", "kind", "outcome", "term", "tickets")
 
     def __init__(self, kind: int, term: int, index: int, builder: BlockBuilder) -> None:
         self.kind = kind
         self.term = term
         self.index = index
-        self.created_ms = 0
         self.builder = builder
+        self.content: BlockToWrite | None = None
+        """What is in it, from when it is taken."""
         self.commands: Sequence[control.Command] = ()
         self.outcome: asyncio.Future[list[str]] | None = None
         self.tickets: list[Ticket] = []
@@ -165,11 +166,13 @@ class WriteGroup:
 
     def wait_for(self, index: int, ticket: Ticket) -> None:
         """Make a ticket wait until block `index`, which is not applied yet, is committed."""
-        for blocks in ((self._open,) if self._open else (), self._in_flight, self._closed):
-            for block in blocks:
-                if block.index == index:
-                    block.join(ticket)
-                    return
+        if self._open is not None and self._open.index == index:
+            self._open.join(ticket)
+            return
+        for block in (*self._in_flight, *self._closed):  # it was appended earlier, or the block is full
+            if block.index == index:
+                block.join(ticket)
+                return
         raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
 
     def propose(self, commands: Sequence[control.Command]) -> asyncio.Future[list[str]]:
@@ -214,32 +217,31 @@ class WriteGroup:
         blocks = []
         while self._closed and bytes_max > 0:
             block = self._closed.popleft()
-            block.created_ms = now_ms
             self._in_flight.append(block)
-            payload: Sequence[Buffer] = (block.builder.payload,)
-            if block.kind == KIND_CONTROL:
-                payload = (control.encode(block.commands),)
-            blocks.append(
-                BlockToWrite(
-                    block.kind,
-                    self.group,
-                    block.term,
-                    block.index,
-                    block.builder.directory,
-                    block.builder.batch_count,
-                    payload,
-                    now_ms,
-                )
+            builder = block.builder
+            payload = control.encode(block.commands) if block.kind == KIND_CONTROL else builder.payload
+            block.content = BlockToWrite(
+                block.kind,
+                self.group,
+                block.term,
+                block.index,
+                builder.directory,
+                builder.batch_count,
+                (payload,),
+                now_ms,
             )
-            bytes_max -= block.builder.size
+            blocks.append(block.content)
+            bytes_max -= builder.size
         return blocks
 
     def durable(self, header: BlockHeader) -> None:
         """The oldest block in flight is on this node's disk. A single voter commits by that alone."""
         block = self._in_flight[0]  # left there until it is applied: should that fail, `fail` answers its tickets
+        content = block.content
+        assert content is not None, "it was taken"
         assert block.index == header.index, (block.index, header.index)
         payload = block.builder.payload if block.kind == KIND_DATA else None
-        outcomes = self.apply(header, block.builder.directory, payload, block.commands)
+        outcomes = self.apply(header, content.directory, payload, block.commands)
         self._in_flight.popleft()
         self.log.applied_bytes(block.builder.payload_bytes)
         for ticket in block.tickets:

@@ -67,10 +67,10 @@ class WriteLoop:
         """There is something to write; called from the event loop by whoever appends or proposes."""
         if self.ended is not None:
             return  # nobody would make it idle again, and `close` waits for that
-        if self._woken_at is None:
+        if self._woken_at is None:  # the first since the last turn began
             self._woken_at = self._clock.monotonic()
-        self._idle.clear()
-        self._wake.set()
+            self._idle.clear()
+            self._wake.set()
 
     async def run(self) -> None:
         """Write until `close`; runs as a task of the storage role. However it ends, whoever waits for a block
@@ -79,10 +79,11 @@ class WriteLoop:
             while not self._closing or self._has_work():
                 await self._wake.wait()
                 self._wake.clear()
-                while self._has_work():
+                working = True
+                while working:
                     if self.delay_seconds and not self._closing:
                         await asyncio.sleep(self.delay_seconds)
-                    await self._turn()
+                    working = await self._turn()
                 self._idle.set()
         except Exception as error:
             self._fail(StorageFailed(f"writing ended: {error!r}"))
@@ -106,23 +107,28 @@ class WriteLoop:
             self.wake()
         await self._idle.wait()
 
-    async def _turn(self) -> None:
-        now_ms = self._clock.now_ms()
+    async def _turn(self) -> bool:
+        """Write what there is; whether there was anything."""
         woken_at, self._woken_at = self._woken_at, None
+        now_ms = self._clock.now_ms()
         blocks: list[BlockToWrite] = []
-        for group in self._groups:
-            if group.has_work:
-                blocks += group.take(now_ms, TURN_BYTES_MAX)
+        if self.ended is None:
+            for group in self._groups:
+                if group.has_work:
+                    blocks += group.take(now_ms, TURN_BYTES_MAX)
+        if not blocks:
+            return False
         try:
             headers = await self._write(blocks)
         except StorageFailed as failure:
             self._fail(failure)
-            return
+            return False
         groups = self._groups
         for header in headers:
             groups[header.group].durable(header)
         if woken_at is not None:
             self._committed(self._clock.monotonic() - woken_at)
+        return True
 
     async def _write(self, blocks: list[BlockToWrite]) -> list[BlockHeader]:
         """Write, waiting for space when the disk is full: nothing of it was acknowledged, nothing is lost."""

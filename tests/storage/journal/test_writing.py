@@ -31,7 +31,7 @@ from mainstem.storage.journal.format import (
     position_of,
     sequence_of,
 )
-from mainstem.storage.journal.framing import joined, last_bytes
+from mainstem.storage.journal.framing import SMALL_WRITE_BYTES, joined, last_bytes
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.segment_files import OPEN_SEGMENTS_MAX, index_path, segment_path
 
@@ -580,9 +580,16 @@ def test_a_value_that_cannot_be_is_named(changes: dict[str, int], key: str) -> N
 
 
 def test_small_buffers_are_joined_and_bytes_stay() -> None:
-    parts = [b"a" * 10, b"", memoryview(b"b" * 5000), bytearray(b"c" * 3), b"d" * 4095, b"e" * 4096]
-    result = joined(parts)
-    assert b"".join(result) == b"".join(parts)
+    parts = [b"a" * 10, b"", memoryview(b"b" * 9000), bytearray(b"c" * 3), b"d" * 4095, b"e" * 4096]
+    whole = b"".join(parts)
+    assert len(whole) > SMALL_WRITE_BYTES
+    result = joined(parts, len(whole))
+    assert b"".join(result) == whole
     assert len(result) == 4
-    assert [last_bytes(parts, count) for count in (0, 1, 5000, 13204)] == [
-        b"".join(parts)[len(b"".join(parts)) - count:] for count in (0, 1, 5000, 13204)]
+    assert [last_bytes(parts, count) for count in (0, 1, 5000, len(whole))] == [
+        whole[len(whole) - count:] for count in (0, 1, 5000, len(whole))]
+
+
+def test_a_small_write_is_one_buffer() -> None:
+    parts = [b"a" * 10, b"", memoryview(b"b" * 5000), bytearray(b"c" * 3)]
+    assert joined(parts, 5013) == [b"".join(parts)]

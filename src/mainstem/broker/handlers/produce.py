@@ -10,13 +10,12 @@ Nothing here runs per batch, but for topics that are compacted: their records ar
 
 from __future__ import annotations
 
-from functools import partial
-
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_NAMES, ERROR_OF_OUTCOME, UnanswerableRequest
-from mainstem.broker.started import EncodedFrame, Started
+from mainstem.broker.started import EncodedFrame
 from mainstem.kernel import TOPIC_IDS_FROM, ProduceScan, Verdict, scan_produce
 from mainstem.model import AppendResult
+from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.records import NewBatch, read_batch_header, read_records
@@ -64,7 +63,32 @@ ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
 """Kafka's error code and message of each verdict, by its number."""
 
 
-def start(broker: Broker, frame: memoryview, position: int, call: Call) -> Started[EncodedFrame]:
+class StartedProduce:
+    """`Started`: the batches are appended."""
+
+    __slots__ = ("_correlation_id", "_scan", "future")
+
+    def __init__(
+        self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, correlation_id: int
+    ) -> None:
+        self._scan = scan
+        self.future = future
+        self._correlation_id = correlation_id
+
+    def finish(self, results: list[AppendResult] | ProduceScan) -> EncodedFrame | None:
+        """Without a list, the store has written its results into the scan."""
+        scan = self._scan
+        if isinstance(results, list):
+            scan.settle(results)
+        errors = scan.errors(ERRORS)
+        if scan.acks != 0:
+            return EncodedFrame([scan.response(self._correlation_id, ERRORS)], errors)
+        if errors:
+            raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[errors[0]]}")
+        return None
+
+
+def start(broker: Broker, frame: memoryview, position: int, call: Call) -> StartedProduce:
     """Begin a Produce request whose body stands at `position`. Raises MalformedProduce."""
     topics = broker.produce_topics
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
@@ -79,7 +103,7 @@ def start(broker: Broker, frame: memoryview, position: int, call: Call) -> Start
             future = broker.store.append(scan, scan.acks)
     finally:
         scan.release()
-    return Started(future, partial(_finish, scan, call.correlation_id))
+    return StartedProduce(scan, future, call.correlation_id)
 
 
 def _refusal_of_keys(data: memoryview) -> Verdict:
@@ -89,17 +113,3 @@ def _refusal_of_keys(data: memoryview) -> Verdict:
     except ProtocolError:
         return Verdict.UNREADABLE
     return Verdict.KEYLESS if keyless else Verdict.OK
-
-
-def _finish(
-    scan: ProduceScan, correlation_id: int, results: list[AppendResult] | ProduceScan
-) -> EncodedFrame | None:
-    """Without a list, the store has written its results into the scan."""
-    if isinstance(results, list):
-        scan.settle(results)
-    errors = scan.errors(ERRORS)
-    if scan.acks != 0:
-        return EncodedFrame([scan.response(correlation_id, ERRORS)], errors)
-    if errors:
-        raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[errors[0]]}")
-    return None

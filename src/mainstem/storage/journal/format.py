@@ -105,6 +105,10 @@ BLOCK_VERSION = 1
 BLOCK_HEADER = struct.Struct("<IIIBBHIIIIQQQQqII")
 BLOCK_HEADER_BYTES = BLOCK_HEADER.size
 assert BLOCK_HEADER_BYTES == 80
+_UNCHECKED = struct.Struct("<II")
+_CHECKED = struct.Struct("<IBBHIIIIQQQQqII")
+"""The same in two parts: magic and CRC, and what the CRC covers."""
+assert _UNCHECKED.size + _CHECKED.size == BLOCK_HEADER_BYTES
 
 KIND_DATA = 0
 KIND_NO_OP = 1
@@ -148,13 +152,13 @@ class BlockHeader(NamedTuple):
 
     def pack(self, directory: Buffer) -> tuple[bytes, int]:
         """The header's bytes and its CRC."""
-        body = BLOCK_HEADER.pack(
-            BLOCK_MAGIC, 0, self.previous_crc, BLOCK_VERSION, self.kind, 0, self.length, self.batch_count,
-            self.group, self.payload_crc, self.position, self.durable_position, self.term, self.index,
-            self.created_ms, self.payload_length, 0,
+        checked = _CHECKED.pack(
+            self.previous_crc, BLOCK_VERSION, self.kind, 0, self.length, self.batch_count, self.group,
+            self.payload_crc, self.position, self.durable_position, self.term, self.index, self.created_ms,
+            self.payload_length, 0,
         )
-        crc = crc32c(directory, crc32c(memoryview(body)[8:]))
-        return body[:4] + crc.to_bytes(4, "little") + body[8:], crc
+        crc = crc32c(directory, crc32c(checked))
+        return _UNCHECKED.pack(BLOCK_MAGIC, crc) + checked, crc
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int, where: str) -> BlockHeader:

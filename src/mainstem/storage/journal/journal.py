@@ -38,7 +38,7 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.framing import BlockToWrite, content_length, frame, size_of
+from mainstem.storage.journal.framing import BlockToWrite, content_length, frame
 from mainstem.storage.journal.index_files import IndexFiles
 from mainstem.storage.journal.inventory import Inventory, SegmentInfo, take_inventory
 from mainstem.storage.journal.measures import Measures
@@ -185,11 +185,12 @@ class Journal:
                 segment = await self._take(sequence, end, chain)
                 sequence, end = sequence + 1, segment.end
             if not stretches or stretches[-1].segment is not segment:
-                stretches.append(Stretch(segment, []))
+                stretches.append(Stretch(segment))
             header, buffers = frame(block, end, self.durable_end, chain)
-            stretches[-1].buffers.extend(buffers)
+            stretches[-1].buffers += buffers
+            stretches[-1].length += length
             headers.append(header)
-            end, chain = header.end, header.crc
+            end, chain = end + length, header.crc
         return headers, stretches
 
     async def _take(self, sequence: int, end: int, chain: int) -> OpenSegment:
@@ -208,14 +209,15 @@ class Journal:
         """Write, and sync under `sync` durability. Whatever goes wrong here is final, being cancelled included:
         the job may still be running."""
         sync = self._config.durability is Durability.SYNC
-        for segment, buffers in stretches:
+        for stretch in stretches:
+            segment = stretch.segment
             if segment is not self._open:
                 if self._open is not None:
                     await self._seal()
                 self._open = segment
                 self._next_sequence = segment.sequence + 1
                 del self._taken[segment.sequence]
-            start, pages = segment.pages(buffers)
+            start, length, pages = segment.pages(stretch.buffers, stretch.length)
             began = self._clock.monotonic()
             try:
                 await segment.file.write(start, pages, sync=sync)
@@ -228,8 +230,8 @@ class Journal:
                 self._measures.synced(self._clock.monotonic() - began)
             else:
                 self._unsynced[segment.sequence] = segment.file
-            self._measures.bytes_written += sum(map(size_of, pages))
-            segment.advance(buffers)
+            self._measures.bytes_written += length
+            segment.advance(pages, stretch.length)
             self.end = segment.end
             if sync:
                 self.durable_end = self.end

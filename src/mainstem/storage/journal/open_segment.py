@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mainstem.model import Buffer
 from mainstem.ports import File
 from mainstem.storage.journal.format import FIRST_BLOCK, PAGE_BYTES, SegmentHeader, position_of
-from mainstem.storage.journal.framing import joined, last_bytes, size_of
+from mainstem.storage.journal.framing import joined, last_bytes
 
 
 class OpenSegment:
@@ -36,21 +34,27 @@ class OpenSegment:
         """Journal position where the next block goes."""
         return position_of(self.sequence, self.offset)
 
-    def pages(self, buffers: list[Buffer]) -> tuple[int, list[Buffer]]:
-        """Byte offset and content of the whole pages that hold `buffers` behind what is there."""
-        start = self.offset - len(self._page)
-        length = len(self._page) + sum(map(size_of, buffers))
-        return start, joined([self._page, *buffers, bytes(-length % PAGE_BYTES)])
+    def pages(self, buffers: list[Buffer], length: int) -> tuple[int, int, list[Buffer]]:
+        """Byte offset, length and content of the whole pages that hold `buffers`, `length` bytes in all, behind what
+        is there."""
+        used = len(self._page) + length
+        padding = -used % PAGE_BYTES
+        pages = joined([self._page, *buffers, bytes(padding)], used + padding)
+        return self.offset - len(self._page), used + padding, pages
 
-    def advance(self, buffers: list[Buffer]) -> None:
-        """The buffers have been written."""
-        self.offset += sum(map(size_of, buffers))
-        partial = self.offset % PAGE_BYTES
-        self._page = last_bytes([self._page, *buffers], partial)
+    def advance(self, pages: list[Buffer], length: int) -> None:
+        """The pages have been written, and in them `length` bytes that are new."""
+        self.offset += length
+        self._page = last_bytes(pages, PAGE_BYTES)[: self.offset % PAGE_BYTES]
 
 
-class Stretch(NamedTuple):
+class Stretch:
     """What one write adds to one segment."""
 
-    segment: OpenSegment
-    buffers: list[Buffer]
+    __slots__ = ("buffers", "length", "segment")
+
+    def __init__(self, segment: OpenSegment) -> None:
+        self.segment = segment
+        self.buffers: list[Buffer] = []
+        self.length = 0
+        """Bytes in all of them."""
