@@ -68,7 +68,6 @@ class Session:
     systems: tuple[str, ...] = ("mainstem", "kafka")
     variant: str = ""
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    splitter: bool = False
     all_cores: bool = False
     """The node may use the load's core too: for sessions whose helpers need one."""
 
@@ -124,7 +123,7 @@ class Stage:
         for running in self._running:
             running.stop()
         if self._node is not None:
-            self._node.stop() if self.session.splitter else self._node.kill()
+            self._node.kill()
         if error is None or not isinstance(error, Exception):
             shutil.rmtree(self._directory, ignore_errors=True)  # of a failure, the node's output is kept
 
@@ -133,8 +132,8 @@ class Stage:
         assert self._node is not None, "the session has not started its node"
         return self._node
 
-    def start(self, *, heap: str | None = None) -> Node:
-        """A node on the session's directory; what an earlier one left there is continued."""
+    def start(self, *, splitter: bool = False) -> Node:
+        """A node on the session's directory; what an earlier one, which must have ended, left there is continued."""
         cpus = self.bench.cpus
         self._node = self.system.start(
             Setup(
@@ -142,8 +141,8 @@ class Stage:
                 cpus=cpus.both if self.session.all_cores else cpus.broker,
                 durability=self.session.durability,
                 settings=self.session.settings,
-                heap=heap or self.bench.heap,
-                splitter=self.session.splitter,
+                heap=self.bench.heap,
+                splitter=splitter,
             )
         )
         return self._node

@@ -176,7 +176,11 @@ def _footprint() -> list[Target]:
 
 
 def _split() -> list[Target]:
-    return [Target("7", "split of what 100 MB/s bring in", 0.98, True, "×", keeps_up)]
+    p99 = between("7", splitting.SUSTAINED, splitting.WITHOUT, "p99_ms")
+    return [
+        Target("7", "split, of what 100 MB/s bring in", 0.98, True, "×", keeps_up),
+        Target("7", "p99 meanwhile, to 100 MB/s without the splitter", 1.2, False, "×", p99),
+    ]
 
 
 def _kernel() -> list[Target]:

@@ -23,6 +23,8 @@ PAST_BYTES = {"short": 768 << 20, "full": 4 << 30}
 PAST_CACHE_BYTES = 32 << 20
 """Mainstem's write cache in sessions that read the past, so that hardly any of it is in there."""
 FOLLOW_REQUESTS_PER_S = 300.0
+SPLIT = "split"
+"""The variant that reads from the queue store."""
 COUNTS = (1, 1_000)
 
 
@@ -81,14 +83,15 @@ def _follow(stage: Stage, count: int) -> None:
 
 
 def _past(stage: Stage) -> None:
-    stage.start()
+    split = stage.session.variant == SPLIT
+    stage.start(splitter=split)
     warm = _fill(stage, "warm", 16, RECENT_BYTES)
     for _ in range(3):
         stage.finish(stage.begin(_fetch(stage, warm)))
     filled = {
         count: _fill(stage, f"past{count}", count, PAST_BYTES[stage.form.name] // 2) for count in COUNTS
     }
-    if stage.session.splitter:
+    if split:
         size = PAST_BYTES[stage.form.name]
         await_lag(stage.node.http, below=1 << 20, seconds_max=split_seconds_max(size))
     for count, queues in filled.items():
@@ -105,7 +108,7 @@ def sessions(form: Form) -> list[Session]:
     if form.full:
         split = {**cache, "pipeline.start_age_seconds": "1", "pipeline.bytes_per_second": "0"}
         found.append(Session(name="past", run=_past, durability=Durability.ASYNC, systems=("mainstem",),
-                             variant="split", settings=split, splitter=True))  # fmt: skip
+                             variant=SPLIT, settings=split))  # fmt: skip
     return found
 
 

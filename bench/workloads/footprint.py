@@ -11,6 +11,7 @@ from bench.metrics import MEGABYTE
 from bench.session import Form, Session, Stage, Workload
 from bench.systems.system import Durability
 
+_REQUEST = {"record_bytes": 1024, "batch_records": 100, "queues_per_request": 8}
 UNSPLIT_BYTES = 1 << 30
 SETTLE_SECONDS = 2.0
 IDLE = "idle"
@@ -38,32 +39,30 @@ def _idle_and_loaded(stage: Stage) -> None:
     time.sleep(SETTLE_SECONDS)
     _memory(stage, IDLE, start_s=node.start_seconds)
     queues = stage.create("loaded", 16)
-    load = stage.produce(queues, record_bytes=1024, batch_records=100, queues_per_request=8,
-                         bytes=UNSPLIT_BYTES, seconds=60.0)  # fmt: skip
-    stage.finish(stage.begin(load))
+    stage.finish(stage.begin(stage.produce(queues, **_REQUEST, bytes=UNSPLIT_BYTES, seconds=60.0)))
     _memory(stage, LOADED)
     node.kill()
     again = stage.start()
-    stage.meet_every_queue(load)  # it serves, and nothing is missing before what it takes now
+    stage.finish(stage.begin(stage.fetch(queues, queues_per_request=16, max_bytes=50 << 20, in_flight=1,
+                                         partition_max_bytes=1 << 20, until_end=True, seconds=120.0)))  # fmt: skip
     _memory(stage, RESTARTED, restart_s=again.start_seconds)
 
 
-def _ten_thousand(stage: Stage) -> None:
+def _idle_queues(stage: Stage, title: str, topics: int, partitions: int) -> None:
     stage.start()
     begun = time.perf_counter()
-    stage.create("idle", 10_000)
+    stage.create("idle", partitions, topics_count=topics)
     created = time.perf_counter() - begun
     time.sleep(SETTLE_SECONDS)
-    _memory(stage, TEN_THOUSAND, create_s=created)
+    _memory(stage, title, create_s=created)
+
+
+def _ten_thousand(stage: Stage) -> None:
+    _idle_queues(stage, TEN_THOUSAND, 2, 5_000)
 
 
 def _million(stage: Stage) -> None:
-    stage.start()
-    begun = time.perf_counter()
-    stage.create("idle", 100_000, topics_count=10)
-    created = time.perf_counter() - begun
-    time.sleep(SETTLE_SECONDS)
-    _memory(stage, MILLION, create_s=created)
+    _idle_queues(stage, MILLION, 10, 100_000)
 
 
 def sessions(form: Form) -> list[Session]:

@@ -17,9 +17,10 @@ from bench.metrics import MEGABYTE, Figures
 from bench.session import Form, Session, Stage, Workload
 from bench.systems.kafka_jars import fetch
 from bench.systems.system import Durability
+from bench.topics import Queues
 from bench.window import Window
 
-PARTITIONS = (16, 1_000)
+PARTITIONS = {"short": (1_000,), "full": (16, 1_000)}
 RECORD_BYTES = 100
 SECONDS_MAX = 120.0
 JAVA_RECORDS_PER_SECOND = 300_000
@@ -43,20 +44,27 @@ def _clients(stage: Stage) -> None:
     stage.start()
     warm = stage.create("warm", 16)
     stage.warm(stage.produce(warm, record_bytes=RECORD_BYTES, batch_records=100))
-    for partitions in PARTITIONS:
+    for what in ("produce", "consume"):
+        _run(stage, _librdkafka_command(stage, what, warm))
+    for partitions in PARTITIONS[stage.form.name]:
         queues = stage.create(f"clients{partitions}", partitions)
-        topic = queues.names[0]
-        library = [sys.executable, "-m", "bench.librdkafka"]
-        where = ["--address", stage.node.address, "--topic", topic, "--partitions", str(partitions)]
-        seconds = str(stage.form.seconds * 2)
-        _measure(stage, librdkafka(partitions), [*library, "produce", *where, "--seconds", seconds,
-                                                 "--record-bytes", str(RECORD_BYTES)], partitions)  # fmt: skip
-        _measure(stage, librdkafka_consume(partitions), [*library, "consume", *where], partitions)
-        _measure(stage, java(partitions), _java_command(stage, topic), partitions)
+        _measure(stage, librdkafka(partitions), _librdkafka_command(stage, "produce", queues), partitions)
+        _measure(
+            stage, librdkafka_consume(partitions), _librdkafka_command(stage, "consume", queues), partitions
+        )
+        _measure(stage, java(partitions), _java_command(stage, queues.names[0]), partitions)
+
+
+def _librdkafka_command(stage: Stage, what: str, queues: Queues) -> Sequence[str]:
+    return [
+        sys.executable, "-m", "bench.librdkafka", what, "--address", stage.node.address,
+        "--topic", queues.names[0], "--partitions", str(queues.partitions),
+        "--seconds", str(stage.form.seconds), "--record-bytes", str(RECORD_BYTES),
+    ]  # fmt: skip
 
 
 def _java_command(stage: Stage, topic: str) -> Sequence[str]:
-    count = int(stage.form.seconds * 2 * JAVA_RECORDS_PER_SECOND)
+    count = int(stage.form.seconds * JAVA_RECORDS_PER_SECOND)
     return [
         "java", "-Xmx512m", "-cp", f"{fetch(stage.bench.cache)}/*",
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(count),
@@ -65,14 +73,19 @@ def _java_command(stage: Stage, topic: str) -> Sequence[str]:
     ]  # fmt: skip
 
 
-def _measure(stage: Stage, title: str, command: Sequence[str], queues: int) -> None:
-    window = Window(stage.node.tree, stage.bench.cpus)
+def _run(stage: Stage, command: Sequence[str]) -> str:
+    """On the load's core; its output. Raises LoadFailed when it fails."""
     pinned = ["taskset", "-c", ",".join(map(str, stage.bench.cpus.load)), *command]
     done = subprocess.run(pinned, capture_output=True, text=True, timeout=SECONDS_MAX)
     if done.returncode != 0:
-        raise LoadFailed(f"{stage.label}, {title}: {done.stderr.strip()[-500:]}")
+        raise LoadFailed(f"{stage.label}, {command[0]}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def _measure(stage: Stage, title: str, command: Sequence[str], queues: int) -> None:
+    window = Window(stage.node.tree, stage.bench.cpus)
+    count, rate = _report(_run(stage, command))
     cpu = window.node_cpu_seconds()
-    count, rate = _report(done.stdout)
     figures: Figures = {
         "records_per_s": rate,
         "mb_per_s": rate * RECORD_BYTES / MEGABYTE,

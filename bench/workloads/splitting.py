@@ -1,16 +1,18 @@
 """7. Mainstem's split: how fast it is beside the node's own ingest, what it costs, and whether it keeps up.
 
-The node, Spark and its workers share all cores with the load. A backlog is written with the splitter asleep, which
-gives the ingest; passing the threshold wakes it. Then 100 MB/s are written on schedule while it runs.
+The node, Spark and its workers share all cores with the load. A backlog is written without the splitter, which gives
+the ingest; the node is started again with it, unpaced, and the backlog is drained. Then 100 MB/s are written on
+schedule while it runs.
 """
 
 from __future__ import annotations
 
 import time
 
-from bench.metrics import MEGABYTE
+from bench.load import Produce
+from bench.metrics import MEGABYTE, Figures
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import await_lag, lag_bytes, split_cpu, split_seconds_max, split_view
+from bench.split_watch import SplitCpu, await_lag, lag_bytes, split_cpu, split_seconds_max, split_view
 from bench.systems.system import Durability
 from bench.topics import Queues
 
@@ -20,6 +22,7 @@ SUSTAINED_BYTES_PER_SECOND = 100e6
 QUEUES = 1_000
 INGEST = "ingest, 1,000 queues"
 BACKLOG = "splitting a backlog"
+WITHOUT = "100 MB/s without the splitter"
 SUSTAINED = "splitting 100 MB/s as they come"
 WITH_SPARK = "memory with Spark"
 _DONE_BYTES = 1 << 20
@@ -27,82 +30,80 @@ _REQUEST = {"record_bytes": 1024, "batch_records": 10, "queues_per_request": 10}
 
 
 def _split(stage: Stage) -> None:
-    stage.start()
+    """The node lives twice: without the splitter, then with it."""
+    first = stage.start()
     queues = stage.create("split", QUEUES)
-    backlog = BACKLOG_BYTES[stage.form.name]
-    load = stage.produce(queues, **_REQUEST, bytes=backlog, seconds=120.0)
+    stage.meet_every_queue(stage.produce(queues, **_REQUEST))
+    stage.measure(WITHOUT, _offered(stage, queues, stage.form.seconds))
+    load = stage.produce(queues, **_REQUEST, bytes=BACKLOG_BYTES[stage.form.name], seconds=120.0)
     stage.measure(INGEST, load, queues=QUEUES)
+    first.stop()
+    stage.start(splitter=True)
     _backlog(stage)
     _sustained(stage, queues)
 
 
+def _offered(stage: Stage, queues: Queues, seconds: float) -> Produce:
+    rate = round(
+        SUSTAINED_BYTES_PER_SECOND / stage.pass_bytes(stage.produce(queues, **_REQUEST)) * QUEUES / 10
+    )
+    return stage.produce(queues, **_REQUEST, seconds=seconds, rate=rate)
+
+
 def _backlog(stage: Stage) -> None:
     """Timed from the first progress: Spark's start is the cost of waking it, not of a byte."""
-    http = stage.node.http
+    http, tree = stage.node.http, stage.node.tree
     deadline = time.monotonic() + split_seconds_max(0)
     first = lag_bytes(http)
     while lag_bytes(http) >= first and time.monotonic() < deadline:
         time.sleep(0.05)
-    begun, lag, before = time.perf_counter(), lag_bytes(http), split_cpu(stage.node.tree)
+    begun, lag, before = time.perf_counter(), lag_bytes(http), split_cpu(tree)
     await_lag(http, below=_DONE_BYTES, seconds_max=split_seconds_max(lag))
-    seconds, spent = time.perf_counter() - begun, split_cpu(stage.node.tree).since(before)
-    megabytes = lag / MEGABYTE
-    memory = stage.node.memory()
-    stage.record(WITH_SPARK, {"memory_mb": memory.proportional / MEGABYTE})
-    stage.record(
-        BACKLOG,
-        {
-            "split_mb_per_s": megabytes / seconds,
-            "cpu_ms_per_mb": spent.node * 1000 / megabytes,
-            "driver_cpu_ms_per_mb": spent.driver * 1000 / megabytes,
-            "jvm_cpu_ms_per_mb": spent.jvm * 1000 / megabytes,
-            "worker_cpu_ms_per_mb": spent.workers * 1000 / megabytes,
-        },
-    )
+    seconds, spent = time.perf_counter() - begun, split_cpu(tree).since(before)
+    stage.record(WITH_SPARK, {"memory_mb": stage.node.memory().proportional / MEGABYTE})
+    stage.record(BACKLOG, {"split_mb_per_s": lag / MEGABYTE / seconds, **_per_megabyte(spent, lag)})
+
+
+def _per_megabyte(spent: SplitCpu, size: int) -> Figures:
+    scale = 1000 * MEGABYTE / size
+    return {
+        "cpu_ms_per_mb": spent.node * scale,
+        "driver_cpu_ms_per_mb": spent.driver * scale,
+        "jvm_cpu_ms_per_mb": spent.jvm * scale,
+        "worker_cpu_ms_per_mb": spent.workers * scale,
+    }
 
 
 def _sustained(stage: Stage, queues: Queues) -> None:
     """Keeps up if what is unsplit grows to what one trigger takes and no further: measured over the second half."""
     seconds = SUSTAINED_SECONDS[stage.form.name]
-    http = stage.node.http
-    request_bytes = 10 * (61 + 10 * (1024 + 8))
-    load = stage.produce(
-        queues, **_REQUEST, seconds=seconds, rate=round(SUSTAINED_BYTES_PER_SECOND / request_bytes)
-    )
-    before = split_cpu(stage.node.tree)
-    writing = stage.begin(load)
+    http, tree = stage.node.http, stage.node.tree
+    before = split_cpu(tree)
+    writing = stage.begin(_offered(stage, queues, seconds))
     time.sleep(seconds / 2)
-    halfway = lag_bytes(http)
+    halfway, since = lag_bytes(http), time.perf_counter()
     result = stage.finish(writing)
-    growth = (lag_bytes(http) - halfway) / (result["seconds"] / 2)
-    spent = split_cpu(stage.node.tree).since(before)
-    megabytes = result["bytes"] / MEGABYTE
+    unsplit = lag_bytes(http)
+    growth = (unsplit - halfway) / (time.perf_counter() - since)
     stage.record(
         SUSTAINED,
         {
             "mb_per_s": result["mb_per_s"],
             "split_mb_per_s": result["mb_per_s"] - growth / MEGABYTE,
-            "lag_mb": lag_bytes(http) / MEGABYTE,
+            "lag_mb": unsplit / MEGABYTE,
             "p99_ms": result["latency_us"]["p99"] / 1000,
-            "cpu_ms_per_mb": spent.node * 1000 / megabytes,
-            "driver_cpu_ms_per_mb": spent.driver * 1000 / megabytes,
-            "jvm_cpu_ms_per_mb": spent.jvm * 1000 / megabytes,
-            "worker_cpu_ms_per_mb": spent.workers * 1000 / megabytes,
+            **_per_megabyte(split_cpu(tree).since(before), result["bytes"]),
         },
     )
-    view = split_view(http)
-    if view["last_error"]:
-        stage.bench.results.notes.append(f"7: the splitter said {view['last_error']}")
+    error = split_view(http)["last_error"]
+    if error:
+        stage.bench.results.notes.append(f"7: the splitter said {error}")
 
 
 def sessions(form: Form) -> list[Session]:
-    settings = {
-        "pipeline.start_bytes": str(BACKLOG_BYTES[form.name] * 98 // 100),
-        "pipeline.start_age_seconds": "3600",
-        "pipeline.bytes_per_second": "0",
-    }
+    settings = {"pipeline.start_age_seconds": "1", "pipeline.bytes_per_second": "0"}
     return [Session(name="split", run=_split, durability=Durability.SYNC, systems=("mainstem",),
-                    settings=settings, splitter=True, all_cores=True)]  # fmt: skip
+                    settings=settings, all_cores=True)]  # fmt: skip
 
 
 WORKLOAD = Workload(
