@@ -1,7 +1,7 @@
 """`ports.Files` on a real disk.
 
 Three sets of threads, so that one kind of work never waits behind another:
-- one thread for `write(sync=True)`, the group commit of the journal: nothing else may delay it;
+- one thread for `write(sync=True)`, the group commit of the journal: nothing else may delay it (`commit_thread`);
 - one thread for reads: cold reads in a shared executor cost publish latency tens of milliseconds;
 - a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
 A small write that nobody syncs is a copy to the page cache, cheaper than the way to a thread and back: it is made
@@ -18,11 +18,13 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from mainstem.model import Buffer
 from mainstem.ports import DiskUsage
+from mainstem.storage.commit_thread import CommitThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +47,7 @@ class DiskFiles:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self._commits = ThreadPoolExecutor(1, "disk-commit")
+        self._commits = CommitThread("disk-commit")
         self._reads = ThreadPoolExecutor(1, "disk-read")
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
 
@@ -73,7 +75,8 @@ class DiskFiles:
 
     async def close(self) -> None:
         """End the threads, once what they were given is done."""
-        for executor in (self._commits, self._reads, self._housekeeping):
+        await self._commits.close()
+        for executor in (self._reads, self._housekeeping):
             await asyncio.to_thread(executor.shutdown)
 
     def _inside(self, path: str) -> Path:
@@ -103,7 +106,7 @@ class DiskFile:
     """`ports.File` over a descriptor."""
 
     def __init__(
-        self, descriptor: int, commits: ThreadPoolExecutor, reads: ThreadPoolExecutor,
+        self, descriptor: int, commits: CommitThread, reads: ThreadPoolExecutor,
         housekeeping: ThreadPoolExecutor,
     ) -> None:
         self._descriptor = descriptor
@@ -117,12 +120,14 @@ class DiskFile:
         return await self._do(self._reads, _read, self._descriptor, position, length)
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
-        if not sync and sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
-            assert not self._closed, "the file is closed"
-            _write(self._descriptor, position, buffers, sync)
-            return
-        executor = self._commits if sync else self._housekeeping
-        await self._do(executor, _write, self._descriptor, position, buffers, sync)
+        assert not self._closed, "the file is closed"
+        descriptor = self._descriptor
+        if sync:
+            await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
+        elif sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
+            _write(descriptor, position, buffers)
+        else:
+            await self._do(self._housekeeping, _write, descriptor, position, buffers)
 
     async def sync(self) -> None:
         await self._do(self._housekeeping, os.fdatasync, self._descriptor)
@@ -137,6 +142,7 @@ class DiskFile:
         if self._closed:
             return
         self._closed = True
+        await self._commits.idle()
         while self._jobs:
             await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])
         await _run(self._housekeeping, os.close, self._descriptor)
@@ -176,7 +182,12 @@ def _read(descriptor: int, position: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(descriptor: int, position: int, buffers: Sequence[Buffer], sync: bool) -> None:
+def _write_and_sync(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
+    _write(descriptor, position, buffers)
+    os.fdatasync(descriptor)
+
+
+def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
     views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
     first = 0
     while first < len(views):
@@ -193,8 +204,6 @@ def _write(descriptor: int, position: int, buffers: Sequence[Buffer], sync: bool
             first += 1
         if written:
             views[first] = views[first][written:]
-    if sync:
-        os.fdatasync(descriptor)
 
 
 def _size(descriptor: int, truncate_to: int | None) -> int:
