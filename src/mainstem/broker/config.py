@@ -24,7 +24,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_bytes_max: int = 55 * MIB
     """fetch.max.bytes: one fetch response is cut here whatever the client asks for."""
 
-    fetch_disk_bytes_max: int = 8 * MIB
+    fetch_disk_bytes_max: int = 16 * MIB
     """A response that needs a disk is cut here: readers of old data come back at once, and between two responses all
     others are served. What memory has is not counted."""
 

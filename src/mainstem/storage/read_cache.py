@@ -127,7 +127,7 @@ class ReadCache:
             data = await self._from_disk(extent.source, extent.position, extent.length)
             self._check(extent, data)
             return memoryview(data), False
-        chunks, hit = await self._chunks(extent.source, extent.position, extent.length)
+        chunks, hit = await self._chunks(extent.source, extent.position, extent.length, protects=True)
         view = self._joined(chunks, extent.position, extent.length)
         if not all(extent.position in chunk.checked for chunk in chunks):
             try:
@@ -140,11 +140,12 @@ class ReadCache:
         return view, hit
 
     async def span(self, source: Source, position: int, length: int) -> tuple[memoryview, bool]:
-        """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them."""
+        """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them. For readers who
+        go through a file together, one behind the other: coming back to a chunk does not protect it."""
         if length > self.bytes_max * DIRECT_SHARE:
             self._misses += 1
             return memoryview(await self._from_disk(source, position, length)), False
-        chunks, hit = await self._chunks(source, position, length)
+        chunks, hit = await self._chunks(source, position, length, protects=False)
         return self._joined(chunks, position, length), hit
 
     async def past(self, source: Source, position: int, length: int) -> bytes:
@@ -204,13 +205,15 @@ class ReadCache:
 
     # --- chunks -------------------------------------------------------------------------------------------
 
-    async def _chunks(self, source: Source, position: int, length: int) -> tuple[list[_Chunk], bool]:
+    async def _chunks(
+        self, source: Source, position: int, length: int, *, protects: bool
+    ) -> tuple[list[_Chunk], bool]:
         first = position // self.chunk_bytes
         last = (position + length - 1) // self.chunk_bytes
         chunks: list[_Chunk] = []
         hit = True
         for number in range(first, last + 1):
-            chunk = self._look_up((source.name, number), position)
+            chunk = self._look_up((source.name, number), position, protects=protects)
             if chunk is None:
                 hit = False
                 chunk = await self._load(source, number)
@@ -228,7 +231,7 @@ class ReadCache:
             chunk.ahead = False
             self._ahead_bytes -= len(chunk.data)
 
-    def _look_up(self, key: ChunkKey, position: int) -> _Chunk | None:
+    def _look_up(self, key: ChunkKey, position: int, *, protects: bool) -> _Chunk | None:
         chunk = self._protected.get(key)
         if chunk is not None:
             self._protected.move_to_end(key)
@@ -237,7 +240,7 @@ class ReadCache:
         if chunk is None:
             return None
         self._came_for(chunk)
-        if position < chunk.last_position:
+        if protects and position < chunk.last_position:
             self._protect(key, chunk)
         else:
             self._probation.move_to_end(key)

@@ -39,6 +39,16 @@ BATCH_LENGTH_EXCLUDES = 12
 ATTEMPTS = 5
 """Reads that lose a race with pruning; each loss means a batch moved one tier down, and there are three."""
 
+WINDOW_BYTES = 12 << 20
+"""How far apart in the journal the batches of one read may lie. Readers of queues that lie interleaved then go through
+the journal together: what one of them had read is still in memory for the others."""
+
+BUSY_WINDOW_BYTES = 4 << 20
+"""The same while others publish…"""
+
+BUSY_BYTES_MAX = 256 << 10
+"""…and the most that one read of a disk's data comes back with then: between two reads all others are served."""
+
 STEPS = 16
 """Stretches (segments, extents, windows) one read of one queue strings together."""
 
@@ -130,6 +140,8 @@ class ReadPath:
             if answer is not None:
                 return answer
             budget = min(read.bytes_max, bytes_max)
+            if not self._pacing.idle:
+                budget = min(budget, BUSY_BYTES_MAX)
             try:
                 found = await self._below(read.queue_id, read.offset, budget, whole_first)
             except SegmentGone:
@@ -205,12 +217,14 @@ class ReadPath:
     async def _from_journal(
         self, queue_id: int, places: list[Place], budget: int, whole_first: bool
     ) -> Found:
+        window_bytes = WINDOW_BYTES if self._pacing.idle else BUSY_WINDOW_BYTES
         batches: list[Buffer] = []
+        first = places[0].position
         base_offset = position = places[0].base_offset
         for _ in range(STEPS):
             chosen: list[Place] = []
             for place in places:
-                far = place.position - places[0].position >= self._sealed.window_bytes
+                far = self._sealed.distance(first, place.position) >= window_bytes
                 if far or (place.length > budget and (batches or chosen or not whole_first)):
                     budget = 0
                     break

@@ -33,19 +33,16 @@ GAP_BYTES = 64 * 1024
 SPAN_BYTES_MAX = 4 << 20
 """One read of the journal at most."""
 
-WHOLE_BYTES = 64 * 1024
-"""Asked for within a chunk that is not in memory before it is read whole: where one queue among many is read, a chunk
-for each of its batches would cost the disk a hundredfold."""
+WHOLE_BYTES = 32 * 1024
+"""Asked for within a chunk, by whomever, before it is read whole: where one queue among many is read, a chunk for
+each of its batches would cost the disk a hundredfold."""
 
 ASKED_CHUNKS_MAX = 4096
 """Chunks remembered for that: 4 GiB of the journal, a few hundred KiB of memory."""
 
-AHEAD_CHUNKS_MAX = 4
-"""Read ahead of a reader who has just gone from one chunk to the next."""
-
-WINDOW_SHARE = 0.25
-"""Of the read cache: how far apart in the journal the batches of one read may lie. Readers of queues that lie
-interleaved then go through the journal together, and what one of them had read is still in memory for the others."""
+AHEAD_CHUNKS_MAX = 12
+"""Read ahead of readers who go from one chunk to the next: what they are given in one response, so that the disk works
+while they receive it."""
 
 READERS_MAX = 4096
 """Readers remembered. One that is forgotten pays a bisection."""
@@ -86,15 +83,15 @@ class SealedSegments:
         self._cache = cache
         self._readers: OrderedDict[tuple[int, int], int] = OrderedDict()
         """By queue and offset, the segment in which a reader goes on."""
-        self._asked: OrderedDict[ChunkKey, int] = OrderedDict()
-        """Bytes asked for of chunks that are not in memory."""
+        self._asked: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """Bytes asked for lately, by sequence and number of the chunk."""
         self._newest: ChunkKey | None = None
         """The chunk that was read last."""
 
-    @property
-    def window_bytes(self) -> int:
-        """How far apart the batches of one read should lie at most."""
-        return int(self._cache.bytes_max * WINDOW_SHARE) or SPAN_BYTES_MAX
+    def distance(self, start: int, end: int) -> int:
+        """Bytes of the journal between two of its positions, about."""
+        whole = (sequence_of(end) - sequence_of(start)) * self._journal.segment_bytes
+        return whole + offset_of(end) - offset_of(start)
 
     def goes_on(self, queue_id: int, offset: int, position: int) -> None:
         """A reader will come back for `offset`, in or behind the segment of this journal position."""
@@ -170,9 +167,10 @@ class SealedSegments:
 
         Raises `SegmentGone` when a segment was recycled meanwhile, `CorruptJournal` on a bad CRC."""
         batches: list[Buffer] = []
+        self._ask(places)
         for span in spans(places):
             source = SegmentSource(self._journal, sequence_of(span[0].position))
-            if self._worth_caching(source, span):
+            if self._worth_caching(source, offset_of(span[0].position)):
                 await self._from_cache(source, span, batches)
                 self._read_ahead(source, span)
             else:
@@ -181,6 +179,15 @@ class SealedSegments:
                 view = memoryview(await self._cache.past(source, offset_of(start), length))
                 batches += checked(view, span, start)
         return batches
+
+    def _ask(self, places: Sequence[Place]) -> None:
+        """Count what is asked for, by chunk."""
+        asked, chunk_bytes = self._asked, self._cache.chunk_bytes
+        for place in places:
+            key = sequence_of(place.position), offset_of(place.position) // chunk_bytes
+            asked[key] = asked.pop(key, 0) + place.length
+        while len(asked) > ASKED_CHUNKS_MAX:
+            asked.popitem(last=False)
 
     async def _from_cache(self, source: SegmentSource, span: Sequence[Place], batches: list[Buffer]) -> None:
         chunk_bytes = self._cache.chunk_bytes
@@ -201,27 +208,19 @@ class SealedSegments:
                 batches += checked(view, span[start:stop], span[start].position)
             start = stop
 
-    def _worth_caching(self, source: SegmentSource, span: Sequence[Place]) -> bool:
+    def _worth_caching(self, source: SegmentSource, position: int) -> bool:
         if not self._cache.enabled or source.sequence >= sequence_of(self._journal.end):
             return False
-        number = offset_of(span[0].position) // self._cache.chunk_bytes
-        if self._cache.holds(source, number):
-            return True
-        key = source.name, number
-        asked = self._asked.pop(key, 0) + sum(place.length for place in span)
-        if asked >= WHOLE_BYTES:
-            return True
-        self._asked[key] = asked
-        if len(self._asked) > ASKED_CHUNKS_MAX:
-            self._asked.popitem(last=False)
-        return False
+        number = position // self._cache.chunk_bytes
+        return self._asked.get((source.sequence, number), 0) >= WHOLE_BYTES or self._cache.holds(source, number)
 
     def _read_ahead(self, source: SegmentSource, span: Sequence[Place]) -> None:
         """Readers of a journal's queues move through it together: ahead of all of them when one goes on."""
         last = span[-1]
         number = (offset_of(last.position) + last.length - 1) // self._cache.chunk_bytes
         before, self._newest = self._newest, (source.name, number)
-        if before == (source.name, number - 1) or (before is not None and before[0] != source.name):
+        forward = before == (source.name, number - 1) or (before is not None and before[0] != source.name)
+        if forward and not self._cache.holds(source, number + AHEAD_CHUNKS_MAX // 2):
             self._cache.read_ahead(self._upcoming(source, number + 1), AHEAD_CHUNKS_MAX)
 
     async def _upcoming(self, source: SegmentSource, number: int) -> AsyncGenerator[Extent, None]:
