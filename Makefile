@@ -1,5 +1,6 @@
 # make demo    a year of flights through one node: killed, restarted, split by Spark, read again
 # make test    the whole test suite, real clients and real Spark included
+# make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make check   ruff, mypy --strict, import-linter, the commands and links of the documentation
 # make venv    the virtual environment alone
 # make clean   remove what the others made
@@ -8,7 +9,7 @@
 # done (root on Debian) and named otherwise.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check venv clean
+.PHONY: help demo test bench check venv clean
 
 BIN := .venv/bin
 
@@ -25,6 +26,10 @@ demo:
 test:
 	@tools/prepare java kcat
 	@$(BIN)/python -m pytest
+
+bench:
+	@tools/prepare java
+	@$(BIN)/python -m bench run
 
 check:
 	@tools/prepare

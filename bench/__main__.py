@@ -16,15 +16,18 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench import load, runner
+from bench import heap_sweep, load
 from bench.errors import BenchError
+from bench.heap_sweep import best_heap
 from bench.machine import read_machine, share_cores, tuned
 from bench.report.document import targets_table, write_report
 from bench.report.tables import workload_table
 from bench.results import Results, load_results
-from bench.session import FULL, SHORT, Bench, Form
+from bench.runner import Runner
+from bench.session import FULL, SHORT, Bench, Form, Workload
 from bench.systems import all_systems
 from bench.workloads import WORKLOADS
 
@@ -57,7 +60,7 @@ def main() -> int:
             print(f"{workload.number:>8}  {workload.title}")
         return 0
     if options.command == "report":
-        for path in write_report(load_results(options.file), WORKLOADS, options.file):
+        for path in write_report(load_results(options.file), (heap_sweep.WORKLOAD, *WORKLOADS), options.file):
             print(path)
         return 0
     unknown = set(options.numbers) - {workload.number for workload in WORKLOADS}
@@ -77,48 +80,60 @@ def main() -> int:
 def _run(options: argparse.Namespace) -> int:
     only = tuple(options.system or SYSTEMS)
     form = _form(options)
+    chosen = [workload for workload in WORKLOADS if not options.numbers or workload.number in options.numbers]
     data = Path(os.environ.get("BENCH_DATA", HOME / "data")) / str(os.getpid())
     data.mkdir(parents=True)
     systems = all_systems(CACHE)
     try:
+        if shutil.disk_usage(data).free < form.disk_bytes:
+            raise BenchError(
+                f"{data} has less than {form.disk_bytes >> 30} GiB free; BENCH_DATA names another place"
+            )
         for name in only:
             systems[name].prepare()
         program = load.build(HOME)
         with tuned(data) as notes:
-            cpus = share_cores()
+            machine, cpus = read_machine(data, _java()), share_cores()
             results = Results({
                 "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "form": dataclasses.asdict(form),
-                "machine": dataclasses.asdict(read_machine(data, _java())),
+                "machine": dataclasses.asdict(machine),
                 "cores": dataclasses.asdict(cpus),
                 "versions": {name: systems[name].version() for name in only},
                 "commit": _commit(),
                 "heap": options.heap,
             })  # fmt: skip
             results.notes.extend(notes)
-            bench = Bench(form, cpus, results, data, program, CACHE, systems, options.heap)
-            return _measure(bench, options.numbers, only)
+            bench = Bench(
+                form, cpus, results, data, program, CACHE, systems, options.heap, machine.dirty_bytes
+            )
+            return _measure(bench, chosen, only)
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
-def _measure(bench: Bench, numbers: list[str], only: tuple[str, ...]) -> int:
-    name = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    path = HOME / "results" / f"{name}.json"
+def _measure(bench: Bench, chosen: Sequence[Workload], only: tuple[str, ...]) -> int:
+    """What was measured is written down however the run ends."""
+    results = bench.results
+    path = HOME / "results" / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    for workload in WORKLOADS:
-        if numbers and workload.number not in numbers:
-            continue
-        print(f"{workload.number}. {workload.title}", file=sys.stderr)
-        try:
-            runner.run_workload(bench, workload, only, lambda line: print(line, file=sys.stderr, flush=True))
-        finally:
-            bench.results.save(path)
-        print(workload_table(bench.results, workload.number, workload.shown), flush=True)
-    print(targets_table(bench.results))
-    for written in write_report(bench.results, WORKLOADS, path):
-        print(written, file=sys.stderr)
+    try:
+        if bench.form.full and "kafka" in only and len(chosen) == len(WORKLOADS):
+            bench = dataclasses.replace(bench, heap=best_heap(bench, _tell))
+            results.facts["heap"] = bench.heap
+        Runner(bench, only, _tell, lambda: results.save(path)).run(chosen)
+    finally:
+        results.save(path)
+        for workload in chosen:
+            print(workload_table(results, workload.number, workload.shown), flush=True)
+        print(targets_table(results))
+        for written in [path, *write_report(results, (heap_sweep.WORKLOAD, *WORKLOADS), path)]:
+            _tell(str(written))
     return 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _form(options: argparse.Namespace) -> Form:

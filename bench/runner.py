@@ -1,6 +1,8 @@
-"""Holding the sessions: systems take turns (A B A B …), repetitions until the form's number or time is reached.
+"""Holding the sessions: every repetition goes through all workloads, and within one the systems take turns.
 
-A session that fails is noted and the rest goes on: one system's limit must not cost the other's figures.
+So the repetitions of a row lie far apart, and what else the machine does in one of them shows as a spread, not as a
+result. A session that fails is noted and the rest goes on: one system's limit must not cost the other's figures.
+When the form's time is over, what has not begun is left out, and noted.
 """
 
 from __future__ import annotations
@@ -9,36 +11,57 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.errors import BenchError
-from bench.session import Bench, Stage, Workload
+from bench.session import Bench, Session, Stage, Workload
+
+UNKNOWN_SECONDS = 30.0
+"""What a session is taken to last before it was held once."""
+_Held = tuple[str, str, str]
 
 
-def run_workload(bench: Bench, workload: Workload, only: Sequence[str], tell: Callable[[str], None]) -> None:
-    """All sessions of a workload, `only` for the systems named; every value goes into `bench.results`."""
-    begun = time.monotonic()
-    sessions = workload.sessions(bench.form)
-    for repetition in range(bench.form.repetitions):
-        repetition_begun = time.monotonic()
-        for session in sessions:
-            for name in session.systems:
-                if name not in only:
-                    continue
-                session_begun = time.monotonic()
-                tell(
-                    f"  {repetition + 1}/{bench.form.repetitions}  {session.name}: {name} {session.variant}".rstrip()
+class Runner:
+    """`tell` gets lines of progress, `save` is called after each workload."""
+
+    def __init__(
+        self, bench: Bench, only: Sequence[str], tell: Callable[[str], None], save: Callable[[], None]
+    ) -> None:
+        self._bench = bench
+        self._only = only
+        self._tell = tell
+        self._save = save
+        self._seconds: dict[_Held, float] = {}
+        self._until = time.monotonic() + bench.form.seconds_max
+
+    def run(self, workloads: Sequence[Workload]) -> None:
+        """All sessions of the workloads; every value goes into the bench's results."""
+        form = self._bench.form
+        for repetition in range(form.repetitions):
+            left_out = []
+            for workload in workloads:
+                self._tell(f"{repetition + 1}/{form.repetitions}  {workload.number}: {workload.title}")
+                for session in workload.sessions(form):
+                    for system in session.systems:
+                        if system in self._only and not self._hold(workload, session, system):
+                            left_out.append(f"{workload.number} ({session.name}, {system})")
+                self._save()
+            if left_out:
+                self._bench.results.notes.append(
+                    f"repetition {repetition + 1} was left out after {form.seconds_max:.0f} s of: {', '.join(left_out)}"
                 )
-                try:
-                    with Stage(bench, workload.number, session, bench.systems[name]) as stage:
-                        session.run(stage)
-                except BenchError as error:
-                    bench.results.notes.append(f"{workload.number}, {session.name}, {name}: {error}")
-                    tell(f"       failed: {error}")
-                else:
-                    tell(f"       {time.monotonic() - session_begun:.1f} s")
-        now = time.monotonic()
-        left_out = bench.form.repetitions - repetition - 1
-        if left_out and now - begun + (now - repetition_begun) > bench.form.seconds_max:
-            bench.results.notes.append(
-                f"{workload.number}: {repetition + 1} of {bench.form.repetitions} repetitions, "
-                f"to stay within {bench.form.seconds_max:.0f} s"
-            )
-            return
+
+    def _hold(self, workload: Workload, session: Session, system: str) -> bool:
+        """False when there is no time left for it."""
+        held = (workload.number, session.name + session.variant + session.durability.value, system)
+        begun = time.monotonic()
+        if begun + self._seconds.get(held, UNKNOWN_SECONDS) > self._until:
+            return False
+        what = ", ".join(filter(None, [session.name, session.durability.value, session.variant]))
+        try:
+            with Stage(self._bench, workload.number, session, self._bench.systems[system]) as stage:
+                session.run(stage)
+        except BenchError as error:
+            self._bench.results.notes.append(f"{workload.number}, {what}, {system} failed: {error}")
+            self._tell(f"       {what}: {system} failed: {error}")
+        else:
+            self._tell(f"       {what}: {system}, {time.monotonic() - begun:.0f} s")
+        self._seconds[held] = time.monotonic() - begun
+        return True

@@ -41,21 +41,23 @@ WARM_GAIN_LEAST = 1.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """How long to measure. `seconds_max` bounds a workload: further repetitions are left out beyond it."""
+    """How long to measure. `seconds_max` bounds the whole run: what has not begun by then is left out."""
 
     name: str
     repetitions: int
     seconds: float
     warm_seconds_max: float
     seconds_max: float
+    disk_bytes: int
+    """What nodes may come to occupy at once."""
 
     @property
     def full(self) -> bool:
         return self.name == "full"
 
 
-SHORT = Form("short", repetitions=2, seconds=2.0, warm_seconds_max=10.0, seconds_max=75.0)
-FULL = Form("full", repetitions=5, seconds=10.0, warm_seconds_max=40.0, seconds_max=3_600.0)
+SHORT = Form("short", 3, 2.0, 8.0, seconds_max=570.0, disk_bytes=8 << 30)
+FULL = Form("full", 5, 10.0, 40.0, seconds_max=5 * 3_600.0, disk_bytes=40 << 30)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ class Bench:
     systems: Mapping[str, System]
     heap: str
     """Of JVM brokers."""
+    dirty_bytes: int
+    """Beyond that much unwritten data the kernel makes writers wait; the long form writes more where bytes count."""
 
 
 class Stage:

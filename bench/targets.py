@@ -166,9 +166,9 @@ def _isolation() -> list[Target]:
 
 def _footprint() -> list[Target]:
     return [
-        Target("6", "idle memory, to Kafka's", 1 / 3, False, "×", to_kafka("6", footprint.IDLE, ASYNC, "memory_mb")),
+        Target("6", "idle memory, to Kafka's", 1 / 3, False, "×", to_kafka("6", footprint.IDLE, ASYNC, "resident_mb")),
         Target("6", "memory of 1,000,000 queues, over idle", 300, False, "MB",
-               own("6", footprint.MILLION, "memory_mb", footprint.IDLE)),
+               own("6", footprint.MILLION, "resident_mb", footprint.IDLE)),
         Target("6", "start", 1, False, "s", own("6", footprint.IDLE, "start_s")),
         Target("6", "restart after SIGKILL with 1 GiB unsplit", 3, False, "s",
                own("6", footprint.RESTARTED, "restart_s")),

@@ -19,7 +19,7 @@ from bench.topics import Queues
 RECENT_BYTES = 160 << 20
 """Within Mainstem's write cache of 256 MiB, which is its default."""
 RECENT_PASSES = 4
-PAST_BYTES = {"short": 768 << 20, "full": 4 << 30}
+PAST_BYTES = {"short": 512 << 20, "full": 4 << 30}
 PAST_CACHE_BYTES = 32 << 20
 """Mainstem's write cache in sessions that read the past, so that hardly any of it is in there."""
 FOLLOW_REQUESTS_PER_S = 300.0

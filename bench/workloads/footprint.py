@@ -66,11 +66,13 @@ def _million(stage: Stage) -> None:
 
 
 def sessions(form: Form) -> list[Session]:
-    return [
+    found = [
         Session(name="idle, loaded, restarted", run=_idle_and_loaded, durability=Durability.ASYNC),
-        Session(name=TEN_THOUSAND, run=_ten_thousand, durability=Durability.ASYNC),
         Session(name=MILLION, run=_million, durability=Durability.ASYNC, systems=("mainstem",)),
     ]
+    if form.full:
+        found.append(Session(name=TEN_THOUSAND, run=_ten_thousand, durability=Durability.ASYNC))
+    return found
 
 
 WORKLOAD = Workload(

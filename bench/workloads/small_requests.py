@@ -51,11 +51,14 @@ def _on_schedule(stage: Stage) -> None:
 
 
 def sessions(form: Form) -> list[Session]:
-    return [
-        Session(name=f"{name}, {durability.value}", run=run, durability=durability)
-        for name, run in (("saturated", _saturate), ("half load", _on_schedule))
-        for durability in (Durability.ASYNC, Durability.SYNC)
+    found = [
+        Session(name="saturated", run=_saturate, durability=one)
+        for one in (Durability.ASYNC, Durability.SYNC)
     ]
+    found.append(Session(name="half load", run=_on_schedule, durability=Durability.SYNC))
+    if form.full:
+        found.append(Session(name="half load", run=_on_schedule, durability=Durability.ASYNC))
+    return found
 
 
 WORKLOAD = Workload(
