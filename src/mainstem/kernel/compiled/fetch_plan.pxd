@@ -71,6 +71,8 @@ cdef class FetchPlan:
     cdef uint32_t bucket_of(self, int32_t topic, int32_t partition) noexcept nogil
     cdef int32_t find_row(self, int32_t topic, int32_t partition) noexcept nogil
     cdef int spread(self) except -1
+    cdef int32_t *new_buckets(self, int64_t row_count, int64_t *size) except NULL
+    cdef void use_buckets(self, int32_t *buckets, int64_t size) noexcept nogil
     cdef void leave_out(self, int32_t row_number) noexcept nogil
     cdef int compact(self) except -1
     cdef void unlink(self, int32_t row_number) noexcept nogil

@@ -595,21 +595,26 @@ cdef class FetchPlan:
     def remember(self):
         """Become the plan of a session: each partition once, the newest wish counts."""
         cdef FetchPlan asked = FetchPlan.__new__(FetchPlan)
+        cdef int64_t size
+        cdef dict topic_of = {}
         if self.topic_of is not None:
             raise ValueError("the plan is a session's already")
         self.let_go()
+        asked.keys = []
+        cdef int32_t *buckets = self.new_buckets(0, &size)
+        # nothing can fail until the two have changed places
         asked.rows, asked.row_count, asked.row_end = self.rows, self.row_count, self.row_end
         asked.first_row, asked.last_row = self.first_row, self.last_row
-        asked.topics, asked.topic_count, asked.keys = self.topics, self.topic_count, self.keys
+        asked.topics, asked.topic_count = self.topics, self.topic_count
+        asked.keys, self.keys = self.keys, asked.keys
         self.rows = NULL
         self.row_count = self.row_end = self.row_capacity = 0
         self.first_row = self.last_row = self.cursor = NOBODY
         self.topics = NULL
         self.topic_count = self.topic_capacity = self.topics_followed = 0
         self.wanted_bytes = 0
-        self.keys = []
-        self.topic_of = {}
-        self.spread()
+        self.topic_of = topic_of
+        self.use_buckets(buckets, size)
         self.follow(asked)
 
     def additions(self, FetchPlan asked not None):
@@ -701,16 +706,27 @@ cdef class FetchPlan:
 
     cdef int spread(self) except -1:
         """Give the rows of the order buckets enough."""
-        cdef int64_t size = 16
+        cdef int64_t size
+        cdef int32_t *buckets = self.new_buckets(self.row_count, &size)
+        self.use_buckets(buckets, size)
+        return 0
+
+    cdef int32_t *new_buckets(self, int64_t row_count, int64_t *size) except NULL:
+        """Empty buckets enough for so many rows, and how many there are."""
         cdef int32_t *buckets
+        size[0] = 16
+        while size[0] < 2 * row_count:
+            size[0] *= 2
+        buckets = <int32_t *> PyMem_RawMalloc(size[0] * sizeof(int32_t))
+        if buckets == NULL:
+            raise MemoryError(f"no memory to find {row_count} partitions")
+        memset(buckets, 0xFF, size[0] * sizeof(int32_t))     # NOBODY everywhere
+        return buckets
+
+    cdef void use_buckets(self, int32_t *buckets, int64_t size) noexcept nogil:
+        """Put the rows of the order into empty buckets, and keep these."""
         cdef int32_t number = self.first_row
         cdef uint32_t bucket
-        while size < 2 * <int64_t> self.row_count:
-            size *= 2
-        buckets = <int32_t *> PyMem_RawMalloc(size * sizeof(int32_t))
-        if buckets == NULL:
-            raise MemoryError(f"no memory to find {self.row_count} partitions")
-        memset(buckets, 0xFF, size * sizeof(int32_t))     # NOBODY everywhere
         PyMem_RawFree(self.buckets)
         self.buckets = buckets
         self.bucket_mask = <uint32_t> (size - 1)
@@ -719,7 +735,6 @@ cdef class FetchPlan:
             self.rows[number].chained = buckets[bucket]
             buckets[bucket] = number
             number = self.rows[number].next
-        return 0
 
     cdef void leave_out(self, int32_t row_number) noexcept nogil:
         """Make a row free."""
@@ -738,14 +753,19 @@ cdef class FetchPlan:
             self.topics_followed -= 1
 
     cdef int compact(self) except -1:
-        """Move what is followed into arrays of its size."""
+        """Move what is followed into arrays of its size. Raises MemoryError, and nothing has changed."""
         cdef int32_t capacity = self.row_count if self.row_count else 1, count = 0, number
-        cdef PlanTopic *topics = <PlanTopic *> PyMem_RawCalloc(
-            self.topics_followed if self.topics_followed else 1, sizeof(PlanTopic)
-        )
-        cdef PlanRow *rows = <PlanRow *> PyMem_RawMalloc(capacity * sizeof(PlanRow))
-        cdef list keys = []
+        cdef PlanTopic *topics
+        cdef PlanRow *rows
+        cdef int32_t *buckets
+        cdef int64_t size
+        cdef list keys = [self.keys[number] for number in range(self.topic_count) if self.topics[number].rows]
+        cdef dict topic_of = {key: place for place, key in enumerate(keys)}
+        buckets = self.new_buckets(self.row_count, &size)
+        topics = <PlanTopic *> PyMem_RawCalloc(self.topics_followed if self.topics_followed else 1, sizeof(PlanTopic))
+        rows = <PlanRow *> PyMem_RawMalloc(capacity * sizeof(PlanRow))
         if rows == NULL or topics == NULL:
+            PyMem_RawFree(buckets)
             PyMem_RawFree(rows)
             PyMem_RawFree(topics)
             raise MemoryError(f"no memory for {self.row_count} partitions")
@@ -753,7 +773,6 @@ cdef class FetchPlan:
             if self.topics[number].rows:
                 self.topics[number].elsewhere = count
                 topics[count].rows = self.topics[number].rows
-                keys.append(self.keys[number])
                 count += 1
         count = 0
         number = self.first_row
@@ -772,9 +791,8 @@ cdef class FetchPlan:
         self.rows, self.row_end, self.row_capacity = rows, count, capacity
         self.topics, self.topic_count = topics, self.topics_followed
         self.topic_capacity = self.topics_followed if self.topics_followed else 1
-        self.keys = keys
-        self.topic_of = {key: place for place, key in enumerate(keys)}
-        self.spread()
+        self.keys, self.topic_of = keys, topic_of
+        self.use_buckets(buckets, size)
         return 0
 
 
