@@ -17,8 +17,10 @@ TOPIC = Topic(name="t", number=1, topic_id=uuid.UUID(int=1), partitions=1)
 
 @pytest.fixture(autouse=True)
 def collector_as_before() -> Iterator[None]:
+    threshold = gc.get_threshold()
     yield
     gc.unfreeze()
+    gc.set_threshold(*threshold)
     gc.enable()
 
 

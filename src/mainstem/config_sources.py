@@ -26,7 +26,7 @@ DEFAULT_FILE = "mainstem.toml"
 """Read from the working directory when it is there and no other file is named."""
 
 VARIABLE_PREFIX = "MAINSTEM_"
-OTHER_VARIABLES = frozenset({"MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_KERNEL"})
+OTHER_VARIABLES = frozenset({"MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_KERNEL", "MAINSTEM_LOOP"})
 """Variables of the command line itself."""
 _KUBERNETES_VARIABLE = re.compile(r"MAINSTEM_(SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*)")
 """Kubernetes gives these to every pod beside a service called `mainstem`; they are not meant for us."""

@@ -1,4 +1,4 @@
-"""The server over real sockets, with a dispatcher that the test controls.
+"""The server over real sockets on both kinds of event loop, with a dispatcher that the test controls.
 
 A request of the test's dispatcher is one byte that says what becomes of it, and a payload.
 """
@@ -16,13 +16,16 @@ from tests.fakes.clock import FakeClock, LoopClock
 from tests.server.raw_client import RawClient
 
 from mainstem.errors import ConfigError, MainstemError
+from mainstem.event_loop import LOOP_VARIABLE, new_event_loop
 from mainstem.ports import Clock, Exchange, Peer, Reply
+from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import TRANSPORT_BYTES_HIGH
 from mainstem.server.receive_buffer import START_BYTES
 from mainstem.server.server import HALF_READ_SECONDS_MAX, Server
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
+PROMPT = b"t"
 
 LARGE_REPLY_BYTES = 1_000_000
 
@@ -36,7 +39,7 @@ class ScriptedDispatcher:
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
-        self.pending: list[tuple[bytes, asyncio.Future[Reply]]] = []
+        self.pending: list[tuple[bytes, asyncio.Future[Reply] | PromptFuture[Reply]]] = []
         self.gone: list[Peer] = []
         self.arrived = asyncio.Event()
 
@@ -53,6 +56,10 @@ class ScriptedDispatcher:
             future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             self.pending.append((content, future))
             return Exchange(future, pipelined=kind == PIPELINED)
+        if kind == PROMPT:
+            reply: PromptFuture[Reply] = PromptFuture()
+            self.pending.append((content, reply))
+            return Exchange(reply, pipelined=True)
         if kind == SILENT:
             return Exchange(None)
         if kind == LARGE:
@@ -101,8 +108,14 @@ async def until(condition: object) -> None:
         await asyncio.sleep(0.001)
 
 
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+def event_loop_of_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOOP_VARIABLE, request.param)
+
+
 def run(test: object) -> None:
-    asyncio.run(asyncio.wait_for(test, 30))  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(asyncio.wait_for(test, 30))  # type: ignore[arg-type]
 
 
 def test_requests_are_answered_in_order_however_they_are_cut() -> None:
@@ -115,6 +128,40 @@ def test_requests_are_answered_in_order_however_they_are_cut() -> None:
             assert [await client.receive() for _ in range(50)] == [
                 ECHO + f"{n:02}".encode() for n in range(50)
             ]
+            await client.close()
+
+    run(scenario())
+
+
+def test_replies_of_a_turn_leave_together_and_the_last_in_flight_at_once() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for number in range(3):
+                await client.send_frame(PROMPT + str(number).encode())
+            await dispatcher.until_seen(3)
+            dispatcher.resolve(0)
+            dispatcher.resolve(1)
+            assert server.counters.bytes_out == 0  # they wait for the end of the turn
+            assert await client.receive() == PROMPT + b"0"
+            assert await client.receive() == PROMPT + b"1"
+            before = server.counters.bytes_out
+            dispatcher.resolve(2)
+            assert server.counters.bytes_out == before + 6
+            assert await client.receive() == PROMPT + b"2"
+            await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fault", [REFUSED, BROKEN])
+def test_a_request_that_fails_gives_back_the_memory_it_was_charged(fault: bytes) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(fault + b"x" * 1000)
+            assert await client.closed_by_server()
+            assert server.budget.bytes_taken == 0
             await client.close()
 
     run(scenario())

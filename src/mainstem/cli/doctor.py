@@ -22,6 +22,7 @@ import click
 from mainstem.cli import options
 from mainstem.cli.errors import CommandLineError
 from mainstem.cli.output import print_json, print_table, size
+from mainstem.errors import ConfigError
 
 if TYPE_CHECKING:
     from mainstem.config import NodeConfig
@@ -82,6 +83,7 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
     yield python()
     yield operating_system()
     yield kernel()
+    yield event_loop()
     yield java()
     yield pyspark()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -119,6 +121,18 @@ def kernel() -> Check:
         return Check("kernel", State.OK, KERNEL)
     advice = "slower per message: install a C compiler (Debian: apt-get install gcc) and Mainstem again"
     return Check("kernel", State.WARNING, KERNEL, advice)
+
+
+def event_loop() -> Check:
+    from mainstem.event_loop import chosen_loop
+
+    try:
+        found = chosen_loop()
+    except ConfigError as error:
+        return Check("event loop", State.FAILED, "", str(error))
+    if found == "uvloop":
+        return Check("event loop", State.OK, found)
+    return Check("event loop", State.WARNING, found, "up to a fifth slower for small requests: pip install uvloop")
 
 
 def java() -> Check:

@@ -53,6 +53,7 @@ def command(
     """
     from mainstem.cli.log_output import log_to_stderr
     from mainstem.config_sources import load
+    from mainstem.event_loop import new_event_loop
 
     flags = {
         "listen": listen,
@@ -64,19 +65,21 @@ def command(
     }
     config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
     log_to_stderr(log_format, log_level)
-    asyncio.run(_run(config))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_run(config))
 
 
 async def _run(config: NodeConfig) -> None:
-    from mainstem.node import RunningNode
-
+    from mainstem.event_loop import chosen_loop
     from mainstem.kernel import KERNEL
+    from mainstem.node import RunningNode
 
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
     logger.info(
-        "mainstem %s, node %d (%s), %s kernel; disk 1 %s, disk 2 %s",
-        __version__, config.node_id, ", ".join(config.roles), KERNEL, _place(config.write_dir), _place(config.store_dir),
+        "mainstem %s, node %d (%s), %s kernel on %s; disk 1 %s, disk 2 %s",
+        __version__, config.node_id, ", ".join(config.roles), KERNEL, chosen_loop(),
+        _place(config.write_dir), _place(config.store_dir),
     )
     if KERNEL != "compiled":
         logger.warning("the pure-Python kernel is active: all is well but slower; `mainstem doctor` says what to do")

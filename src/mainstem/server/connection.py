@@ -24,7 +24,7 @@ import asyncio
 import logging
 import socket
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mainstem.errors import MainstemError
 from mainstem.ports import Peer, Reply
@@ -72,8 +72,7 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are only like it
         address = transport.get_extra_info("peername") or ("unknown", 0)
         self.peer = Peer(str(address[0]), int(address[1]), self._server.next_connection_id())
         self.active_at = self._server.clock.monotonic()
