@@ -179,7 +179,11 @@ class RunningNode:
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
 
         split = SplitService(
-            storage.split_log, clock, SplitLease(clock, storage.groups[0].term, lambda: uuid.uuid4().hex)
+            storage.split_log,
+            clock,
+            SplitLease(clock, storage.groups[0].term, lambda: uuid.uuid4().hex),
+            storage.pacing,
+            lambda: storage.messages.appended_bytes,
         )
         stack.push_async_callback(split.close)
         handlers = Handlers()

@@ -15,6 +15,7 @@ from typing import Any
 from tests.fakes.split_log import SplitJournal
 
 from mainstem.rpc.server import Handlers, Server
+from mainstem.storage.pacing import Pacing
 from mainstem.storage.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split_service import SplitService
 
@@ -72,7 +73,8 @@ class SplitNode:
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
         self.lease = SplitLease(self._clock, 1, lambda: secrets.token_hex(8))
-        self.service = SplitService(self.journal, self._clock, self.lease)
+        unpaced = Pacing(self._clock, slowdown_max=0, bytes_per_second_min=1 << 20)
+        self.service = SplitService(self.journal, self._clock, self.lease, unpaced)
         handlers = Handlers()
         self.service.register(handlers)
         server = Server(handlers, name="fake node")

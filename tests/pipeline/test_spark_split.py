@@ -113,7 +113,7 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) ->
     status = bench.node.on_loop(bench.node.service.status)
     assert next(failures, None) is None, "tasks did fail"
     assert status["progress"]["batch_id"] >= 1
-    assert status["progress"]["spark"].startswith("local[2,8]")
+    assert status["progress"]["spark"].startswith("local[")
     assert status["splitter"] is None, "the lease was given back"
     assert bench.journal.remote_reads == 0, "on the node's own host segments are read from disk"
     assert len(bench.journal.committed) > status["progress"]["batch_id"] + 1, "triggers had several slices"

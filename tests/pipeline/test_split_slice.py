@@ -95,7 +95,7 @@ def test_extents_may_reach_beyond_the_ranges(tmp_path: Path) -> None:
 def test_gather_bounds_a_step_by_bytes(tmp_path: Path) -> None:
     journal = SplitJournal(tmp_path, segment_bytes=64 << 20, classes=CLASSES)
     for _ in range(5):
-        journal.append(0, [(0, bytes(3 << 20)), (1, b"small")])
+        journal.append(0, [(0, bytes(300 << 10)), (1, b"small")])
     (work,) = journal.slices({}, {0: 5}, 1 << 30)
     buffer = read_slice(work, no_remote, local=True)
     batches = batches_of(work, buffer)

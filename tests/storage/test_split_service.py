@@ -35,6 +35,7 @@ from mainstem.rpc.split import (
     RunFile,
     SplitProgress,
 )
+from mainstem.storage.pacing import Pacing
 from mainstem.storage.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split_service import READ_CHUNK_BYTES, SplitService
 
@@ -64,11 +65,14 @@ class Bench:
         self.journal = SlowCommits(directory)
         self.clock = FakeClock(NOW_MS)
         self.ids = 0
+        self.pacing = Pacing(self.clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
+        self.written = 0
         self.service = self.start(1)
 
     def start(self, incarnation: int) -> SplitService:
         """The service as a start of the node makes it."""
-        return SplitService(self.journal, self.clock, SplitLease(self.clock, incarnation, self.new_id))
+        lease = SplitLease(self.clock, incarnation, self.new_id)
+        return SplitService(self.journal, self.clock, lease, self.pacing, lambda: self.written)
 
     def new_id(self) -> str:
         self.ids += 1

@@ -14,8 +14,9 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     mode: Literal["embedded", "off"] = "embedded"
     """`off`: a splitter started with `mainstem split run` does the work, or nobody."""
-    master: str = "local[2,8]"
-    """Spark's master of the embedded splitter: two tasks at a time, each tried eight times."""
+    master: str = "local[1,8]"
+    """Spark's master of the embedded splitter: one task at a time, tried eight times. One core splits several times
+    what two cores take in; a second task would compete with the node for both."""
     start_bytes: int = 64 * 1024 * 1024
     """A split starts when this much is unsplit: one journal segment, so that runs are worth their index…"""
     start_age_seconds: float = 60.0
@@ -23,10 +24,12 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     idle_stop_seconds: float = 120.0
     """The splitter's processes (about 650 MB) are ended after this long without work."""
     bytes_per_trigger: int = 256 * 1024 * 1024
-    trigger_seconds: float = 5.0
-    bytes_per_second: int = 100_000_000
-    """Pace of writing to disk 2, all tasks together; 0: as fast as it goes. At this pace publishing beside a
-    split was measured to be undisturbed."""
+    trigger_seconds: float = 1.0
+    """How often is looked whether a split is worth it. A longer one bounds the pace: what a trigger takes, once in
+    this time."""
+    bytes_per_second: int = 0
+    """Bound on writing to disk 2, all tasks together; 0: none but what publishing feels, to which the split adapts
+    (`storage.background_slowdown_max`)."""
     checkpoint_dir: str = ""
     """Spark's checkpoint; empty: `pipeline/checkpoint` in the store directory. Losing it loses nothing."""
     driver_memory: str = "1g"
@@ -40,6 +43,6 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if getattr(self, name) < low:
                 raise ConfigError(f"pipeline.{name} = {getattr(self, name)}: at least {low}")
         if not self.master:
-            raise ConfigError("pipeline.master is empty; local[2,8] splits on this machine")
+            raise ConfigError("pipeline.master is empty; local[1,8] splits on this machine")
         if not self.driver_memory[:-1].isdigit() or self.driver_memory[-1] not in "kmgKMG":
             raise ConfigError(f"pipeline.driver_memory = {self.driver_memory!r}: a size such as 1g or 512m")

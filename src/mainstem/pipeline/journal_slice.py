@@ -25,11 +25,14 @@ Bytes = numpy.typing.NDArray[numpy.uint8]
 ReadRemote = Callable[[SegmentExtent], Iterator[bytes]]
 """The extent's bytes in pieces, from the node; raises what the node refuses with."""
 
-READ_BYTES = 8 << 20
-"""One read call; the interpreter lock is free meanwhile."""
+READ_BYTES = 1 << 20
+"""One read call, and the step of the pacing."""
+
+Pace = Callable[[int], None]
+"""Returns when so many bytes may be worked on."""
 
 
-def read_slice(work: Slice, read_remote: ReadRemote, *, local: bool) -> Bytes:
+def read_slice(work: Slice, read_remote: ReadRemote, *, local: bool, pace: Pace = lambda size: None) -> Bytes:
     """All extents of the slice, one after the other. `local`: their paths name this host's files.
 
     Raises `SliceDamaged` when a segment is shorter than promised, and what `read_remote` raises."""
@@ -40,7 +43,7 @@ def read_slice(work: Slice, read_remote: ReadRemote, *, local: bool) -> Bytes:
         position += len(view)
         if local:
             try:
-                read_segment(extent, view)
+                read_segment(extent, view, pace)
                 continue
             except SegmentGone:
                 pass  # the node knows best whether it is
@@ -55,7 +58,7 @@ def read_slice(work: Slice, read_remote: ReadRemote, *, local: bool) -> Bytes:
     return buffer
 
 
-def read_segment(extent: SegmentExtent, view: memoryview) -> None:
+def read_segment(extent: SegmentExtent, view: memoryview, pace: Pace = lambda size: None) -> None:
     """Fill `view` from the segment's file, under a lease. Raises `SegmentGone` when the file is no longer
     that segment, or cannot be leased."""
     try:
@@ -67,6 +70,7 @@ def read_segment(extent: SegmentExtent, view: memoryview) -> None:
         position = 0
         while position < len(view):
             step = view[position:position + READ_BYTES]
+            pace(len(step))
             count = os.preadv(descriptor, [step], extent.start + position)
             if count == 0:
                 raise SegmentGone(f"{extent.path} ends at {extent.start + position}")

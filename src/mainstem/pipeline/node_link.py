@@ -21,6 +21,7 @@ from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,
     LIMIT,
+    PACE,
     POSITIONS,
     PROGRESS,
     READ,
@@ -33,6 +34,7 @@ from mainstem.rpc.split import (
     HeldLease,
     Lease,
     Limit,
+    Pace,
     PlannedSlices,
     PlanSlices,
     PositionsReply,
@@ -113,6 +115,10 @@ class NodeLink:
         request = ReadExtent(extent.sequence, extent.start, extent.end)
         for reply in self._client.stream(READ, request, timeout_seconds=READ_SECONDS):
             yield bytes(reply.buffers[0])
+
+    def pace(self, size: int) -> None:
+        """Return when so many bytes of the journal may be worked on."""
+        self._call(PACE, Pace(size))
 
     def retention_classes(self) -> dict[int, str]:
         return self._call(RETENTION_CLASSES, Nothing()).classes

@@ -32,6 +32,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1 -Xss512k"
+"""Beside a node the JVM only plans: no threads that collect or compile on every core at once, no optimising compiler
+for code that runs twice a trigger."""
+
 
 def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
@@ -49,6 +53,7 @@ def start_session(
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
         settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.driver.extraJavaOptions"] = LOCAL_JVM
     else:
         settings["spark.submit.pyFiles"] = str(package_code(local_dir / "mainstem.zip"))
     settings["spark.local.dir"] = str(local_dir)

@@ -35,6 +35,9 @@ from mainstem.storage.queue_store.run_target import LocalRunTarget
 SOURCE_NAME = "mainstem_journal"
 SETTINGS_OPTION = "settings"
 
+PASSES = 2
+"""Over each byte, of about the same cost, each paced: reading and checking, gathering and writing."""
+
 ROW_SCHEMA = "number long, bytes long, batches long, seconds double, slice string"
 """`number` orders slices within a trigger; `slice` is a `SplitSlice` as JSON."""
 ARROW_SCHEMA = pyarrow.schema([
@@ -104,16 +107,20 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 def split_partition(partition: SlicePartition, settings: SplitSettings) -> SplitSlice:
     """The work of a task: fetch the slice's bytes, split them into runs."""
     node = NodeLink(settings.rpc, "split task")
+
+    def pace(size: int) -> None:
+        node.pace(size // PASSES)
+
     try:
         local = bool(partition.host) and partition.host == host_identity()
-        buffer = read_slice(partition.work, node.read, local=local)
-        classes = node.retention_classes()
+        buffer = read_slice(partition.work, node.read, local=local, pace=pace)
+        return split_slice(
+            partition.work, buffer, node.retention_classes(),
+            lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
+            pace=pace,
+        )
     finally:
         node.close()
-    return split_slice(
-        partition.work, buffer, classes,
-        lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
-    )
 
 
 def describe(number: int, done: SplitSlice) -> pyarrow.RecordBatch:

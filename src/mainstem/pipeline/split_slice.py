@@ -16,15 +16,16 @@ import numpy
 import pyarrow
 
 from mainstem.pipeline.block_walk import Batches, Integers, batches_of
-from mainstem.pipeline.journal_slice import Bytes
+from mainstem.pipeline.journal_slice import Bytes, Pace
 from mainstem.rpc.split import GroupRange, RunFile, Slice
 from mainstem.storage.queue_store.run_target import RUN_SUFFIX, RunTarget
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
 
 TAKE_ROWS = 4096
 """Batches gathered at a time: enough to forget the cost of a call…"""
-TAKE_BYTES = 8 << 20
-"""…and their bytes, unless one batch is larger: what Arrow's pool holds beside the slice."""
+TAKE_BYTES = 1 << 20
+"""…and their bytes, unless one batch is larger: the step of the pacing, and in the processor's cache still when it is
+checksummed and written."""
 
 COPIED_FIELDS = ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch")
 """What a directory row and the run writer's row both say of a batch."""
@@ -50,10 +51,10 @@ class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 def split_slice(
     work: Slice, buffer: Bytes, classes: Mapping[int, str], open_target: OpenTarget, *,
-    new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    new_name: Callable[[], str] = lambda: uuid.uuid4().hex, pace: Pace = lambda size: None,
 ) -> SplitSlice:
     """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
-    topics that are absent are dropped. Every run is durable when this returns.
+    topics that are absent are dropped. `pace` is asked before so many bytes are gathered and written. Every run is durable when this returns.
 
     Raises `SliceDamaged`, FormatError (batches of a queue that overlap) and OSError; runs begun are then
     removed or, when finished, left for the storage role to clear: no manifest names them."""
@@ -71,7 +72,7 @@ def split_slice(
     for name in names:
         chosen = order[class_of[order] == numbers[name]]
         run_name = f"{first.sequence:012d}-{first.start:010d}-{new_name()}{RUN_SUFFIX}"
-        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target))
+        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, pace))
     return SplitSlice(
         ranges=work.ranges, files=tuple(files), bytes=work.bytes,
         batches=len(batches.rows), dropped_batches=int((class_of < 0).sum()),
@@ -80,10 +81,12 @@ def split_slice(
 
 
 def _write_run(
-    name: str, retention_class: str, batches: Batches, buffer: Bytes, order: Integers, open_target: OpenTarget
+    name: str, retention_class: str, batches: Batches, buffer: Bytes, order: Integers, open_target: OpenTarget,
+    pace: Pace,
 ) -> RunFile:
     with RunWriter(name, open_target(name)) as writer:
         for rows, payload in gather(batches, buffer, order):
+            pace(payload.size)
             described = numpy.zeros(len(rows), BATCH_ROW)
             directory = batches.rows[rows]
             for field in COPIED_FIELDS:

@@ -189,6 +189,11 @@ class ReadExtent(msgspec.Struct, frozen=True):
     end: int
 
 
+class Pace(msgspec.Struct, frozen=True):
+    bytes: int
+    """Of the journal, about to be worked on."""
+
+
 class RetentionClasses(msgspec.Struct, frozen=True):
     classes: dict[int, str]
     """Topic number → retention class. A topic that is absent is deleted."""
@@ -224,3 +229,5 @@ READ = Method(22, "split.read", ReadExtent, Nothing, (RangeGone,), streams=True)
 RETENTION_CLASSES = Method(23, "split.retention_classes", Nothing, RetentionClasses)
 COMMIT = Method(24, "split.commit", CommitSlice, CommitReply, (LeaseLost,))
 PROGRESS = Method(25, "split.progress", ReportProgress, Nothing, (LeaseLost,))
+PACE = Method(26, "split.pace", Pace, Nothing)
+"""Answered when so much may be done without publishing being felt, after some seconds at the most."""

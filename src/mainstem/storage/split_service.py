@@ -8,7 +8,7 @@ progress and the last error for `mainstem split status`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,6 +21,7 @@ from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,
     LIMIT,
+    PACE,
     POSITIONS,
     PROGRESS,
     READ,
@@ -38,6 +39,7 @@ from mainstem.rpc.split import (
     LeaseHeld,
     Limit,
     LimitReply,
+    Pace,
     PlannedSlices,
     PlanSlices,
     PositionsReply,
@@ -52,6 +54,7 @@ from mainstem.rpc.split import (
     SplitProgress,
 )
 from mainstem.storage.errors import SegmentGone
+from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.split_lease import LeaseState, SplitLease
 
 READ_CHUNK_BYTES = 1 << 20
@@ -67,6 +70,20 @@ LEASE_WAITERS_MAX = 16
 
 ERROR_CHARACTERS_MAX = 4000
 """What is kept of the last error: a stack trace's informative end fits."""
+
+
+PACE_BYTES_MAX = 64 << 20
+"""Asked for at once: at the least rate answered within seconds, which is what a caller waits."""
+
+LAG_BYTES = 128 << 20
+"""Unsplit bytes at which the split gets what publishing adds, whatever publishing feels, so that disk 1 does not fill
+up; with fewer it may get less, in proportion. Half of what a trigger takes: about what lies around anyway."""
+
+CATCH_UP = 3.0
+"""Times what publishing adds is the most it gets that way."""
+
+LOOK_SECONDS = 1.0
+"""Between two looks at how much was published, and how much of it is unsplit."""
 
 
 class SplitLog(Protocol):
@@ -102,7 +119,15 @@ class SplitLog(Protocol):
 class SplitService:
     """The node's split service. `register` it with a server; `close` it after the server."""
 
-    def __init__(self, log: SplitLog, clock: Clock, lease: SplitLease) -> None:
+    def __init__(
+        self, log: SplitLog, clock: Clock, lease: SplitLease, pacing: Pacing,
+        written_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`written_bytes`: what was appended since the start."""
+        self._pacing = pacing
+        self._written_bytes = written_bytes
+        self._looked_at, self._written_before = clock.monotonic(), written_bytes()
+        self._least_bytes_per_second = 0.0
         self._log = log
         self._clock = clock
         self._lease = lease
@@ -126,6 +151,7 @@ class SplitService:
         handlers.unary(RETENTION_CLASSES, self._retention_classes)
         handlers.unary(COMMIT, self._commit)
         handlers.unary(PROGRESS, self._report)
+        handlers.unary(PACE, self._pace)
 
     async def close(self) -> None:
         """Wait for commits that were begun."""
@@ -218,6 +244,23 @@ class SplitService:
                 raise RangeGone(str(error)) from error
             yield Reply(Nothing(), data)
 
+    async def _pace(self, call: Call[Pace]) -> Reply[Nothing]:
+        size = min(max(0, call.request.bytes), PACE_BYTES_MAX)
+        await self._pacing.take(Lane.SPLIT, size, least=self._least())
+        return Reply(Nothing())
+
+    def _least(self) -> float:
+        """Bytes a second that the split is to get whatever publishing feels. Looked at once a second or so."""
+        now = self._clock.monotonic()
+        elapsed = now - self._looked_at
+        if elapsed >= LOOK_SECONDS:
+            written = self._written_bytes()
+            growth = (written - self._written_before) / elapsed
+            self._looked_at, self._written_before = now, written
+            lag = sum(group.unsplit_bytes for group in self._log.positions())
+            self._least_bytes_per_second = growth * min(lag / LAG_BYTES, CATCH_UP)
+        return self._least_bytes_per_second
+
     async def _retention_classes(self, call: Call[Nothing]) -> Reply[RetentionClasses]:
         return Reply(RetentionClasses(self._log.retention_classes()))
 
@@ -240,3 +283,4 @@ class SplitService:
         if call.request.error:
             self.record_error(call.request.error)
         return Reply(Nothing())
+

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import google_crc32c
 
+from mainstem.kernel import first_damaged
 from mainstem.model import Buffer
+
+__all__ = ["crc32c", "first_damaged"]
 
 _CHUNK_BYTES = 64 * 1024
 """The library takes only `bytes`, so other buffers must be copied. Piece by piece the copy stays in the

@@ -13,10 +13,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import NamedTuple
 
-import google_crc32c
 import numpy
 import numpy.typing
 
+from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.format import EXTENT_BYTES, EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, Frame
@@ -114,7 +114,7 @@ class RunWriter:
         high = int(rows["max_timestamp"].max()) if len(rows) else -1
         index = rows.tobytes()
         footer = Frame(
-            RUN_MAGIC, google_crc32c.value(index), FRAME_BYTES + self._batch_bytes, len(rows),
+            RUN_MAGIC, crc32c(index), FRAME_BYTES + self._batch_bytes, len(rows),
             self._batch_bytes, self._min_timestamp, high,
         )
         self._target.write(index)
@@ -183,7 +183,7 @@ class RunWriter:
         positions = (extents["position"] - extents["position"][0]).tolist()
         checksums = []
         for position, length in zip(positions, extents["length"].tolist(), strict=True):
-            crc = google_crc32c.extend(int(crc), bytes(payload[position:position + length]))
+            crc = crc32c(payload[position:position + length], int(crc))
             checksums.append(crc)
             crc = 0
         extents["crc"] = checksums
