@@ -74,6 +74,8 @@ class ConsoleServer:
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            for listener in getattr(self._server, "servers", ()):  # left open when it was cancelled
+                listener.close()
             self._socket.close()
 
     def stop(self) -> None:
