@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 
 import httpx
 import pytest
+import uvloop
 from tests.console.views import FakeViews
 
 from mainstem.console.application import Console
@@ -48,7 +50,8 @@ def test_stop_before_the_first_turn_ends_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_cancelling_closes_the_port() -> None:
+@pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_cancelling_closes_the_port(new_event_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scenario() -> None:
         server = console()
         host, port = server.bind("127.0.0.1", 0)
@@ -61,7 +64,8 @@ def test_cancelling_closes_the_port() -> None:
         with pytest.raises(OSError):
             await asyncio.open_connection(host, port)
 
-    asyncio.run(scenario())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(scenario())
 
 
 def test_a_taken_port_is_named() -> None:
