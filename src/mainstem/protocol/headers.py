@@ -28,6 +28,7 @@ _FIXED = struct.Struct(">hhih")  # api key, api version, correlation id, length 
 _FRAME = struct.Struct(">ii")  # length, correlation id
 _FRAME_LENGTH_BYTES = 4
 _NO_TAGS = b"\x00"
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_MESSAGES.items()}
 
 
 @dataclass(slots=True)
@@ -43,8 +44,8 @@ class RequestHeader:
 
 def request_header_version(api_key: int, api_version: int) -> int:
     """2 for flexible versions of known APIs, else 1. Versions newer than any known are flexible too."""
-    api = API_MESSAGES.get(api_key)
-    return 2 if api is not None and api.is_flexible(api_version) else 1
+    flexible_from = _FLEXIBLE_FROM.get(api_key)
+    return 1 if flexible_from is None or api_version < flexible_from else 2
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
@@ -77,8 +78,8 @@ def parse_header(frame: memoryview | bytes) -> tuple[RequestHeader, int]:
     elif client_id_size != -1:
         raise MalformedMessage(f"the client id has length {client_id_size}", position - 2)
     if request_header_version(api_key, api_version) == 1:
-        pass
-    elif position < end and frame[position] == 0:  # no tagged fields, as always
+        return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    if position < end and frame[position] == 0:  # no tagged fields, as always
         position += 1
     else:
         try:
