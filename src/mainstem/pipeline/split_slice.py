@@ -54,7 +54,8 @@ def split_slice(
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex, pace: Pace = lambda size: None,
 ) -> SplitSlice:
     """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
-    topics that are absent are dropped. `pace` is asked before so many bytes are gathered and written. Every run is durable when this returns.
+    topics that are absent are dropped. `pace` is asked before so many bytes are gathered and written. Every
+    run is durable when this returns.
 
     Raises `SliceDamaged`, FormatError (batches of a queue that overlap) and OSError; runs begun are then
     removed or, when finished, left for the storage role to clear: no manifest names them."""

@@ -3,9 +3,9 @@
 The write loop says of every turn how long its oldest batch waited until it was written (`committed`). From that, in
 windows of `WINDOW_SECONDS`, the pace is made:
 
-    idle ──TURNS_MIN turns──▶ calm ──a window without background work: "undisturbed"──▶ paced
-     ▲                         ▲                                                         │
-     └── no or few turns       └──────────────── every CALM_EVERY_SECONDS ───────────────┘
+    idle ──TURNS_MIN turns──▶ calm ──a window in which what went before fades, one that is "undisturbed"──▶ paced
+     ▲                         ▲                                                                            │
+     └── no or few turns       └─────────────────────────── every CALM_EVERY_SECONDS ───────────────────────┘
          (from anywhere)
 
 The 90th percentile of a window is what it is judged by, and the median of the newest windows, with and without
@@ -48,9 +48,9 @@ IDLE_SECONDS = 0.5
 TURNS_MIN = 5
 """…nor with fewer in this time: a commit of the splitter's own is no load."""
 
-CALM_EVERY_SECONDS = 1.5
-"""How often the undisturbed latency is measured anew: costs background work a fifteenth, and follows a load that
-changes."""
+CALM_EVERY_SECONDS = 2.0
+"""How often the undisturbed latency is measured anew, for which two windows are needed (what was under way fades in
+the first): costs background work a tenth, and follows a load that changes."""
 
 WINDOWS_KEPT = 7
 """Calm ones: the newest ten seconds; others: the newest second."""
@@ -108,6 +108,8 @@ class Pacing:
         """Background work was done in this window."""
         self._calm = False
         """Background work is held in this window."""
+        self._worked_before = False
+        """It was done in the window before, and may still be felt."""
         self._calm_at = 0.0
         """When the next calm window is due."""
         self._lanes = {lane: _Lane() for lane in Lane}
@@ -150,7 +152,8 @@ class Pacing:
         self._disturbed.clear()
         self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
         self._began, self._samples = now, []
-        self._loaded, self._calm, self._worked = True, True, False
+        self._loaded = self._calm = self._worked_before = True
+        self._worked = False
 
     def _judge(self, now: float) -> None:
         """The window is over."""
@@ -160,18 +163,18 @@ class Pacing:
         self._samples.sort()
         value = self._samples[int(len(self._samples) * QUANTILE)]
         if not self._worked:
-            self._undisturbed.append(value)
-            self._calm, self._calm_at = False, now + CALM_EVERY_SECONDS
-        elif not self._undisturbed:  # work was under way when the load began
-            self._calm = True
-        else:
+            if not self._worked_before:
+                self._undisturbed.append(value)
+                self._calm, self._calm_at = False, now + CALM_EVERY_SECONDS
+        elif self._undisturbed and not self._calm:
             self._disturbed.append(value)
             slow = median(self._disturbed) > median(self._undisturbed) * self._slowdown_max
             self._windows_slow += slow
             rate = self.bytes_per_second * (SLOWER if slow else FASTER)
             self.bytes_per_second = min(max(rate, self._least), float(MOST_BYTES_PER_SECOND))
             self._calm = now >= self._calm_at
-        self._began, self._samples, self._worked = now, [], False
+        self._worked_before, self._worked = self._worked, False
+        self._began, self._samples = now, []
 
     # --- what background work asks ------------------------------------------------------------------------
 
@@ -179,9 +182,9 @@ class Pacing:
         """Return when `size` bytes of work may be done. `least`: bytes a second that the caller is to get
         whatever publishing feels."""
         state = self._lanes[lane]
-        state.bytes += size
         await asyncio.sleep(0)  # between two pieces of background work everybody else is served
         if self.idle:
+            state.bytes += size
             return
         async with state.turn:  # whoever waits for it goes in the order of asking
             began = self._clock.monotonic()
@@ -191,6 +194,7 @@ class Pacing:
             state.waited_seconds += now - began
             rate = max(self.bytes_per_second, least)
             state.paid_until = max(state.paid_until, now - STEP_SECONDS) + size / rate
+            state.bytes += size
             self._worked = True
 
     def _hold(self, state: _Lane) -> float:
