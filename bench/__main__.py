@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import heap_sweep, load
 from bench.errors import BenchError
 from bench.heap_sweep import best_heap
-from bench.machine import read_machine, share_cores, tuned
+from bench.machine import alone, read_machine, share_cores, tuned
 from bench.report.document import targets_table, write_report
 from bench.report.tables import workload_table
 from bench.results import Results, load_results
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
         for name in only:
             systems[name].prepare()
         program = load.build(HOME)
-        with tuned(data) as notes:
+        with alone(CACHE / "lock", _tell), tuned(data) as notes:
             machine, cpus = read_machine(data, _java()), share_cores()
             results = Results({
                 "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

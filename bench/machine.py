@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import platform
 import re
 import resource
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from bench.errors import BenchError
 
 MAPS_WANTED = 262_144
 """What Kafka's own operations guide asks for: two maps per partition, and the JVM's."""
 READ_AHEAD_KB = 128
 """Linux's own. A disk set to megabytes makes Kafka read that much of each index around its first entry: figures of
 thousands of partitions would be the setting's."""
+LOCK_SECONDS_MAX = 1_800.0
+"""Three short forms."""
 _MAPS = Path("/proc/sys/vm/max_map_count")
 _OPEN_FILES_MOST = 1 << 20
 
@@ -59,6 +65,7 @@ class Machine:
     dirty_bytes: int
     open_files_max: int
     maps_max: int
+    read_ahead_kb: int
     load_average: float
     """Of one minute, before the first run: what else the machine was doing."""
 
@@ -79,8 +86,31 @@ def read_machine(directory: Path, java: str) -> Machine:
         dirty_bytes=_dirty_threshold("dirty", available),
         open_files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         maps_max=int(_MAPS.read_text()),
+        read_ahead_kb=_number(_read_ahead(directory)) or 0,
         load_average=os.getloadavg()[0],
     )
+
+
+@contextlib.contextmanager
+def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Waits until no other bench holds `lock`: two at a time would measure each other, and the first to end would put
+    the kernel's settings back under the other. Raises BenchError after `LOCK_SECONDS_MAX`."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + LOCK_SECONDS_MAX
+    told = False
+    with lock.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BenchError(f"another bench has held {lock} for {LOCK_SECONDS_MAX:.0f} s") from None
+                if not told:
+                    tell("waiting for another bench on this machine to end")
+                    told = True
+                time.sleep(1.0)
+        yield
 
 
 @contextlib.contextmanager
@@ -94,8 +124,7 @@ def tuned(directory: Path) -> Iterator[list[str]]:
     except (ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         notes.append(f"open files stay at {hard}, which is the limit of this user")
-    device = os.stat(directory).st_dev
-    read_ahead = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    read_ahead = _read_ahead(directory)
     with (
         _setting(_MAPS, MAPS_WANTED, lambda now: now < MAPS_WANTED, notes),
         _setting(read_ahead, READ_AHEAD_KB, lambda now: now > READ_AHEAD_KB, notes),
@@ -109,7 +138,7 @@ def tuned(directory: Path) -> Iterator[list[str]]:
 @contextlib.contextmanager
 def _setting(path: Path, wanted: int, unfit: Callable[[int], bool], notes: list[str]) -> Iterator[None]:
     """Changes a number that the kernel keeps in `path` if it is unfit, where that exists and may be done."""
-    found = int(path.read_text()) if path.exists() else None
+    found = _number(path)
     if found is None or not unfit(found):
         yield
         return
@@ -124,6 +153,15 @@ def _setting(path: Path, wanted: int, unfit: Callable[[int], bool], notes: list[
         yield
     finally:
         path.write_text(str(found))
+
+
+def _read_ahead(directory: Path) -> Path:
+    device = os.stat(directory).st_dev
+    return Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+
+
+def _number(path: Path) -> int | None:
+    return int(path.read_text()) if path.exists() else None
 
 
 def _meminfo() -> dict[str, int]:

@@ -8,6 +8,7 @@ When the form's time is over, what has not begun is left out, and noted.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from bench.errors import BenchError
@@ -41,11 +42,12 @@ class Runner:
                 for session in workload.sessions(form):
                     for system in session.systems:
                         if system in self._only and not self._hold(workload, session, system):
-                            left_out.append(f"{workload.number} ({session.name}, {system})")
+                            left_out.append(workload.number)
                 self._save()
             if left_out:
+                counted = ", ".join(f"{number} ({count})" for number, count in Counter(left_out).items())
                 self._bench.results.notes.append(
-                    f"repetition {repetition + 1} was left out after {form.seconds_max:.0f} s of: {', '.join(left_out)}"
+                    f"repetition {repetition + 1} lacks, as {form.seconds_max:.0f} s were over, sessions of: {counted}"
                 )
 
     def _hold(self, workload: Workload, session: Session, system: str) -> bool:
