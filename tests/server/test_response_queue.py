@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.model import Buffer
-from mainstem.server.response_queue import JOIN_BYTES_MAX, ResponseQueue
+from mainstem.server.response_queue import CHUNK_BYTES_MAX, JOIN_BYTES_MAX, ResponseQueue
 
 
 @given(
@@ -59,4 +59,21 @@ def test_a_response_out_of_turn_counts_as_unsent_but_waits() -> None:
     assert queue.in_flight == 2
     queue.answer(first, None)
     assert queue.next_chunk() == b"second"
+    assert queue.idle
+
+
+def test_a_large_buffer_leaves_in_pieces_and_uncopied() -> None:
+    queue = ResponseQueue()
+    content = bytes(range(256)) * (CHUNK_BYTES_MAX * 5 // 512)  # two pieces and a half
+    queue.answer(queue.expect(1), [b"head", content, b"tail"])
+    assert queue.next_chunk() == b"head"
+    pieces = []
+    while queue.bytes_unsent:
+        piece = queue.next_chunk()
+        assert piece is not None
+        assert len(piece) <= CHUNK_BYTES_MAX
+        pieces.append(piece)
+    assert isinstance(pieces[0], memoryview)
+    assert pieces[0].obj is content
+    assert b"".join(pieces) == content + b"tail"
     assert queue.idle

@@ -18,6 +18,7 @@ from mainstem.storage.liveness import GONE, Liveness
 from mainstem.storage.offset_lookup import MAX_TIMESTAMP
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.extent_index import ExtentIndex
+from mainstem.storage.read_cache import ReadCache
 from mainstem.storage.sealed_segments import GAP_BYTES, SPAN_BYTES_MAX, Place, SealedSegments, spans
 
 OTHER = QUEUE + 1
@@ -211,7 +212,9 @@ def test_a_search_goes_on_without_the_segments_that_are_recycled_under_it(tmp_pa
         await node.rounds(1)
         assert len(node.segments()) > 8
         oldest = (await node.storage.journal.index(node.segments()[6])).rows["base_offset"].min()
-        (place, *_rest) = await SealedSegments(Recycling(node, 6), node.storage.queue_store.cache).places(QUEUE, 0, 1)  # type: ignore[arg-type]
+        recycling = Recycling(node, 6)
+        sealed = SealedSegments(recycling, node.storage.queue_store.cache)  # type: ignore[arg-type]
+        (place, *_rest) = await sealed.places(QUEUE, 0, 1)
         assert place.base_offset == oldest, "the next there is"
 
     simulated(tmp_path, story)
@@ -321,3 +324,48 @@ def test_m_nothing_is_pruned_or_dropped_for_metadata_that_is_missing(tmp_path: P
         assert not any(path.endswith(".run") for path in node.disk2.paths())
 
     simulated(tmp_path, story, prepare)
+
+
+def test_the_journal_is_read_the_same_through_memory_and_past_it(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(90)
+        await node.fill(30, OTHER)
+        await node.rounds(1)
+        journal = node.storage.journal
+        caches = [
+            ReadCache(node.clock, bytes_max=size, chunk_bytes=chunk)
+            for size, chunk in ((0, 4096), (1 << 20, 4096), (20_000, 4096), (8 << 20, 1 << 20))
+        ]
+        for queue_id, offset in ((QUEUE, 0), (QUEUE, 33), (OTHER, 0)):
+            found = []
+            for cache in caches:
+                sealed = SealedSegments(journal, cache)
+                places = await sealed.places(queue_id, offset, 1 << 20)
+                found.append([list(map(bytes, await sealed.read(places))) for _ in range(6)])
+                if places:
+                    await sealed.read(places[:1] * 50)
+            assert found[0][0]
+            assert all(batches == found[0][0] for answers in found for batches in answers)
+        assert caches[0].bytes_held == 0
+        assert 0 < caches[2].bytes_held <= 20_000
+        assert caches[3].bytes_held > 0
+
+    simulated(tmp_path, story)
+
+
+def test_a_reader_who_comes_back_is_where_it_was_and_one_who_does_not_is_looked_for(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(90)
+        await node.rounds(1)
+        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache)
+        assert await sealed.places_of_reader(QUEUE, 0, 1) == []
+        offset = 0
+        for _ in range(20):
+            places = await sealed.places(QUEUE, offset, 3000)
+            offset = places[-1].last_offset + 1
+            sealed.goes_on(QUEUE, offset, places[-1].position)
+            again = await sealed.places_of_reader(QUEUE, offset, 3000)
+            assert again == await sealed.places(QUEUE, offset, 3000)
+            assert await sealed.places_of_reader(QUEUE, offset, 3000) == [], "told once, believed once"
+
+    simulated(tmp_path, story)

@@ -17,6 +17,7 @@ from mainstem.rpc.server import Handlers, Server
 from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,
+    PACE,
     PROGRESS,
     READ,
     RELEASE,
@@ -24,20 +25,28 @@ from mainstem.rpc.split import (
     RETENTION_CLASSES,
     AcquireLease,
     CommitSlice,
+    GroupPositions,
     GroupRange,
     HeldLease,
     Lease,
     LeaseHeld,
     LeaseLost,
+    Pace,
     RangeGone,
     ReadExtent,
     ReportProgress,
     RunFile,
     SplitProgress,
 )
-from mainstem.storage.pacing import Pacing
+from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.split_lease import LEASE_SECONDS, SplitLease
-from mainstem.storage.split_service import READ_CHUNK_BYTES, SplitService
+from mainstem.storage.split_service import (
+    CATCH_UP,
+    LAG_BYTES,
+    PACE_BYTES_MAX,
+    READ_CHUNK_BYTES,
+    SplitService,
+)
 
 FILE = RunFile(name="a.run", retention_class="default", bytes=1, batch_bytes=1, batch_count=1, record_count=1,
                queue_count=1, min_timestamp=0, max_timestamp=0)
@@ -51,6 +60,15 @@ class SlowCommits(SplitJournal):
         self.begun = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
+        self.unsplit_bytes: int | None = None
+        """What is said to be unsplit; None: what is."""
+
+    def positions(self) -> list[GroupPositions]:
+        found = super().positions()
+        if self.unsplit_bytes is None:
+            return found
+        return [GroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
+                               unsplit_bytes=self.unsplit_bytes, oldest_unsplit_ms=-1)]  # fmt: skip
 
     async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
         self.begun.set()
@@ -306,3 +324,29 @@ def test_zombie_cannot_report_either(bench: Bench) -> None:
         assert bench.service.status()["last_error"] is None
 
     bench.run(test)
+
+
+def test_the_more_is_unsplit_the_more_the_split_gets_whatever_publishing_feels(bench: Bench) -> None:
+    asked: list[tuple[Lane, int, float]] = []
+
+    class Recorded(Pacing):
+        async def take(self, lane: Lane, size: int, *, least: float = 0.0) -> None:
+            asked.append((lane, size, least))
+
+    bench.pacing = Recorded(bench.clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
+    bench.service = bench.start(1)
+
+    async def test(client: Client) -> None:
+        for lag, size in ((0, 1), (LAG_BYTES // 2, 2), (LAG_BYTES, 3), (100 * LAG_BYTES, PACE_BYTES_MAX + 1)):
+            bench.clock.advance(2)
+            bench.written += 2 * 1000
+            bench.journal.unsplit_bytes = lag
+            await client.call(PACE, Pace(size), timeout_seconds=15)
+        bench.written += 10**9  # not looked at again so soon
+        await client.call(PACE, Pace(-5), timeout_seconds=15)
+
+    bench.run(test)
+    assert asked == [
+        (Lane.SPLIT, 1, 0.0), (Lane.SPLIT, 2, 500.0), (Lane.SPLIT, 3, 1000.0),
+        (Lane.SPLIT, PACE_BYTES_MAX, 1000.0 * CATCH_UP), (Lane.SPLIT, 0, 1000.0 * CATCH_UP),
+    ]  # fmt: skip

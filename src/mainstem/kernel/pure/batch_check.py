@@ -17,10 +17,13 @@ CRC_COVERS_FROM = 21
 def first_damaged(buffer: Buffer, starts: Buffer, lengths: Buffer, base_offsets: Buffer) -> int:
     """The number of the first batch that is not what it should be, or lies outside the buffer; -1: all are whole.
 
-    `starts` (in the buffer), `lengths` (of whole batches, in bytes) and `base_offsets` are of one length, native i64.
+    `starts` (in the buffer), `lengths` (of whole batches, in bytes) and `base_offsets` are of one length, native i64;
+    ValueError if not.
     """
     view = memoryview(buffer).cast("B")
     columns = [memoryview(column).cast("B").cast("q") for column in (starts, lengths, base_offsets)]
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError("starts, lengths and base offsets are of one length, 8 bytes each")
     for number, (start, length, base_offset) in enumerate(zip(*columns, strict=True)):
         if start < 0 or length < CRC_COVERS_FROM or start + length > len(view):
             return number
