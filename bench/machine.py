@@ -92,11 +92,11 @@ def read_machine(directory: Path, java: str) -> Machine:
 
 
 @contextlib.contextmanager
-def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def alone(lock: Path, tell: Callable[[str], None], seconds_max: float = LOCK_SECONDS_MAX) -> Iterator[None]:
     """Waits until no other bench holds `lock`: two at a time would measure each other, and the first to end would put
-    the kernel's settings back under the other. Raises BenchError after `LOCK_SECONDS_MAX`."""
+    the kernel's settings back under the other. Raises BenchError after `seconds_max`."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + LOCK_SECONDS_MAX
+    deadline = time.monotonic() + seconds_max
     told = False
     with lock.open("w") as file:
         while True:
@@ -104,11 +104,11 @@ def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BenchError(f"another bench has held {lock} for {LOCK_SECONDS_MAX:.0f} s") from None
                 if not told:
                     tell("waiting for another bench on this machine to end")
                     told = True
+                if time.monotonic() > deadline:
+                    raise BenchError(f"another bench has held {lock} for {seconds_max:.0f} s") from None
                 time.sleep(1.0)
         yield
 

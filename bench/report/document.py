@@ -64,7 +64,8 @@ def _facts(facts: dict[str, Any]) -> str:
         f"{machine['memory_bytes'] / gib:.1f} GiB, {machine['disk']}, Linux {machine['kernel']}.",
         f"{machine['java']}; Python {machine['python']}.",
         f"Dirty thresholds {machine['dirty_background_bytes'] / gib:.1f} and {machine['dirty_bytes'] / gib:.1f} GiB; "
-        f"{machine['open_files_max']:,} open files, {machine['maps_max']:,} memory maps; read-ahead {machine['read_ahead_kb']} KB.",
+        f"{machine['open_files_max']:,} open files, {machine['maps_max']:,} memory maps; "
+        f"read-ahead {machine['read_ahead_kb']} KB.",
         f"Load average before the first run: {machine['load_average']:.2f}.",
     ]
     return "# Bench\n\n" + "  \n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from bench.results import Spread
 WIDTH = 720
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 64, 48
 _PLOT_HEIGHT = 280
-_BAR, _GROUP_GAP, _LABELS = 14, 10, 300
+_BAR, _GROUP_GAP, LABELS = 14, 10, 300
 COLOURS = {
     "mainstem": "#1f5fbf",
     "mainstem recycled": "#7fb0f0",
@@ -62,23 +62,21 @@ def bars(title: str, unit: str, digits: int, groups: Sequence[tuple[str, Mapping
     """One group per label, one bar per system in it."""
     systems = list(dict.fromkeys(system for _, group in groups for system in group))
     top = _ceiling(max(spread.most for _, group in groups for spread in group.values()))
-    scale = (WIDTH - _LABELS - 90) / top
+    scale = (WIDTH - LABELS - 90) / top
     drawn = [_text(10, 20, f"{title} ({unit})", bold=True), *_legend(systems)]
     y = float(_TOP)
     for label, group in groups:
-        drawn.append(_text(_LABELS - 8, y + len(group) * _BAR / 2 + 4, label, anchor="end"))
+        drawn.append(_text(LABELS - 8, y + len(group) * _BAR / 2 + 4, label, anchor="end"))
         for system, spread in group.items():
             colour, length = COLOURS.get(system, _OTHER), spread.median * scale
             middle = y + _BAR / 2
             drawn.append(
-                f'<rect x="{_LABELS}" y="{y + 1:.1f}" width="{length:.1f}" height="{_BAR - 2}" fill="{colour}"/>'
+                f'<rect x="{LABELS}" y="{y + 1:.1f}" width="{length:.1f}" height="{_BAR - 2}" fill="{colour}"/>'
             )
             drawn.append(
-                _line(
-                    _LABELS + spread.least * scale, middle, _LABELS + spread.most * scale, middle, "#333333"
-                )
+                _line(LABELS + spread.least * scale, middle, LABELS + spread.most * scale, middle, "#333333")
             )
-            beyond = _LABELS + max(length, spread.most * scale) + 6
+            beyond = LABELS + max(length, spread.most * scale) + 6
             drawn.append(_text(beyond, middle + 4, f"{spread.median:,.{digits}f}"))
             y += _BAR
         y += _GROUP_GAP

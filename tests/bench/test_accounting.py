@@ -1,0 +1,96 @@
+"""CPU time, memory and page cache are counted as the kernel has them; tuning is put back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.errors import BenchError
+from bench.machine import alone, share_cores
+from bench.process_tree import ProcessTree
+from bench.window import Window
+
+from bench import page_cache
+
+MEBIBYTE = 1 << 20
+BURN_AND_SAY = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
+PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BURN_AND_SAY!r}])"
+
+
+def test_a_tree_counts_its_descendants() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    tree = ProcessTree(parent.pid)
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "done\n"
+        assert len(tree.pids()) == 2
+        assert tree.cpu_seconds() >= 0.3
+        memory = tree.memory()
+        assert 0 < memory.proportional <= memory.resident
+    finally:
+        tree.kill()
+        parent.communicate()
+    assert tree.pids() == []
+    assert tree.cpu_seconds() == 0.0
+
+
+def test_a_window_counts_only_what_was_spent_in_it() -> None:
+    node = subprocess.Popen(
+        [sys.executable, "-c", f"input()\n{BURN_AND_SAY}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        window = Window(ProcessTree(node.pid), share_cores())
+        node.stdin.write("\n")
+        node.stdin.flush()
+        assert node.stdout.readline() == "done\n"
+        spent = window.node_cpu_seconds()
+        assert spent >= 0.2
+        assert Window(ProcessTree(node.pid), share_cores()).node_cpu_seconds() < spent
+    finally:
+        ProcessTree(node.pid).kill()
+        node.communicate()
+
+
+def test_cached_bytes_are_those_of_all_files_below(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "one").write_bytes(os.urandom(MEBIBYTE))
+    (tmp_path / "deep" / "two").write_bytes(os.urandom(2 * MEBIBYTE))
+    (tmp_path / "empty").write_bytes(b"")
+    assert page_cache.resident_bytes(tmp_path) == 3 * MEBIBYTE
+
+
+def test_holes_are_not_counted(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(64 * MEBIBYTE)
+    assert page_cache.resident_bytes(tmp_path) == 0
+
+
+def test_evicting_keeps_the_content(tmp_path: Path) -> None:
+    content = os.urandom(MEBIBYTE)
+    (tmp_path / "one").write_bytes(content)
+    page_cache.evict(tmp_path)
+    assert (tmp_path / "one").read_bytes() == content
+
+
+def test_two_benches_do_not_run_at_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    lock = tmp_path / "lock"
+    with (
+        alone(lock, told.append),
+        pytest.raises(BenchError, match="another"),
+        alone(lock, told.append, seconds_max=0.0),
+    ):
+        pytest.fail("the lock was given twice")
+    with alone(lock, told.append):
+        pass
+    assert told == ["waiting for another bench on this machine to end"]
