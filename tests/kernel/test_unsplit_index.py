@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
 from mainstem.kernel import COMMITTED_END
+from mainstem.kernel.layout import ROW_BYTES, SKIP_EVERY
 from mainstem.model import BatchAppend, queue_id_of
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -170,3 +172,53 @@ def test_neighbours_come_back_as_one_view(kernel: ModuleType) -> None:
     assert filler.index.read(slot, 0, 100, False) == ([filler.index.window(slot, 0)[0].block.payload[:61]], 1)
     assert filler.index.read(slot, 0, 10, False) == ([], 0), "nothing fits"
     assert filler.index.read(slot, 3, 100, True) is None, "nothing is there yet"
+
+
+@pytest.mark.parametrize("offset", [0, 1, 63, 4000, 8191, 10_000])
+def test_a_read_of_many_windows(offset: int) -> None:
+    """More than the skip links that the compiled kernel remembers from its way to the first window."""
+    fillers = [Filler(kernel, 1 << 24) for kernel in (pure, compiled)]
+    for filler in fillers:
+        filler.arena = filler.kernel.Arena(1 << 16)
+        for _ in range(50):
+            filler.add([0, 0, 1] * 100, 2)
+    found = [
+        filler.index.read(filler.table.find(queue_id_of(1, 0)), offset, budget, True)
+        for filler in fillers
+        for budget in (1 << 24, 300_000)
+    ]
+    plain = [answer and ([bytes(view) for view in answer[0]], answer[1]) for answer in found]
+    assert plain[:2] == plain[2:]
+    assert found[0] is not None
+    assert found[0][1] == fillers[0].next[0]
+    assert len(fillers[0].batches[0]) > SKIP_EVERY * 64
+
+
+@both
+def test_nobody_can_take_the_payload_away(kernel: ModuleType) -> None:
+    filler = Filler(kernel, 1 << 20)
+    filler.add([0], 1)
+    slot = filler.table.find(queue_id_of(1, 0))
+    payload = filler.index.window(slot, 0)[0].block.payload
+    assert payload is not None
+    expected = bytes(payload)
+    if kernel is compiled:  # the other one's memory is safe without
+        payload.release()
+    found = filler.index.read(slot, 0, 1 << 20, True)
+    assert found is not None
+    assert b"".join(map(bytes, found[0])) == expected
+
+
+def test_directories_have_their_rows() -> None:
+    filler = Filler(compiled, 1 << 20)
+
+    class Header(NamedTuple):
+        batch_count: int
+        position: int = 4096
+        end: int = 8192
+
+    for batch_count in (2, -1, 1 << 24):
+        with pytest.raises(ValueError, match="batches"):
+            filler.index.add(Header(batch_count), bytes(ROW_BYTES), None)
+    filler.index.add(Header(1), bytes(ROW_BYTES), None)
+    assert len(filler.index) == 1

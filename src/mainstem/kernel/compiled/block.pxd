@@ -1,6 +1,10 @@
-cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t
+"""Putting a batch into the open block: inline in whoever appends. The rest is in the .pyx."""
 
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from mainstem.kernel.compiled.bytes_io cimport ms_write_u32, ms_write_u64
 from mainstem.kernel.compiled.layout cimport Batch, Row
 
 
@@ -23,10 +27,11 @@ cdef class Directory:
 @cython.final
 cdef class Arena:
     cdef readonly Py_ssize_t chunk_bytes
-    cdef readonly Py_ssize_t room
+    cdef readonly Py_ssize_t room      # bytes left in the chunk
     cdef Chunk chunk
+    cdef uint8_t *next                 # where they begin
 
-    cdef uint8_t *take(self, Py_ssize_t size) except NULL
+    cdef int take_chunk(self, Py_ssize_t size) except -1
 
 
 @cython.final
@@ -37,12 +42,51 @@ cdef class BlockBuilder:
     cdef readonly Py_ssize_t payload_bytes
     cdef Directory rows
 
-    cdef bint has_room(self, Py_ssize_t size) noexcept
+    cdef inline bint has_room(self, Py_ssize_t size) noexcept:
+        return size <= self.arena.room or not self.rows.count
 
-    cdef int put(
+    cdef inline int put(
         self, const uint8_t *data, const Batch *batch, int64_t base_offset, int32_t leader_epoch,
         int64_t log_append_time_ms,
-    ) except -1
+    ) except -1:
+        """Copy the batch in that starts at `data` and is `batch.length` long; the caller has seen to it that it is
+        one. Raises, and nothing has changed, when there is no memory, the block would have to continue in another
+        chunk, or somebody looks at its directory."""
+        cdef Py_ssize_t size = batch.length
+        cdef Directory rows = self.rows
+        cdef uint8_t *place
+        cdef Row *row
+        if rows.count == rows.capacity or size > self.arena.room or rows.exports:
+            self.make_room(size)
+        place = self.arena.next
+        self.arena.next += size
+        self.arena.room -= size
+        memcpy(place, data, size)
+        ms_write_u64(place, <uint64_t> base_offset)
+        ms_write_u32(place + 12, <uint32_t> leader_epoch)
+        row = &rows.rows[rows.count]
+        row.queue_id = batch.queue_id
+        row.base_offset = base_offset
+        row.max_timestamp = batch.max_timestamp
+        row.producer_id = batch.producer_id
+        row.position = <uint32_t> self.payload_bytes
+        row.length = <uint32_t> size
+        row.last_offset_delta = batch.last_offset_delta
+        row.record_count = batch.record_count
+        row.base_sequence = batch.base_sequence
+        row.producer_epoch = batch.producer_epoch
+        row.attributes = batch.attributes
+        row.leader_epoch = leader_epoch
+        row.crc = batch.crc
+        if log_append_time_ms >= 0:
+            restamp(place, row, log_append_time_ms)
+        rows.count += 1
+        self.payload_bytes += size
+        return 0
 
+    cdef int make_room(self, Py_ssize_t size) except -1
+
+
+cdef void restamp(uint8_t *batch, Row *row, int64_t log_append_time_ms) noexcept nogil
 
 cdef int fill_batch(Batch *fields, batch, Py_ssize_t size) except -1

@@ -53,9 +53,7 @@ cdef class Directory:
 
     cdef int grow(self) except -1:
         cdef Py_ssize_t capacity = 2 * self.capacity if self.capacity else ROWS_START
-        cdef Row *rows
-        assert not self.exports, "the directory is being looked at"
-        rows = <Row *> ms_take(capacity * sizeof(Row))
+        cdef Row *rows = <Row *> ms_take(capacity * sizeof(Row))
         if rows == NULL:
             raise MemoryError(f"no memory for a directory of {capacity} rows")
         if self.count:
@@ -80,12 +78,12 @@ cdef class Arena:
         self.chunk_bytes = chunk_bytes
         self.room = 0
 
-    cdef uint8_t *take(self, Py_ssize_t size) except NULL:
-        if size > self.room:
-            self.chunk = Chunk(max(self.chunk_bytes, size))
-            self.room = self.chunk.size
-        self.room -= size
-        return self.chunk.memory + (self.chunk.size - self.room - size)
+    cdef int take_chunk(self, Py_ssize_t size) except -1:
+        """Go on in a new chunk, which has room for `size` bytes."""
+        self.chunk = Chunk(max(self.chunk_bytes, size))
+        self.next = self.chunk.memory
+        self.room = self.chunk.size
+        return 0
 
 
 cdef class BlockBuilder:
@@ -96,56 +94,24 @@ cdef class BlockBuilder:
         self.rows = Directory()
         self.payload_bytes = 0
 
-    cdef bint has_room(self, Py_ssize_t size) noexcept:
-        return not self.rows.count or size <= self.arena.room
-
     def fits(self, Py_ssize_t size):
         """Is there room behind the batches that are in already? A chunk of its own is found for a first one."""
         return self.has_room(size)
 
-    cdef int put(
-        self, const uint8_t *data, const Batch *batch, int64_t base_offset, int32_t leader_epoch,
-        int64_t log_append_time_ms,
-    ) except -1:
-        """Copy the batch in that starts at `data` and is `batch.length` long; the caller has seen to it that it is
-        one, and that it fits."""
-        cdef Py_ssize_t size = batch.length
-        cdef uint8_t *place
-        cdef Row *row
-        cdef Directory rows = self.rows
-        if rows.count == rows.capacity:
-            rows.grow()
-        assert not rows.exports, "the directory is being looked at"
-        place = self.arena.take(size)
-        row = &rows.rows[rows.count]
-        rows.count += 1
-        if self.chunk is None:
+    cdef int make_room(self, Py_ssize_t size) except -1:
+        """What `put` cannot do without. The rows grow last: as long as there are none, it comes here."""
+        if self.rows.exports:
+            raise BufferError("the directory is being looked at")
+        if self.rows.count:
+            if size > self.arena.room:
+                raise ValueError("the block does not continue in another chunk")
+        else:
+            if size > self.arena.room:
+                self.arena.take_chunk(size)
             self.chunk = self.arena.chunk
-            self.start = place - self.chunk.memory
-        memcpy(place, data, size)
-        ms_write_u64(place, <uint64_t> base_offset)
-        ms_write_u32(place + 12, <uint32_t> leader_epoch)
-        row.queue_id = batch.queue_id
-        row.base_offset = base_offset
-        row.max_timestamp = batch.max_timestamp
-        row.producer_id = batch.producer_id
-        row.position = <uint32_t> self.payload_bytes
-        row.length = <uint32_t> size
-        row.last_offset_delta = batch.last_offset_delta
-        row.record_count = batch.record_count
-        row.base_sequence = batch.base_sequence
-        row.producer_epoch = batch.producer_epoch
-        row.attributes = batch.attributes
-        row.leader_epoch = leader_epoch
-        row.crc = batch.crc
-        if log_append_time_ms >= 0:
-            row.attributes = batch.attributes | LOG_APPEND_TIME_BIT
-            row.max_timestamp = log_append_time_ms
-            ms_write_u16(place + 21, <uint16_t> row.attributes)
-            ms_write_u64(place + 35, <uint64_t> log_append_time_ms)
-            row.crc = ms_crc32c(0, place + 21, size - 21)
-            ms_write_u32(place + 17, row.crc)
-        self.payload_bytes += size
+            self.start = self.arena.next - self.chunk.memory
+        if self.rows.count == self.rows.capacity:
+            self.rows.grow()
         return 0
 
     def add(self, batch, base_offset, leader_epoch, log_append_time_ms=-1):
@@ -155,8 +121,8 @@ cdef class BlockBuilder:
         cdef Py_buffer view
         PyObject_GetBuffer(batch.data, &view, PyBUF_SIMPLE)
         try:
-            assert view.len >= BATCH_HEADER_BYTES, view.len
-            assert self.has_room(view.len), "the block does not continue in another chunk"
+            if view.len < BATCH_HEADER_BYTES:
+                raise ValueError(f"{view.len} bytes are no batch")
             fill_batch(&fields, batch, view.len)
             self.put(<const uint8_t *> view.buf, &fields, base_offset, leader_epoch, log_append_time_ms)
         finally:
@@ -182,6 +148,16 @@ cdef class BlockBuilder:
     def size(self):
         """Bytes this block will take in the journal, without header and padding."""
         return self.payload_bytes + self.rows.count * <Py_ssize_t> sizeof(Row)
+
+
+cdef void restamp(uint8_t *batch, Row *row, int64_t log_append_time_ms) noexcept nogil:
+    """Make a batch one that was made at that time."""
+    row.attributes |= LOG_APPEND_TIME_BIT
+    row.max_timestamp = log_append_time_ms
+    ms_write_u16(batch + 21, <uint16_t> row.attributes)
+    ms_write_u64(batch + 35, <uint64_t> log_append_time_ms)
+    row.crc = ms_crc32c(0, batch + 21, row.length - 21)
+    ms_write_u32(batch + 17, row.crc)
 
 
 cdef int fill_batch(Batch *fields, batch, Py_ssize_t size) except -1:

@@ -465,7 +465,7 @@ cdef class FetchPlan:
                 for stretch_number in range(self.stretches.count):
                     stretch = &self.stretches.items[stretch_number]
                     block = <IndexedBlock> stretch.block
-                    self.hold(block.payload, block.bytes + stretch.position, stretch.length)
+                    self.hold(block.cached, block.bytes + stretch.position, stretch.length)
                 self.found(row, slot.committed_end, slot.log_start, first_part, next_offset)
                 served += self.part_count > first_part
                 number = self.next_row()

@@ -27,6 +27,7 @@ from mainstem.model import SLOTS, AppendResult, Outcome
 cdef enum:
     AHEAD = 8                    # batches whose slots are asked for before they are needed
     SLOT_SHIFT = 52              # `model.slot_of`
+    BATCH_HEADER_BYTES = 61
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 assert SLOTS == 1 << (64 - SLOT_SHIFT)
@@ -49,7 +50,8 @@ cdef class GroupLog:
         self.batch_bytes_max = batch_bytes_max
 
     cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1:
-        """Append the batch at `data` to the queue of `slot` (NULL: there is none), filling in what came of it; the index of the block to wait for, 0 for none."""
+        """Append the batch at `data` to the queue of `slot` (NULL: there is none), filling in what came of it; the
+        index of the block to wait for, 0 for none."""
         cdef Seen seen
         cdef int verdict
         cdef int64_t base_offset, index
@@ -85,7 +87,11 @@ cdef class GroupLog:
         if batch.log_append_time:
             batch.log_append_time_ms = now_ms
         self.builder.put(data, batch, base_offset, self.term, now_ms if batch.log_append_time else -1)
-        slot.next_offset = base_offset + batch.last_offset_delta + 1     # whatever fails from here on
+        # whatever fails from here on: it is in the block
+        slot.next_offset = base_offset + batch.last_offset_delta + 1
+        self.appended_bytes += size
+        self.appended_batches += 1
+        self.pending_bytes += size
         if batch.producer_id >= 0:
             self.producers.appended(
                 batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count,
@@ -93,9 +99,6 @@ cdef class GroupLog:
             )
         batch.base_offset = base_offset
         batch.log_start_offset = slot.log_start
-        self.appended_bytes += size
-        self.appended_batches += 1
-        self.pending_bytes += size
         return index
 
     def append(self, batch, now_ms):
@@ -106,7 +109,8 @@ cdef class GroupLog:
         cdef int64_t index
         PyObject_GetBuffer(batch.data, &view, PyBUF_SIMPLE)
         try:
-            assert view.len >= 61, view.len
+            if view.len < BATCH_HEADER_BYTES:
+                raise ValueError(f"{view.len} bytes are no batch")
             fill_batch(&fields, batch, view.len)
             fields.verdict = OK
             fields.base_offset = fields.log_append_time_ms = fields.log_start_offset = -1
@@ -185,6 +189,8 @@ def append_all(batches, list logs, const uint16_t[::1] slots, now_ms):
     waiting = {}
     for batch in batches:
         group = slots[<uint64_t> batch.queue_id * SPREAD >> SLOT_SHIFT]
+        if group >= len(logs):
+            raise IndexError(f"no write group {group}")
         log = logs[group]
         if log is None:
             results.append(AppendResult(Outcome.NOT_LEADER))
@@ -202,7 +208,8 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     cdef Batch *batches = scan.batches
     cdef Batch *batch
     cdef const uint8_t *frame = scan.frame_bytes()
-    cdef GroupLog log
+    cdef GroupLog log = None
+    cdef int32_t log_group = -1
     cdef QueueTable table = None
     cdef Slot *slot
     cdef Slot *ahead[AHEAD]
@@ -226,11 +233,14 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
         if batch.verdict != OK:
             continue
         group = slots[batch.queue_id * SPREAD >> SLOT_SHIFT]
-        entry = logs[group]
-        if entry is None:
+        if group != log_group:
+            if group >= len(logs):
+                raise IndexError(f"no write group {group}")
+            log = <GroupLog?> logs[group] if logs[group] is not None else None
+            log_group = group
+        if log is None:
             batch.verdict = NOT_LEADER
             continue
-        log = <GroupLog?> entry
         index = log.put(batch, slot, frame + batch.start, now_ms)
         if index and (log.told_request != requests or log.told_index != index):
             log.told_request = requests

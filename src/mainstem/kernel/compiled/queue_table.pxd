@@ -34,6 +34,7 @@ cdef class QueueTable:
     cdef TopicEntry *_entries    # open addressing, linear probing, at most half full
     cdef void *_entries_memory   # what to free: the entries lie in it from the next cache line on
     cdef uint32_t _entry_shift   # 32 - log2(places)
+    cdef uint32_t _near          # the place found last: batches of one topic come one after the other
     cdef Py_ssize_t _topic_count
     cdef Py_ssize_t _span_count
     cdef int64_t _queue_count
@@ -53,10 +54,14 @@ cdef class QueueTable:
     cdef inline TopicEntry *place_of(self, uint32_t topic_number) noexcept nogil:
         """The entry of a topic, or the empty one where it would be."""
         # Topic numbers are handed out in sequence, and multiples of the golden ratio spread sequences evenly.
-        cdef uint32_t place = (topic_number * <uint32_t> 2654435769) >> self._entry_shift
+        cdef uint32_t place = self._near
         cdef uint32_t mask = (<uint32_t> 0xFFFFFFFF) >> self._entry_shift
+        if self._entries[place].topic_number == topic_number and self._entries[place].span_count:
+            return self._entries + place
+        place = (topic_number * <uint32_t> 2654435769) >> self._entry_shift
         while self._entries[place].span_count and self._entries[place].topic_number != topic_number:
             place = (place + 1) & mask
+        self._near = place
         return self._entries + place
 
     cdef inline Slot *slot_at(self, int64_t number) noexcept nogil:

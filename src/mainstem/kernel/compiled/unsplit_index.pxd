@@ -11,7 +11,7 @@ from mainstem.kernel.compiled.queue_table cimport QueueTable
 cdef class IndexedBlock:
     cdef readonly uint64_t serial
     cdef readonly object header
-    cdef readonly object payload # memoryview while cached, else None
+    cdef object cached           # the payload while it is cached, a memoryview; else None
     cdef object directory        # a memoryview: held, so that `rows` stays where it is
     cdef Py_ssize_t payload_bytes
     cdef Row *rows
@@ -43,6 +43,10 @@ cdef struct Stretches:
 
 
 cdef enum:
+    PASSED = 64      # skip links remembered: a read of this many windows walks the chain once
+
+
+cdef enum:
     # What `collect` found.
     CACHED = 0       # stretches were added (none: nothing fits the budget)
     NOT_CACHED = 1   # the write cache does not hold the offset
@@ -62,11 +66,14 @@ cdef class UnsplitIndex:
     cdef readonly int64_t cached_bytes
     cdef uint64_t *_walk         # links of the window found last
     cdef Py_ssize_t _walk_capacity
+    cdef uint64_t _passed[PASSED]     # the last skip links on the way there, going round
+    cdef int64_t _passed_count
 
     cdef IndexedBlock block_of(self, uint64_t link)
     cdef int grow_ring(self) except -1
     cdef int link(self, IndexedBlock block, Slot *slot, Py_ssize_t row) except -1
     cdef Py_ssize_t walk(self, const Slot *slot, int64_t offset) except -1
+    cdef Py_ssize_t walk_back(self, uint64_t link, int64_t offset) except -1
     cdef int collect(
         self, const Slot *slot, int64_t offset, int64_t budget, bint whole_first, Stretches *found, int64_t *next_offset
     ) except -1

@@ -31,17 +31,20 @@ cdef class IndexedBlock:
         self.header = header
         self.end = header.end
         rows = header.batch_count
+        if not 0 <= rows <= ROW_MASK:
+            raise ValueError(f"a block of {rows} batches")
         self.directory = memoryview(directory).cast("B")
-        assert PyMemoryView_GET_BUFFER(self.directory).len >= rows * <Py_ssize_t> sizeof(Row), "rows are missing"
+        if PyMemoryView_GET_BUFFER(self.directory).len < rows * <Py_ssize_t> sizeof(Row):
+            raise ValueError(f"a directory of {len(self.directory)} bytes, and {rows} batches")
         self.rows = <Row *> PyMemoryView_GET_BUFFER(self.directory).buf
         self.row_count = rows
         self.links = <uint64_t *> ms_take(rows * sizeof(uint64_t))
         if self.links == NULL:
             raise MemoryError(f"no memory for the links of {rows} batches")
         if payload is not None:
-            self.payload = memoryview(payload)
-            self.payload_bytes = PyMemoryView_GET_BUFFER(self.payload).len
-            self.bytes = <const uint8_t *> PyMemoryView_GET_BUFFER(self.payload).buf
+            self.cached = memoryview(payload)
+            self.payload_bytes = PyMemoryView_GET_BUFFER(self.cached).len
+            self.bytes = <const uint8_t *> PyMemoryView_GET_BUFFER(self.cached).buf
 
     def __dealloc__(self):
         ms_give(self.links, self.row_count * sizeof(uint64_t))
@@ -49,7 +52,7 @@ cdef class IndexedBlock:
         PyMem_RawFree(self.skip_links)
 
     cdef void release_payload(self):
-        self.payload = None
+        self.cached = None
         self.bytes = NULL
 
     cdef int add_skip(self, uint32_t row, uint64_t link) except -1:
@@ -81,6 +84,11 @@ cdef class IndexedBlock:
             else:
                 high = middle
         return self.skip_links[low] if low < self.skip_count and self.skip_rows[low] == row else 0
+
+    @property
+    def payload(self):
+        """A view of its own while the payload is cached, else None: nobody else can release the one `bytes` needs."""
+        return memoryview(self.cached) if self.bytes != NULL else None
 
     @property
     def cells(self):
@@ -198,7 +206,7 @@ cdef class UnsplitIndex:
         cdef IndexedBlock block
         while self._order:
             block = self._order[0]
-            if block.payload is not None or block.end > self._released_to:
+            if block.bytes != NULL or block.end > self._released_to:
                 return
             self._ring[block.serial & self._ring_mask] = NULL
             self._first_serial = block.serial + 1
@@ -227,16 +235,24 @@ cdef class UnsplitIndex:
     cdef Py_ssize_t walk(self, const Slot *slot, int64_t offset) except -1:
         """Fill `_walk` with links from newest to oldest, down to the entry that holds `offset`; how many."""
         cdef uint64_t link = slot.tail_link, skip = slot.skip_link
-        cdef uint64_t *grown
-        cdef Py_ssize_t count = 0
         cdef IndexedBlock block
-        cdef Row *row
+        self._passed_count = 0
         while skip:
             block = self.block_of(skip)
             if block is None or block.rows[skip & ROW_MASK].base_offset <= offset:
                 break
             link = skip
+            self._passed[self._passed_count % PASSED] = skip
+            self._passed_count += 1
             skip = block.skip_at(skip & ROW_MASK)
+        return self.walk_back(link, offset)
+
+    cdef Py_ssize_t walk_back(self, uint64_t link, int64_t offset) except -1:
+        """The same from an entry behind `offset` that is known."""
+        cdef uint64_t *grown
+        cdef Py_ssize_t count = 0
+        cdef IndexedBlock block
+        cdef Row *row
         while link:
             block = self.block_of(link)
             if block is None:
@@ -278,8 +294,16 @@ cdef class UnsplitIndex:
         cdef Stretch *grown
         cdef bint first = True, full = True
         cdef int64_t position = offset, end = slot.committed_end
+        cdef int64_t from_passed = -1     # of the skip links passed, the one this window begins with; -1: the tail
         while position < end and full:
-            count = self.walk(slot, position)
+            from_passed -= 1
+            if from_passed < -1 or self._passed_count - from_passed > PASSED:
+                count = self.walk(slot, position)
+                from_passed = self._passed_count - 1
+            else:     # windows go from old to new, the way there went from new to old
+                count = self.walk_back(
+                    self._passed[from_passed % PASSED] if from_passed >= 0 else slot.tail_link, position
+                )
             if not count:
                 break
             link = self._walk[count - 1]
@@ -340,7 +364,7 @@ cdef class UnsplitIndex:
                 return None
             for place in range(found.count):
                 views.append(
-                    (<IndexedBlock> found.items[place].block).payload[
+                    (<IndexedBlock> found.items[place].block).cached[
                         found.items[place].position : found.items[place].position + <int64_t> found.items[place].length
                     ]
                 )

@@ -65,10 +65,13 @@ class BlockBuilder:
         self, batch: BatchAppend, base_offset: int, leader_epoch: int, log_append_time_ms: int = -1
     ) -> None:
         """Copy a validated batch in, as the one that starts at `base_offset`; with `log_append_time_ms`, as one
-        that was made at that time (its timestamps and checksum are renewed)."""
+        that was made at that time (its timestamps and checksum are renewed). Raises `BufferError` while a view of
+        the directory is held, `ValueError` for what is no batch or does not fit."""
         size = len(batch.data)
-        assert size >= BATCH_HEADER_BYTES, size
-        assert self.fits(size), "the block does not continue in another chunk"
+        if size < BATCH_HEADER_BYTES:
+            raise ValueError(f"{size} bytes are no batch")
+        if not self.fits(size):
+            raise ValueError("the block does not continue in another chunk")
         self._arena.take(size)
         payload = self._payload
         position = len(payload)
