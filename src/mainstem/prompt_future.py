@@ -2,14 +2,19 @@
 
 asyncio runs the callbacks of a future in the next turn of its loop, which costs a turn per link where futures are
 chained, as they are between the store, the dispatcher and a connection. This one calls them from `set_result`. Who
-settles it must therefore be done with its own state, and who listens must be brief and must not raise.
+settles it must therefore be done with its own state, and who listens must be brief and must not raise. Should it all
+the same, that is logged and goes no further: it is no business of who settles, often the writing of everybody's
+batches, nor of the others who listen.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -74,7 +79,10 @@ class PromptFuture(Generic[T]):
         callbacks = self._callbacks
         self._callbacks = ()
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("whoever was told of a result failed")
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._state == _PENDING:

@@ -18,6 +18,21 @@ from mainstem.storage.journal.format import segment_name, sequence_of
 # --- a disk that fails ------------------------------------------------------------------------------------
 
 
+def test_whoever_fails_when_told_of_an_append_takes_nobody_along(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        def broken(_: object) -> None:
+            raise RuntimeError("a bug in a connection")
+
+        first = node.storage.messages.append([new_batch(QUEUE)], -1)
+        first.add_done_callback(broken)
+        second = node.storage.messages.append([new_batch(QUEUE)], -1)  # rides in the same block
+        assert outcomes(await second) == outcomes(await first) == {Outcome.OK}
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+        assert node.storage.failure is None
+
+    simulated(tmp_path, story)
+
+
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_a_failed_write_acknowledges_nothing_and_ends_all_writing(tmp_path: Path, operation: str) -> None:
     async def story(node: SmallNode) -> None:
