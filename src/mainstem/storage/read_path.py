@@ -43,6 +43,11 @@ WINDOW_BYTES = 12 << 20
 """How far apart in the journal the batches of one read may lie. Readers of queues that lie interleaved then go through
 the journal together: what one of them had read is still in memory for the others."""
 
+SPARSE_WINDOW_BYTES = 48 << 20
+SPARSE_BYTES = 64 << 10
+"""A read that has found less than this goes on up to there: a read per batch would cost more than the batch. What lies
+in between still fits into the read cache."""
+
 BUSY_WINDOW_BYTES = 4 << 20
 """The same while others publish…"""
 
@@ -218,18 +223,22 @@ class ReadPath:
         self, queue_id: int, places: list[Place], budget: int, whole_first: bool
     ) -> Found:
         window_bytes = WINDOW_BYTES if self._pacing.idle else BUSY_WINDOW_BYTES
+        sparse_bytes = SPARSE_WINDOW_BYTES if self._pacing.idle else BUSY_WINDOW_BYTES
+        found_bytes = 0
         batches: list[Buffer] = []
         first = places[0].position
         base_offset = position = places[0].base_offset
         for _ in range(STEPS):
             chosen: list[Place] = []
             for place in places:
-                far = self._sealed.distance(first, place.position) >= window_bytes
+                distance = self._sealed.distance(first, place.position)
+                far = distance >= (window_bytes if found_bytes >= SPARSE_BYTES else sparse_bytes)
                 if far or (place.length > budget and (batches or chosen or not whole_first)):
                     budget = 0
                     break
                 chosen.append(place)
                 budget -= place.length
+                found_bytes += place.length
             if chosen:
                 try:
                     batches += await self._sealed.read(chosen)
