@@ -304,6 +304,7 @@ class Hammer:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 if self.pending:
                     await self.idle.wait()
+            await asyncio.sleep(1)  # for what was sent with acks=0
         for topic in self.topics:
             for partition in range(topic.partitions):
                 queue_id = queue_id_of(topic.number, partition)
