@@ -33,7 +33,10 @@ IN_FLIGHT = 5
 BATCH_HEADER_BYTES = 61
 RECORD_HEADER_BYTES = 8
 """Of a record without key and headers, about."""
-MEETING_SECONDS_MAX = 60.0
+MEETINGS = 8
+"""Batches that each queue gets before it is measured. Kafka writes the first entries of a queue's two indexes after
+some 4 KB; until all queues have theirs it runs at a tenth of its speed, which is a start and not a state."""
+MEETING_SECONDS_MAX = 120.0
 WARM_SLICE_SECONDS = 2.0
 WARM_GAIN_LEAST = 1.05
 """A slice of the warm-up that gains less than this is the last."""
@@ -71,7 +74,7 @@ class Session:
     variant: str = ""
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     all_cores: bool = False
-    """The node may use the load's core too: for sessions whose helpers need one."""
+    """The node may use the load's core too while it is measured: for sessions whose helpers need one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,17 +135,21 @@ class Stage:
             shutil.rmtree(self._directory, ignore_errors=True)  # of a failure, the node's output is kept
 
     @property
+    def _cores(self) -> tuple[int, ...]:
+        return self.bench.cpus.both if self.session.all_cores else self.bench.cpus.broker
+
+    @property
     def node(self) -> Node:
         assert self._node is not None, "the session has not started its node"
         return self._node
 
     def start(self, *, splitter: bool = False) -> Node:
         """A node on the session's directory; what an earlier one, which must have ended, left there is continued."""
-        cpus = self.bench.cpus
         self._node = self.system.start(
             Setup(
                 directory=self._directory,
-                cpus=cpus.both if self.session.all_cores else cpus.broker,
+                cpus=self.bench.cpus.both,
+                cores_count=len(self._cores),
                 durability=self.session.durability,
                 settings=self.session.settings,
                 heap=self.bench.heap,
@@ -152,6 +159,7 @@ class Stage:
         return self._node
 
     def create(self, prefix: str, partitions: int, *, topics_count: int = 1) -> Queues:
+        self._prepare()
         queues = Queues(prefix, topics_count, partitions)
         topics.create(self.node.address, queues)
         return queues
@@ -208,6 +216,7 @@ class Stage:
         """The load in slices until a slice is hardly faster than the best before it: JIT, caches, connections.
         Bounded by the form's warm-up time; not counted."""
         piece = dataclasses.replace(load, seconds=WARM_SLICE_SECONDS, rate=None, bytes=None)
+        self._prepare()
         best, until = 0.0, time.monotonic() + self.form.warm_seconds_max
         while time.monotonic() < until:
             rate = self.finish(self.begin(piece))["requests_per_s"]
@@ -215,17 +224,32 @@ class Stage:
                 return
             best = max(best, rate)
 
-    def meet_every_queue(self, load: Produce) -> None:
-        """Write to each queue once, not counted: files and memory that a queue's first batch costs are then there."""
-        once = dataclasses.replace(load, seconds=MEETING_SECONDS_MAX, rate=None, bytes=self.pass_bytes(load))
-        self.finish(self.begin(once))
+    def meet_every_queue(self, load: Produce, *, times: int = MEETINGS) -> None:
+        """Write to each queue, not counted: a queue's first batches cost files, memory, and pages of an index."""
+        self._prepare()
+        size = self.pass_bytes(load) * times
+        self.finish(self.begin(dataclasses.replace(load, seconds=MEETING_SECONDS_MAX, rate=None, bytes=size)))
+
+    def _prepare(self) -> None:
+        """All cores for the node, as nothing is measured: compilers and creators of files are done sooner."""
+        self.node.tree.pin(self.bench.cpus.both)
+
+    def window(self) -> Window:
+        """From here on it is measured: the node has the cores that it is allowed."""
+        self.node.tree.pin(self._cores)
+        return Window(self.node.tree, self.bench.cpus)
+
+    def rate_of(self, load: Produce) -> float:
+        """Requests a second, under the conditions of a measurement but not kept."""
+        self.window()
+        return self.finish(self.begin(load))["requests_per_s"]
 
     def measure(
         self, title: str, load: Produce | Fetch, *, passes: int = 1, series: str = "", queues: int = 0
     ) -> Figures:
         """Run the load, `passes` times where one is over too soon; keep its figures and the node's CPU time over it
         as one repetition of row `title`."""
-        window = Window(self.node.tree, self.bench.cpus)
+        window = self.window()
         results = [self.finish(self.begin(load)) for _ in range(passes)]
         figures = figures_of(results, window.node_cpu_seconds())
         figures["others_cores"] = window.others_cores()

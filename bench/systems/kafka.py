@@ -56,7 +56,8 @@ class Kafka:
         properties = setup.directory / "server.properties"
         data.mkdir(parents=True, exist_ok=True)
         properties.write_text(_properties(setup, data, kafka, controller))
-        java = ["java", f"-Xms{setup.heap}", f"-Xmx{setup.heap}", *JVM_FLAGS, "-cp", self.class_path]
+        java = ["java", f"-Xms{setup.heap}", f"-Xmx{setup.heap}", *JVM_FLAGS,
+                f"-XX:ActiveProcessorCount={setup.cores_count}", "-cp", self.class_path]  # fmt: skip
         if not (data / "meta.properties").exists():
             self._format(properties)
         begun = time.perf_counter()

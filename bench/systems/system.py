@@ -44,6 +44,9 @@ class Setup:
 
     directory: Path
     cpus: tuple[int, ...]
+    """To start on."""
+    cores_count: int
+    """How many of them it will be left with: for what sizes itself by that at the start."""
     durability: Durability
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     heap: str = "1g"

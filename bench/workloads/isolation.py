@@ -40,8 +40,7 @@ def _publish(stage: Stage, queues: Queues, rate: float | None = None) -> Produce
 def _half_load(stage: Stage, queues: Queues) -> Produce:
     saturating = _publish(stage, queues)
     stage.warm(saturating)
-    rate = stage.finish(stage.begin(saturating))["requests_per_s"]
-    return _publish(stage, queues, round(rate / 2))
+    return _publish(stage, queues, round(stage.rate_of(saturating) / 2))
 
 
 def _fill_past(stage: Stage) -> Queues:
@@ -98,7 +97,11 @@ def _beside_split(stage: Stage) -> None:
 
 def sessions(form: Form) -> list[Session]:
     durabilities = (Durability.SYNC, Durability.ASYNC) if form.full else (Durability.SYNC,)
-    found = [Session(name="catch-up reader", run=_beside_reader, durability=one) for one in durabilities]
+    systems = ("mainstem", "kafka") if form.full else ("mainstem",)
+    found = [
+        Session(name="catch-up reader", run=_beside_reader, durability=one, systems=systems)
+        for one in durabilities
+    ]
     found.append(Session(name="split", run=_beside_split, durability=Durability.SYNC, systems=("mainstem",),
                          settings={"pipeline.start_age_seconds": "1"}, all_cores=True))  # fmt: skip
     return found

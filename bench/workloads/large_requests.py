@@ -42,15 +42,21 @@ def _recycled(stage: Stage) -> None:
 
 def sessions(form: Form) -> list[Session]:
     recycled = settings(POOL_BYTES[form.name])
-    return [
-        session
-        for durability in (Durability.ASYNC, Durability.SYNC)
-        for session in (
-            Session(name="1 MB requests", run=_fresh, durability=durability),
-            Session(name="1 MB requests", run=_recycled, durability=durability, systems=("mainstem",),
-                    variant="recycled", settings=recycled),
-        )
-    ]  # fmt: skip
+    found = []
+    for durability in (Durability.ASYNC, Durability.SYNC):
+        found.append(Session(name="1 MB requests", run=_fresh, durability=durability))
+        if form.full or durability is Durability.ASYNC:
+            found.append(
+                Session(
+                    name="1 MB requests",
+                    run=_recycled,
+                    durability=durability,
+                    systems=("mainstem",),
+                    variant="recycled",
+                    settings=recycled,
+                )
+            )
+    return found
 
 
 WORKLOAD = Workload(

@@ -18,7 +18,6 @@ from bench.session import Form, Session, Stage, Workload
 from bench.systems.kafka_jars import fetch
 from bench.systems.system import Durability
 from bench.topics import Queues
-from bench.window import Window
 
 PARTITIONS = {"short": (1_000,), "full": (16, 1_000)}
 RECORD_BYTES = 100
@@ -83,7 +82,7 @@ def _run(stage: Stage, command: Sequence[str]) -> str:
 
 
 def _measure(stage: Stage, title: str, command: Sequence[str], queues: int) -> None:
-    window = Window(stage.node.tree, stage.bench.cpus)
+    window = stage.window()
     count, rate = _report(_run(stage, command))
     cpu = window.node_cpu_seconds()
     figures: Figures = {

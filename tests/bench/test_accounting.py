@@ -39,6 +39,25 @@ def test_a_tree_counts_its_descendants() -> None:
     assert tree.cpu_seconds() == 0.0
 
 
+def test_pinning_reaches_threads_and_children() -> None:
+    threaded = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", threaded + PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    tree = ProcessTree(parent.pid)
+    core = min(os.sched_getaffinity(0))
+    try:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        tree.pin({core})
+        threads = [int(name) for pid in tree.pids() for name in os.listdir(f"/proc/{pid}/task")]
+        assert len(threads) == 3
+        assert all(os.sched_getaffinity(thread) == {core} for thread in threads)
+    finally:
+        tree.kill()
+        parent.communicate()
+
+
 def test_a_window_counts_only_what_was_spent_in_it() -> None:
     node = subprocess.Popen(
         [sys.executable, "-c", f"input()\n{BURN_AND_SAY}"],
