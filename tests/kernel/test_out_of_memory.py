@@ -56,7 +56,7 @@ def test_producers() -> None:
     def check(producers: Any) -> None:
         assert len(producers.dump()) == len(producers)
         producers.discard_overlay()
-        producers.forget_topic(0)
+        producers.forget_topics([0])
         assert len(producers) == 0
         remember(producers, range(200))
         assert [row[0] for row in producers.dump()] == list(range(200))

@@ -121,7 +121,7 @@ def test_thousands_of_producers_come_and_go(kernel: ModuleType) -> None:
                 states.appended(
                     (topic << 32) + producer_id % 7, producer_id, 0, turn + 1, 1, 9, turn + 1, turn
                 )
-        states.forget_topic(1)
+        states.forget_topics([1])
         assert len(states) == 4000
     for producer_id in range(4000):
         queue_id = (2 << 32) + producer_id % 7
@@ -256,9 +256,9 @@ class Twins(RuleBasedStateMachine):
     def discard(self) -> None:
         self.both("discard_overlay")
 
-    @rule(topic_number=st.sampled_from([1, 2, 1 << 31, (1 << 32) - 1, 9]))
-    def forget(self, topic_number: int) -> None:
-        self.both("forget_topic", topic_number)
+    @rule(topic_numbers=st.lists(st.sampled_from([1, 2, 1 << 31, (1 << 32) - 1, 9]), max_size=3))
+    def forget(self, topic_numbers: list[int]) -> None:
+        self.both("forget_topics", topic_numbers)
 
     @rule(behind=st.integers(0, 12))
     def expire(self, behind: int) -> None:

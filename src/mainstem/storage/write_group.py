@@ -276,12 +276,10 @@ class WriteGroup:
         self.applied_term = header.term
         watched = self.log.apply(directory, header.index, header.created_ms)
         self._applier.block_applied(header, directory, payload, watched)
-        return [self._apply_command(header.index, command) for command in commands]
-
-    def _apply_command(self, index: int, command: control.Command) -> str:
-        if isinstance(command, control.QueuesDeleted):
-            self.producers.forget_topic(command.topic_number)
-        return self._applier.command_applied(self.group, index, command)
+        deleted = [command.topic_number for command in commands if isinstance(command, control.QueuesDeleted)]
+        if deleted:
+            self.producers.forget_topics(deleted)  # together: it looks at every producer
+        return [self._applier.command_applied(self.group, header.index, command) for command in commands]
 
     # --- recovery -----------------------------------------------------------------------------------------
 

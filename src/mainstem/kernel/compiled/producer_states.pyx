@@ -16,6 +16,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
+from array import array
+
 from mainstem.kernel.compiled.layout cimport OUT_OF_ORDER_SEQUENCE, REMEMBERED_BATCHES, STALE_PRODUCER_EPOCH
 from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.pure import producer_states as twin
@@ -106,6 +108,18 @@ cdef void as_row(State *row, State *state) noexcept nogil:
     row.count = state.count
     for position in range(state.count):
         row.batches[position] = batch_at(state, position)[0]
+
+
+cdef bint is_among(const uint64_t *topics, Py_ssize_t count, uint64_t topic) noexcept nogil:
+    """Is it one of these, which ascend?"""
+    cdef Py_ssize_t low = 0, high = count, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if topics[middle] < topic:
+            low = middle + 1
+        else:
+            high = middle
+    return low < count and topics[low] == topic
 
 
 cdef int by_queue_and_producer(const void *left, const void *right) noexcept nogil:
@@ -324,15 +338,18 @@ cdef class ProducerStates:
                 memset(shard.places, 0, ((<size_t> 1) << shard.bits) * sizeof(Place))
                 shard.count = 0
 
-    def forget_topic(self, topic_number):
-        """Forget the producers of all queues of a topic."""
-        cdef uint64_t topic = PyLong_AsUnsignedLongLongMask(topic_number)
+    def forget_topics(self, topic_numbers):
+        """Forget the producers of all queues of these topics, in one look at all of them."""
+        gone = array("Q", sorted(topic_numbers))
+        cdef const uint64_t[::1] topics = gone
         cdef uint32_t number
         cdef uint64_t hash
         cdef State *state
+        if not len(gone):
+            return
         for number in range(1, self._taken + 1):
             state = self.state_at(number)
-            if state.home != FREE and state.queue_id >> 32 == topic:
+            if state.home != FREE and is_among(&topics[0], topics.shape[0], state.queue_id >> 32):
                 hash = hash_of(state.queue_id, state.producer_id)
                 if state.home == COMMITTED:
                     self.remove(self._committed, hash, state)

@@ -137,10 +137,11 @@ class ProducerStates:
         """Forget everything appended and not applied."""
         self._overlay.clear()
 
-    def forget_topic(self, topic_number: int) -> None:
-        """Forget the producers of all queues of a topic."""
+    def forget_topics(self, topic_numbers: Iterable[int]) -> None:
+        """Forget the producers of all queues of these topics, in one look at all of them."""
+        gone = set(topic_numbers)
         for states in (self._committed, self._overlay):
-            for key in [key for key in states if key[0] >> 32 == topic_number]:
+            for key in [key for key in states if key[0] >> 32 in gone]:
                 del states[key]
 
     def expire(self, before_ms: int, limit: int = EXPIRE_LIMIT) -> int:
