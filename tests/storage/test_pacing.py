@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -146,15 +147,29 @@ def test_work_never_ends_however_slow_commits_become(least: float) -> None:
     simulated(story)
 
 
-def test_single_slow_windows_are_not_taken_for_the_works_doing() -> None:
+def test_rare_stalls_that_come_anyway_are_not_taken_for_the_works_doing() -> None:
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        chance = random.Random(7)
+        await beside(pacing, 60, lambda: 1.0 if chance.random() < 0.002 else QUIET_SECONDS)
+        assert pacing.bytes_per_second > START_BYTES_PER_SECOND
+
+    simulated(story)
+
+
+def test_rare_stalls_count_where_work_makes_them(
+) -> None:
     async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
         turns = iter(range(10**6))
 
-        def noisy() -> float:
-            return 1.0 if next(turns) // 20 % 4 == 0 else QUIET_SECONDS  # every fourth window, work or not
+        def stalls() -> float:
+            hurts = pacing.bytes_per_second > 2 * START_BYTES_PER_SECOND and not pacing._calm
+            return 0.1 if hurts and next(turns) % 50 == 0 else QUIET_SECONDS
 
-        await beside(pacing, 20, noisy)
-        assert pacing.bytes_per_second > START_BYTES_PER_SECOND
+        await beside(pacing, 20, stalls)
+        assert pacing.bytes_per_second < 4 * START_BYTES_PER_SECOND
+        settled = pacing.bytes_per_second
+        await beside(pacing, 20, lambda: QUIET_SECONDS)
+        assert pacing.bytes_per_second > 8 * settled, "what hurts no more is tried again"
 
     simulated(story)
 

@@ -8,11 +8,13 @@ windows of `WINDOW_SECONDS`, the pace is made:
      └── no or few turns       └─────────────────────────── every CALM_EVERY_SECONDS ───────────────────────┘
          (from anywhere)
 
-The 90th percentile of a window is what it is judged by, and the median of the newest windows, with and without
-background work, is what is compared: other work on the machine makes single windows slow, and would else be taken
-for the reader's doing. Where commits are more than `slowdown_max` times slower than undisturbed the rate is lowered,
-else raised (by factors: additive steps would take minutes from the least to what a disk gives). While nobody
-publishes, background work is not held at all.
+Two things are compared between the newest windows with and those without background work. The median of their 90th
+percentiles: more than `slowdown_max` times the undisturbed one is too slow. (A median, since other work on the machine
+makes single windows slow, and would else be taken for the reader's doing.) And how many of them had a stall, a commit
+more than `STALL` times slower than the undisturbed 90th percentile: what hurts a 99th percentile is too rare to be
+seen in any window's 90th. Too slow, or a stall where those beside background work are more frequent than those
+without: the rate falls by `SLOWER`. Else it rises, by `FASTER` until it was too much for the first time, by `BOLDER`
+from then on, so that it is too much only now and then. While nobody publishes, background work is not held at all.
 
 Bounds: a rate never falls below what is configured, nor below the `least` its caller states, so background work always
 ends; a calm window is at most `WINDOW_SECONDS_MAX` long. Every kind of work has a lane of its own, each with the same
@@ -25,6 +27,7 @@ import asyncio
 import enum
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from statistics import fmean as mean
 from statistics import median
 
 from mainstem.model import Sample
@@ -53,14 +56,22 @@ CALM_EVERY_SECONDS = 2.0
 the first): costs background work a tenth, and follows a load that changes."""
 
 WINDOWS_KEPT = 7
-"""Calm ones: the newest ten seconds; others: the newest second."""
+"""Calm ones: the newest quarter of a minute; others: the newest second."""
 
-SLOWER = 0.8
+STALL = 4.0
+"""Usual commits vary by less than that; what waits for a disk that does something else takes much longer."""
+
+STALLS_KEPT = 40
+"""Windows of which is remembered whether they had a stall: with work the newest four seconds."""
+
+SLOWER = 0.7
 FASTER = 1.15
-"""Per window: from the least rate to 1 GB/s in three seconds, back in two."""
+BOLDER = 1.03
+"""Per window. `BOLDER` makes up for one `SLOWER` in twelve: it is too much in one window of thirteen, and of these most
+are fine but for one commit."""
 
 START_BYTES_PER_SECOND = 64 << 20
-"""Where the rate starts when publishing does: near what two cores were measured to give away at half load."""
+"""Where the rate starts when publishing does: less than what two cores were measured to give away at half load."""
 
 MOST_BYTES_PER_SECOND = 4 << 30
 """No disk read through one thread is faster; a bound so that the rate comes down again in a second."""
@@ -99,6 +110,10 @@ class Pacing:
         """Of each lane, while anybody publishes."""
         self._undisturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._disturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
+        self._stalls_undisturbed: deque[bool] = deque(maxlen=STALLS_KEPT)
+        self._stalls_disturbed: deque[bool] = deque(maxlen=STALLS_KEPT)
+        self._bold = True
+        """It has not been too much yet."""
         self._newest = -IDLE_SECONDS
         """When the last turn was reported."""
         self._began = 0.0
@@ -148,8 +163,9 @@ class Pacing:
         return median(self._undisturbed) if self._undisturbed else 0.0
 
     def _begin_load(self, now: float) -> None:
-        self._undisturbed.clear()
-        self._disturbed.clear()
+        for kept in (self._undisturbed, self._disturbed, self._stalls_undisturbed, self._stalls_disturbed):
+            kept.clear()
+        self._bold = True
         self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
         self._began, self._samples = now, []
         self._loaded = self._calm = self._worked_before = True
@@ -161,20 +177,33 @@ class Pacing:
             self._began, self._samples, self._loaded = now, [], False
             return
         self._samples.sort()
-        value = self._samples[int(len(self._samples) * QUANTILE)]
+        value, worst = self._samples[int(len(self._samples) * QUANTILE)], self._samples[-1]
+        stalled = worst > STALL * (self.undisturbed_seconds or value)
         if not self._worked:
             if not self._worked_before:
                 self._undisturbed.append(value)
+                self._stalls_undisturbed.append(stalled)
                 self._calm, self._calm_at = False, now + CALM_EVERY_SECONDS
         elif self._undisturbed and not self._calm:
             self._disturbed.append(value)
-            slow = median(self._disturbed) > median(self._undisturbed) * self._slowdown_max
-            self._windows_slow += slow
-            rate = self.bytes_per_second * (SLOWER if slow else FASTER)
-            self.bytes_per_second = min(max(rate, self._least), float(MOST_BYTES_PER_SECOND))
+            self._stalls_disturbed.append(stalled)
+            self._steer(stalled)
             self._calm = now >= self._calm_at
         self._worked_before, self._worked = self._worked, False
         self._began, self._samples = now, []
+
+    def _steer(self, stalled: bool) -> None:
+        """Set the rate after a window with background work."""
+        slow = median(self._disturbed) > self.undisturbed_seconds * self._slowdown_max
+        # half a stall more than was seen: calm windows are few
+        undisturbed = (sum(self._stalls_undisturbed) + 0.5) / (len(self._stalls_undisturbed) + 1)
+        if stalled and mean(self._stalls_disturbed) > undisturbed * self._slowdown_max:
+            slow = True
+        if slow:
+            self._windows_slow += 1
+            self._bold = False
+        rate = self.bytes_per_second * (SLOWER if slow else FASTER if self._bold else BOLDER)
+        self.bytes_per_second = min(max(rate, self._least), float(MOST_BYTES_PER_SECOND))
 
     # --- what background work asks ------------------------------------------------------------------------
 
