@@ -11,10 +11,10 @@ from html import escape
 
 from bench.results import Spread
 
-WIDTH = 720
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 64, 48
+WIDTH = 760
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 40, 64, 48
 _PLOT_HEIGHT = 280
-_BAR, _GROUP_GAP, LABELS = 14, 10, 300
+_BAR, _GROUP_GAP, LABELS = 14, 10, 330
 COLOURS = {
     "mainstem": "#1f5fbf",
     "mainstem recycled": "#7fb0f0",

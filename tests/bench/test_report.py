@@ -128,8 +128,8 @@ def test_the_report_has_a_line_for_every_target_and_its_plots_beside_it(tmp_path
     assert all(f" {target.name} " in text for target in all_targets())
     assert "something was left out" in text
     plots = [path for path in written if path.suffix == ".svg"]
-    assert plots == [tmp_path / "day" / "cpu.svg"]
-    assert "](day/cpu.svg)" in text
+    assert plots == [tmp_path / "day" / "cpu-of-large-requests.svg"]
+    assert "](day/cpu-of-large-requests.svg)" in text
 
 
 def test_lines_stand_where_their_values_are() -> None:
