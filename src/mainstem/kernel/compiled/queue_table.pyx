@@ -6,8 +6,9 @@ The hash table knows topics, not queues: it is as large as there are topics, and
 entries hold the range itself where there is only one. Empty entries have count 0, so that a lookup that ends
 there fails without a check of its own.
 
-Chunks are anonymous maps: zeroed page by page as slots are used, each slot one cache line. They never move, because
-the memoryviews of cells that are handed out hold them. C pointers to entries are good until the next `create` or
+Chunks are anonymous maps: zeroed page by page as slots are used, each slot one cache line. From the second on they
+are of large pages where the machine has some, for with so many queues most batches would have to look for their
+slot's page as well. They never move, because the memoryviews of cells that are handed out hold them. C pointers to entries are good until the next `create` or
 `drop`, pointers to slots for the life of their topic. All changes happen on the event loop's thread; whoever lets go
 of the interpreter while holding pointers does so on that thread.
 """
@@ -20,6 +21,7 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
+import contextlib
 import mmap
 
 import numpy
@@ -30,6 +32,12 @@ from mainstem.kernel.layout import Range
 cdef enum:
     LINE_BYTES = 64      # entries start at a cache line
     PLACE_BITS_MIN = 6   # 2 KiB for a node of up to 32 topics
+
+
+def use_large_pages(memory):
+    """Ask for them; without is as good but for time."""
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
 
 
 @cython.final
@@ -192,6 +200,8 @@ cdef class QueueTable:
                 memory = mmap.mmap(-1, CHUNK_SLOTS * sizeof(Slot), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             except OSError as error:
                 raise MemoryError(f"no memory for chunk {self._chunk_count} of slots: {error}") from error
+            if self._chunk_count:
+                use_large_pages(memory)
             PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
             PyBuffer_Release(&view)
             chunks = <Slot **> PyMem_RawRealloc(self._chunks, (self._chunk_count + 1) * sizeof(Slot *))
