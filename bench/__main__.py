@@ -126,7 +126,7 @@ def _measure(bench: Bench, chosen: Sequence[Workload], only: tuple[str, ...]) ->
         results.save(path)
         for workload in chosen:
             print(workload_table(results, workload.number, workload.shown), flush=True)
-        print(targets_table(results))
+        print(targets_table(results, measured_only=True))
         for written in [path, *write_report(results, (heap_sweep.WORKLOAD, *WORKLOADS), path)]:
             _tell(str(written))
     return 0

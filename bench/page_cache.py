@@ -39,9 +39,11 @@ def resident_bytes(directory: Path) -> int:
     return total
 
 
-def evict(directory: Path) -> None:
-    """Write back and drop the cached pages of all files below `directory`."""
+def evict(directory: Path, spare: tuple[str, ...] = ()) -> None:
+    """Write back and drop the cached pages of all files below `directory`, except of names that end in `spare`."""
     for path in _files(directory):
+        if spare and path.endswith(spare):
+            continue
         try:
             descriptor = os.open(path, os.O_RDONLY)
         except OSError:

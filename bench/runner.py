@@ -30,6 +30,7 @@ class Runner:
         self._tell = tell
         self._save = save
         self._seconds: dict[_Held, float] = {}
+        self._told = ""
         self._until = time.monotonic() + bench.form.seconds_max
 
     def run(self, workloads: Sequence[Workload]) -> None:
@@ -38,10 +39,10 @@ class Runner:
         for repetition in range(form.repetitions):
             left_out = []
             for workload in workloads:
-                self._tell(f"{repetition + 1}/{form.repetitions}  {workload.number}: {workload.title}")
+                title = f"{repetition + 1}/{form.repetitions}  {workload.number}: {workload.title}"
                 for session in workload.sessions(form):
                     for system in session.systems:
-                        if system in self._only and not self._hold(workload, session, system):
+                        if system in self._only and not self._hold(workload, session, system, title):
                             left_out.append(workload.number)
                 self._save()
             if left_out:
@@ -50,12 +51,15 @@ class Runner:
                     f"repetition {repetition + 1} lacks, as {form.seconds_max:.0f} s were over, sessions of: {counted}"
                 )
 
-    def _hold(self, workload: Workload, session: Session, system: str) -> bool:
+    def _hold(self, workload: Workload, session: Session, system: str, title: str) -> bool:
         """False when there is no time left for it."""
         held = (workload.number, session.name + session.variant + session.durability.value, system)
         begun = time.monotonic()
         if begun + self._seconds.get(held, UNKNOWN_SECONDS) > self._until:
             return False
+        if title != self._told:
+            self._tell(title)
+            self._told = title
         what = ", ".join(filter(None, [session.name, session.durability.value, session.variant]))
         try:
             with Stage(self._bench, workload.number, session, self._bench.systems[system]) as stage:

@@ -34,12 +34,14 @@ def write_report(results: Results, workloads: tuple[Workload, ...], path: Path) 
     return written
 
 
-def targets_table(results: Results) -> str:
+def targets_table(results: Results, *, measured_only: bool = False) -> str:
     """Every target with its figure, and whether that reaches it; beside throughputs, the same comparison per second
     of the node's CPU time."""
     lines = [["workload", "target", "bound", "measured", "", "by CPU time"]]
     for target in all_targets():
         figure = target.figure(results)
+        if figure is None and measured_only:
+            continue
         cpu = target.by_cpu(results) if target.by_cpu else None
         verdict = "not measured" if figure is None else "reached" if target.reached(figure) else "**short**"
         lines.append([

@@ -62,7 +62,7 @@ class Kafka:
             self._format(properties)
         begun = time.perf_counter()
         process = launch(setup, [*java, "kafka.Kafka", str(properties)], os.environ)
-        node = Node(setup, process, f"127.0.0.1:{kafka}", None)
+        node = Node(setup, process, f"127.0.0.1:{kafka}")
         try:
             node.await_ready(begun)
         except BaseException:

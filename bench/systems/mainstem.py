@@ -15,6 +15,10 @@ from bench.systems.system import Durability, Node, Setup, free_ports, launch
 _DURABILITIES = {Durability.SYNC: "sync", Durability.ASYNC: "async"}
 
 
+RESERVES = (".free", ".new")
+"""The journal's pool of files to write to."""
+
+
 class Mainstem:
     name = "mainstem"
 
@@ -42,7 +46,9 @@ class Mainstem:
             command += ["--set", f"{key}={value}"]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
         begun = time.perf_counter()
-        node = Node(setup, launch(setup, command, environment), f"127.0.0.1:{kafka}", f"127.0.0.1:{http}")
+        node = Node(
+            setup, launch(setup, command, environment), f"127.0.0.1:{kafka}", f"127.0.0.1:{http}", RESERVES
+        )
         try:
             node.await_ready(begun)
         except BaseException:

@@ -59,7 +59,12 @@ class Node:
     """A running system. `stop` or `kill` must be called; both may be called twice."""
 
     def __init__(
-        self, setup: Setup, process: subprocess.Popen[bytes], address: str, http: str | None
+        self,
+        setup: Setup,
+        process: subprocess.Popen[bytes],
+        address: str,
+        http: str | None = None,
+        reserves: tuple[str, ...] = (),
     ) -> None:
         self.setup = setup
         self.address = address
@@ -68,6 +73,7 @@ class Node:
         self.start_seconds = 0.0
         self.tree = ProcessTree(process.pid)
         self._process = process
+        self._reserves = reserves
 
     def await_ready(self, begun: float) -> None:
         """Returns when Metadata names a broker; sets `start_seconds`. Raises SystemFailed when it ends first."""
@@ -91,6 +97,11 @@ class Node:
     def cached_bytes(self) -> int:
         """Page cache held by the node's files."""
         return page_cache.resident_bytes(self.setup.directory)
+
+    def forget_past(self) -> None:
+        """Drop from the page cache what was written; files held in reserve for writing (`reserves` ends their names)
+        stay, as no reader of the past touches them."""
+        page_cache.evict(self.setup.directory, self._reserves)
 
     def stop(self) -> None:
         """Ask it to end, as an operator would; kill what is left after a while."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 
-from bench import page_cache
 from bench.load import Fetch
 from bench.session import Form, Session, Stage, Workload
 from bench.split_watch import await_lag, split_seconds_max
@@ -95,7 +94,7 @@ def _past(stage: Stage) -> None:
         size = PAST_BYTES[stage.form.name]
         await_lag(stage.node.http, below=1 << 20, seconds_max=split_seconds_max(size))
     for count, queues in filled.items():
-        page_cache.evict(stage.node.setup.directory)
+        stage.node.forget_past()
         stage.measure(past(count), _fetch(stage, queues), queues=count)
 
 

@@ -7,9 +7,9 @@ runs unpaced and at low priority on the load's core, so that it does not hold up
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
-from bench import page_cache
 from bench.load import Produce
 from bench.session import Form, Session, Stage, Workload
 from bench.split_watch import lag_bytes, split_seconds_max, split_view
@@ -27,6 +27,7 @@ BESIDE_SPLIT = "beside the split, two cores"
 BUSY_BYTES = 256 << 20
 """With less unsplit than that, the split would end within a measurement."""
 READER_NICE = 19
+SETTLE_SECONDS = 1.0
 READER_LEAD_SECONDS = 0.2
 """From the reader's start to the publishers'."""
 
@@ -51,6 +52,12 @@ def _fill_past(stage: Stage) -> Queues:
     return queues
 
 
+def _settle(stage: Stage, load: Produce) -> None:
+    """The past leaves memory, and publishers find again what they need there."""
+    stage.node.forget_past()
+    stage.rate_of(dataclasses.replace(load, seconds=SETTLE_SECONDS))
+
+
 def _beside_reader(stage: Stage) -> None:
     stage.start()
     past = _fill_past(stage)
@@ -59,8 +66,9 @@ def _beside_reader(stage: Stage) -> None:
     reader = stage.fetch(past, connections=1, in_flight=1, queues_per_request=16, max_bytes=16 << 20,
                          partition_max_bytes=1 << 20, until_end=True, seconds=stage.form.seconds + 2.0)  # fmt: skip
     for _ in range(ROUNDS[stage.form.name]):
+        _settle(stage, load)
         stage.measure(ALONE, load)
-        page_cache.evict(stage.node.setup.directory)
+        _settle(stage, load)
         reading = stage.begin(reader, nice=READER_NICE)
         time.sleep(READER_LEAD_SECONDS)
         stage.measure(BESIDE_READER, load)

@@ -41,8 +41,8 @@ def java(partitions: int) -> str:
 
 def _clients(stage: Stage) -> None:
     stage.start()
-    warm = stage.create("warm", 16)
-    stage.warm(stage.produce(warm, record_bytes=RECORD_BYTES, batch_records=100))
+    stage.warm(stage.produce(stage.create("warm", 16), record_bytes=RECORD_BYTES, batch_records=100))
+    warm = stage.create("warmclients", 16)
     for what in ("produce", "consume"):
         _run(stage, _librdkafka_command(stage, what, warm))
     for partitions in PARTITIONS[stage.form.name]:
@@ -68,7 +68,7 @@ def _java_command(stage: Stage, topic: str) -> Sequence[str]:
         "java", "-Xmx512m", "-cp", f"{fetch(stage.bench.cache)}/*",
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(count),
         "--record-size", str(RECORD_BYTES), "--throughput", "-1",
-        "--producer-props", f"bootstrap.servers={stage.node.address}", "acks=all", "linger.ms=5",
+        "--command-property", f"bootstrap.servers={stage.node.address}", "acks=all", "linger.ms=5",
     ]  # fmt: skip
 
 

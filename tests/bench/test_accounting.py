@@ -29,7 +29,7 @@ def test_a_tree_counts_its_descendants() -> None:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "done\n"
         assert len(tree.pids()) == 2
-        assert tree.cpu_seconds() >= 0.3
+        assert tree.cpu_seconds() >= 0.25  # the kernel counts in hundredths
         memory = tree.memory()
         assert 0 < memory.proportional <= memory.resident
     finally:
@@ -99,6 +99,13 @@ def test_evicting_keeps_the_content(tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(content)
     page_cache.evict(tmp_path)
     assert (tmp_path / "one").read_bytes() == content
+
+
+def test_evicting_spares_what_it_is_told(tmp_path: Path) -> None:
+    for name in ("one.wal", "two.free"):
+        (tmp_path / name).write_bytes(os.urandom(MEBIBYTE))
+    page_cache.evict(tmp_path, (".wal", ".free"))
+    assert page_cache.resident_bytes(tmp_path) == 2 * MEBIBYTE
 
 
 def test_two_benches_do_not_run_at_once(tmp_path: Path) -> None:
