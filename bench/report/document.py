@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.report.plots import all_plots
-from bench.report.tables import markdown, workload_table
+from bench.report.tables import disturbance, markdown, workload_table
 from bench.results import Results
 from bench.session import Workload
 from bench.targets import all_targets
+
+DISTURBED_FROM = 0.3
+"""Cores taken by other work in any row of a workload; from there on its verdicts are not the systems' alone."""
 
 
 def write_report(results: Results, workloads: tuple[Workload, ...], path: Path) -> list[Path]:
@@ -35,8 +38,9 @@ def write_report(results: Results, workloads: tuple[Workload, ...], path: Path) 
 
 
 def targets_table(results: Results, *, measured_only: bool = False) -> str:
-    """Every target with its figure, and whether that reaches it; beside throughputs, the same comparison per second
-    of the node's CPU time."""
+    """Every target with its figure, whether that reaches it, and whether other work took part in that; beside
+    throughputs, the same comparison per second of the node's CPU time."""
+    disturbed = {row.workload for row in results.rows if disturbance(results, row) > DISTURBED_FROM}
     lines = [["workload", "target", "bound", "measured", "", "by CPU time"]]
     for target in all_targets():
         figure = target.figure(results)
@@ -44,6 +48,8 @@ def targets_table(results: Results, *, measured_only: bool = False) -> str:
             continue
         cpu = target.by_cpu(results) if target.by_cpu else None
         verdict = "not measured" if figure is None else "reached" if target.reached(figure) else "**short**"
+        if figure is not None and target.workload in disturbed:
+            verdict += ", disturbed"
         lines.append([
             target.workload,
             target.name,

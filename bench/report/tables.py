@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.metrics import METRICS, Metric
+from bench.metrics import METRICS
 from bench.results import Results, Row, Spread
 
 PEER = "kafka"
@@ -20,26 +20,30 @@ def workload_table(results: Results, workload: str, shown: Sequence[str]) -> str
     if not rows:
         return ""
     systems = sorted({system for row in rows for system in results.systems(row)}, key=_order)
-    lines = [_HEAD + systems + [f"{system} / {PEER}" for system in systems if system != PEER]]
+    compared = [system for system in systems if system != PEER] if PEER in systems else []
+    lines = [_HEAD + systems + [f"{system} / {PEER}" for system in compared]]
     for row in rows:
-        for name in shown:
-            if name in results.metrics(row):
-                lines.append(_line(results, row, systems, name, METRICS[name]))
-        if any((results.median(row, system, DISTURBANCE) or 0) > DISTURBANCE_SHOWN for system in systems):
-            lines.append(_line(results, row, systems, DISTURBANCE, METRICS[DISTURBANCE]))
+        head = [row.title, row.durability]
+        for name in [*shown, DISTURBANCE]:
+            if name in results.metrics(row) and (
+                name != DISTURBANCE or disturbance(results, row) > DISTURBANCE_SHOWN
+            ):
+                lines.append([*head, *_cells(results, row, systems, compared, name)])
+                head = ["", ""]
     return markdown(lines)
 
 
-def _line(results: Results, row: Row, systems: list[str], name: str, metric: Metric) -> list[str]:
-    cells = [row.title, row.durability, f"{metric.title} {metric.unit}".strip()]
+def disturbance(results: Results, row: Row) -> float:
+    """Cores that other work took meanwhile: the largest of the systems' medians."""
+    return max(results.median(row, system, DISTURBANCE) or 0.0 for system in results.systems(row))
+
+
+def _cells(results: Results, row: Row, systems: list[str], compared: list[str], name: str) -> list[str]:
+    metric = METRICS[name]
+    cells = [f"{metric.title} {metric.unit}".strip()]
     cells += [_spread(results.spread(row, system, name), metric.digits) for system in systems]
-    for system in systems:
-        if system == PEER:
-            continue
-        if name == DISTURBANCE:
-            cells.append("")
-            continue
-        ratio = results.ratio(row, name, system, PEER)
+    for system in compared:
+        ratio = results.ratio(row, name, system, PEER) if name != DISTURBANCE else None
         better = ratio is not None and (ratio >= 1) == metric.higher_is_better
         cells.append("" if ratio is None else f"**{ratio:.2f}**" if better else f"{ratio:.2f}")
     return cells

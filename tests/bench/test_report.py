@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -29,6 +30,9 @@ FACTS = {
 def cells(table: str, *starts: str) -> list[str]:
     """Of the one line that begins with these cells."""
     lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
+    for above, line in itertools.pairwise(lines):
+        if not any(line[:2]):  # the row of the line above goes on
+            line[:2] = above[:2]
     (found,) = [line for line in lines if tuple(line[: len(starts)]) == starts]
     return found
 
@@ -78,6 +82,19 @@ def test_targets_are_reached_at_their_bound_and_not_below() -> None:
     assert verdict(produced((150,), (100,)), name) == (1.5, True)
     assert verdict(produced((149,), (100,)), name) == (1.49, False)
     assert verdict(Results(), name) == (None, None)
+
+
+def test_a_verdict_under_other_work_says_so() -> None:
+    name = "throughput, page cache, first pass"
+    results = produced((300,), (100,))
+    assert cells(targets_table(results), "1", name)[4] == "reached"
+    results.add(ROW, "kafka", {"others_cores": 0.9})
+    assert cells(targets_table(results), "1", name)[4] == "reached, disturbed"
+
+
+def test_without_the_peer_nothing_is_compared() -> None:
+    table = workload_table(produced((100,), ()), "1", ("mb_per_s",))
+    assert cells(table, "row")[2:] == ["figure", "mainstem"]
 
 
 def test_own_throughput_over_more_queues() -> None:
