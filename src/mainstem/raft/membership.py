@@ -1,0 +1,133 @@
+"""Who takes part in a group: voters and learners, changed one node at a time.
+
+A membership counts from the moment it stands in a node's log, committed or not, and counts no more when it is
+truncated. Two memberships that follow each other differ in one voter at most, so that any majority of the one
+overlaps any majority of the other; a leader therefore proposes a change only when the one before is committed and
+an entry of its own term is, too (without the latter, two leaders could each change the same membership).
+New nodes come as learners: they get the log without having a say, and are promoted once they have caught up.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mainstem.raft.errors import MembershipRefused
+
+
+class ChangeKind(enum.Enum):
+    ADD_LEARNER = "add learner"
+    PROMOTE = "promote"
+    """A learner becomes a voter."""
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChange:
+    """One step from one membership to the next."""
+
+    kind: ChangeKind
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The nodes of a group: `voters` make majorities, `learners` only receive."""
+
+    voters: frozenset[int]
+    learners: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, voters: Iterable[int], learners: Iterable[int] = ()) -> Membership:
+        return cls(frozenset(voters), frozenset(learners))
+
+    @property
+    def members(self) -> frozenset[int]:
+        return self.voters | self.learners
+
+    @property
+    def quorum(self) -> int:
+        """How many voters make a majority."""
+        return len(self.voters) // 2 + 1
+
+    def changed(self, change: MembershipChange) -> Membership:
+        """The membership after one change. Raises `MembershipRefused` if the change makes no sense here."""
+        node_id = change.node_id
+        if node_id <= 0:
+            raise MembershipRefused(f"node id {node_id}: it takes a positive number")
+        if change.kind is ChangeKind.ADD_LEARNER:
+            if node_id in self.members:
+                raise MembershipRefused(f"node {node_id} is a member already")
+            return Membership(self.voters, self.learners | {node_id})
+        if change.kind is ChangeKind.PROMOTE:
+            if node_id not in self.learners:
+                raise MembershipRefused(
+                    f"node {node_id} is no learner: add it as one and let it catch up first"
+                )
+            return Membership(self.voters | {node_id}, self.learners - {node_id})
+        if node_id not in self.members:
+            raise MembershipRefused(f"node {node_id} is no member")
+        if self.voters == {node_id}:
+            raise MembershipRefused(f"node {node_id} is the last voter")
+        return Membership(self.voters - {node_id}, self.learners - {node_id})
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMembership:
+    """A membership and the index of the log entry (or snapshot) that it stands in; 0: what the group began with."""
+
+    index: int
+    membership: Membership
+
+
+class MembershipHistory:
+    """The memberships of a log: the newest committed one, then those that are not known to be committed.
+
+    `current` is the last, the one that counts.
+    """
+
+    def __init__(self, logged: Sequence[LoggedMembership]) -> None:
+        """`logged`, in ascending order of index: the one at or before the first index of the log, then one per
+        membership entry in the log."""
+        self._logged = list(logged)
+        self.current = self._logged[-1].membership
+
+    @property
+    def index(self) -> int:
+        """Where the current membership stands in the log."""
+        return self._logged[-1].index
+
+    def knows_voter(self, node_id: int) -> bool:
+        """Whether a node votes in any of these. One that its own uncommitted removal excludes may still be needed:
+        to be elected and to commit it."""
+        return any(node_id in logged.membership.voters for logged in self._logged)
+
+    def append(self, index: int, membership: Membership) -> None:
+        self._logged.append(LoggedMembership(index, membership))
+        self.current = membership
+
+    def truncate_from(self, index: int) -> bool:
+        """Forget what stands at `index` and later; whether the current membership changed by that."""
+        before = self.index
+        while len(self._logged) > 1 and self._logged[-1].index >= index:
+            self._logged.pop()
+        self.current = self._logged[-1].membership
+        return self.index != before
+
+    def committed(self, index: int) -> None:
+        """Forget what a committed membership replaced."""
+        while len(self._logged) > 1 and self._logged[1].index <= index:
+            self._logged.pop(0)
+
+    def reset(self, index: int, membership: Membership) -> None:
+        """A snapshot replaced the log."""
+        self._logged = [LoggedMembership(index, membership)]
+        self.current = membership
+
+    def at(self, index: int) -> Membership:
+        """The membership in force at `index`, which must not lie before the newest committed one."""
+        for logged in reversed(self._logged):
+            if logged.index <= index:
+                return logged.membership
+        return self._logged[0].membership
