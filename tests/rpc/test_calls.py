@@ -109,7 +109,8 @@ def test_many_calls_share_a_connection() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
             replies = await asyncio.gather(
-                *(client.call(DOUBLE, Number(n), timeout_seconds=20) for n in range(500)))
+                *(client.call(DOUBLE, Number(n), timeout_seconds=20) for n in range(500))
+            )
             assert [reply.message.value for reply in replies] == [2 * n for n in range(500)]
 
     with_server(test)
@@ -189,7 +190,9 @@ def test_slow_consumer_holds_back_its_stream_and_nothing_else() -> None:
 def test_stream_arrives_whole_and_in_order() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
-            found = [reply.message.value async for reply in client.stream(COUNT, Number(300), timeout_seconds=25)]
+            found = [
+                reply.message.value async for reply in client.stream(COUNT, Number(300), timeout_seconds=25)
+            ]
             assert found == list(range(300))
 
     with_server(test)
@@ -238,9 +241,15 @@ async def _greeted(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.
     return reader, writer
 
 
-@pytest.mark.parametrize("data", [
-    b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, bytes(64), struct.pack("<I", 2**31),
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 64,
+        bytes(64),
+        struct.pack("<I", 2**31),
+    ],
+)
 def test_server_closes_on_hostile_bytes_and_serves_others(data: bytes) -> None:
     async def test(service: Service, host: str, port: int) -> None:
         for greeted in (True, False):
@@ -314,8 +323,9 @@ class TestBlockingClient:
                     assert (reply.message.value, reply.attachment) == (8, b"x!")
                     with pytest.raises(TooLarge):
                         client.call(DOUBLE, Number(2000), timeout_seconds=5)
-                    numbers = [reply.message.value
-                               for reply in client.stream(COUNT, Number(100), timeout_seconds=20)]
+                    numbers = [
+                        reply.message.value for reply in client.stream(COUNT, Number(100), timeout_seconds=20)
+                    ]
                     assert numbers == list(range(100))
                     assert client.call(DOUBLE, Number(5), timeout_seconds=5).message.value == 10
 

@@ -27,6 +27,11 @@ def joined(buffers: list[bytes | bytearray | memoryview]) -> bytes:
     return b"".join(bytes(buffer) for buffer in buffers)
 
 
+def feed(decoder: FrameDecoder, data: bytes) -> None:
+    for count in decoder.fill(data):
+        decoder.received(count)
+
+
 def met() -> tuple[CallerConnection, CalleeConnection]:
     """Two ends that exchanged their hellos."""
     caller, callee = CallerConnection(), CalleeConnection()
@@ -35,9 +40,16 @@ def met() -> tuple[CallerConnection, CalleeConnection]:
     return caller, callee
 
 
-FRAMES = st.lists(st.tuples(
-    st.sampled_from(list(Kind)), st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1),
-    st.integers(0, 2**32 - 1), st.binary(max_size=300), st.lists(st.binary(max_size=300), max_size=3)))
+FRAMES = st.lists(
+    st.tuples(
+        st.sampled_from(list(Kind)),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**16 - 1),
+        st.integers(0, 2**32 - 1),
+        st.binary(max_size=300),
+        st.lists(st.binary(max_size=300), max_size=3),
+    )
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,17 +57,20 @@ FRAMES = st.lists(st.tuples(
 def test_frames_survive_any_cutting_of_the_stream(frames: list, cuts: list[int]) -> None:
     stream = b"".join(
         joined(encode(kind, request_id, code=code, time_left_ms=left, body=body, attachment=parts))
-        for kind, request_id, code, left, body, parts in frames)
+        for kind, request_id, code, left, body, parts in frames
+    )
     decoder, found, position, turn = FrameDecoder(1 << 20), [], 0, 0
     while position < len(stream):
-        decoder.feed(stream[position:position + cuts[turn % len(cuts)]])
+        for count in decoder.fill(stream[position : position + cuts[turn % len(cuts)]]):
+            decoder.received(count)
+            while (frame := decoder.next_frame()) is not None:
+                found.append(frame)
         position += cuts[turn % len(cuts)]
         turn += 1
-        while (frame := decoder.next_frame()) is not None:
-            found.append(frame)
     assert [tuple(frame) for frame in found] == [
         (kind, code, request_id, left, body, b"".join(parts))
-        for kind, request_id, code, left, body, parts in frames]
+        for kind, request_id, code, left, body, parts in frames
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -71,14 +86,14 @@ def test_garbage_is_refused_or_waited_for(data: bytes) -> None:
 @pytest.mark.parametrize("length", [0, 15, 0x7FFFFFFF, 0xFFFFFFFF])
 def test_lying_length_is_refused_before_its_bytes_come(length: int) -> None:
     decoder = FrameDecoder(1 << 20)
-    decoder.feed(struct.pack("<I", length))
+    feed(decoder, struct.pack("<I", length))
     with pytest.raises(ProtocolViolation, match="a frame of"):
         decoder.next_frame()
 
 
 def test_body_longer_than_its_frame_is_refused() -> None:
     decoder = FrameDecoder(1 << 20)
-    decoder.feed(HEADER.pack(HEADER.size - 4, Kind.REQUEST, 0, 1, 1, 0, 1))
+    feed(decoder, HEADER.pack(HEADER.size - 4, Kind.REQUEST, 0, 1, 1, 0, 1))
     with pytest.raises(ProtocolViolation, match="a body of"):
         decoder.next_frame()
 

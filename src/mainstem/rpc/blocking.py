@@ -13,14 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mainstem.model import Buffer
-from mainstem.rpc.client import CONNECT_SECONDS_MAX, DEADLINE_GRACE_SECONDS
+from mainstem.rpc.client import DEADLINE_GRACE_SECONDS
+from mainstem.rpc.client_connection import CONNECT_SECONDS_MAX
 from mainstem.rpc.connection import Answer, CallerConnection
 from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded, RpcError
 from mainstem.rpc.frames import FRAME_BYTES_MAX
-from mainstem.rpc.method import Method, Reply, ReplyT, RequestT
-
-RECEIVE_BYTES = 256 * 1024
-"""What one recv asks for: several fit into a stream element, each is cheap to allocate."""
+from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
 
 
 class BlockingClient:
@@ -30,8 +28,8 @@ class BlockingClient:
         self, host: str, port: int, *, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX
     ) -> None:
         self.address = f"{host}:{port}"
-        self._host, self._port, self._name = host, port, name
-        self._frame_bytes_max = frame_bytes_max
+        self._host, self._port = host, port
+        self._hello = Hello(name=name, frame_bytes_max=frame_bytes_max)
         self._turn = threading.Lock()
         self._socket: socket.socket | None = None
         self._core: CallerConnection
@@ -48,7 +46,11 @@ class BlockingClient:
             self._socket = None
 
     def call(
-        self, method: Method[RequestT, ReplyT], request: RequestT, attachment: Sequence[Buffer] = (), *,
+        self,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer] = (),
+        *,
         timeout_seconds: float,
     ) -> Reply[ReplyT]:
         """One request, one answer. Raises the method's refusals and `RpcError`."""
@@ -57,7 +59,11 @@ class BlockingClient:
         return reply
 
     def stream(
-        self, method: Method[RequestT, ReplyT], request: RequestT, attachment: Sequence[Buffer] = (), *,
+        self,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer] = (),
+        *,
         timeout_seconds: float,
     ) -> Iterator[Reply[ReplyT]]:
         """One request, any number of answers. Raises the method's refusals and `RpcError`. No other call can
@@ -66,7 +72,10 @@ class BlockingClient:
         return self._replies(method, request, attachment, timeout_seconds)
 
     def _replies(
-        self, method: Method[RequestT, ReplyT], request: RequestT, attachment: Sequence[Buffer],
+        self,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer],
         timeout_seconds: float,
     ) -> Iterator[Reply[ReplyT]]:
         give_up = time.monotonic() + timeout_seconds + DEADLINE_GRACE_SECONDS
@@ -75,7 +84,8 @@ class BlockingClient:
             try:
                 self._connect()
                 request_id, buffers = self._core.call(
-                    method, request, attachment, time_left_ms=max(1, round(timeout_seconds * 1000)))
+                    method, request, attachment, time_left_ms=max(1, round(timeout_seconds * 1000))
+                )
                 self._send(buffers, give_up)
                 while not answered:
                     for answer in self._receive(give_up, method.name):
@@ -98,7 +108,8 @@ class BlockingClient:
         except OSError as error:
             raise ConnectionLost(f"cannot reach {self.address}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._core = CallerConnection(self._name, self._frame_bytes_max)
+        self._core = CallerConnection(self._hello)
+        self._core.where = self.address
         self._send(self._core.hello(), give_up)
         while self._core.peer is None:
             self._receive(give_up, "hello")
@@ -108,10 +119,10 @@ class BlockingClient:
             self._io(lambda connection, data=buffer: connection.sendall(data), give_up, "request")
 
     def _receive(self, give_up: float, what: str) -> list[Answer]:
-        data = self._io(lambda connection: connection.recv(RECEIVE_BYTES), give_up, what)
-        if not data:
+        count = self._io(lambda connection: connection.recv_into(self._core.writable()), give_up, what)
+        if not count:
             raise ConnectionLost(f"connection to {self.address} closed by the peer")
-        return self._core.receive(data)
+        return self._core.received(count)
 
     def _io(self, operation: Any, give_up: float, what: str) -> Any:
         """One socket operation before `give_up`. Raises `DeadlineExceeded` or `ConnectionLost`."""

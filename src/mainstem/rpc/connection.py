@@ -19,22 +19,16 @@ from mainstem.model import Buffer
 from mainstem.rpc.errors import (
     CallFailed,
     DeadlineExceeded,
+    IdentityRefused,
     Overloaded,
     ProtocolViolation,
     Refused,
     RpcError,
     VersionMismatch,
 )
-from mainstem.rpc.frames import FRAME_BYTES_MAX, HELLO_BYTES_MAX, ErrorCode, Frame, FrameDecoder, Kind, encode
-from mainstem.rpc.method import (
-    MAGIC,
-    PROTOCOL_VERSION,
-    PROTOCOL_VERSION_OLDEST,
-    Failure,
-    Hello,
-    Method,
-    Reply,
-)
+from mainstem.rpc.frames import HELLO_BYTES_MAX, ErrorCode, Frame, FrameDecoder, Kind, encode
+from mainstem.rpc.identity import NODE, refusal
+from mainstem.rpc.method import MAGIC, Failure, Hello, Method, Reply
 
 STREAM_WINDOW_ITEMS = 4
 """Elements of about 1 MiB keep a link busy while one is processed; four bound what a caller holds."""
@@ -45,20 +39,42 @@ REQUEST_ID_MAX = 0xFFFFFFFF
 class _End:
     """What both ends share: the hello, the decoder, the frame bounds."""
 
-    def __init__(self, name: str, frame_bytes_max: int) -> None:
+    def __init__(self, hello: Hello | None = None) -> None:
         self.peer: Hello | None = None
         self.version = 0
         """The version spoken; 0 until the peer's hello arrived."""
-        self._hello = Hello(frame_bytes_max=frame_bytes_max, name=name)
+        self.where = "the other end"
+        """The peer's address, for messages; the driver knows it."""
+        self._hello = hello or Hello()
         self._decoder = FrameDecoder(HELLO_BYTES_MAX)
+
+    @property
+    def as_node(self) -> bool:
+        """This end speaks for a node."""
+        return self._hello.node is not None
 
     def hello(self) -> list[Buffer]:
         """What to send first."""
         return encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(self._hello))
 
-    def _frames(self, data: Buffer) -> Iterator[Frame]:
-        self._decoder.feed(data)
+    def writable(self) -> memoryview:
+        """Where the next bytes of the connection go; how many did is told to `received`."""
+        return self._decoder.writable()
+
+    def farewell(self, error: RpcError) -> list[Buffer]:
+        """What to send before the connection is closed for this reason: nothing, unless the peer can know
+        why and does not yet."""
+        if isinstance(error, VersionMismatch):
+            return _error_frame(0, ErrorCode.VERSION, str(error))
+        if isinstance(error, IdentityRefused) and not error.by_peer:
+            return _error_frame(0, ErrorCode.IDENTITY, str(error), error.kind)
+        return []
+
+    def _frames(self, count: int) -> Iterator[Frame]:
+        self._decoder.received(count)
         while (frame := self._decoder.next_frame()) is not None:
+            if frame.kind == Kind.ERROR and frame.request_id == 0:
+                raise _parting(frame, self.where)
             if self.peer is None:
                 self._meet(frame)
             elif frame.kind == Kind.HELLO:
@@ -67,8 +83,6 @@ class _End:
                 yield frame
 
     def _meet(self, frame: Frame) -> None:
-        if frame.kind == Kind.ERROR and frame.code == ErrorCode.VERSION:
-            raise VersionMismatch(_failure(frame).message)
         if frame.kind != Kind.HELLO:
             raise ProtocolViolation(f"frame kind {frame.kind} before the hello")
         try:
@@ -77,18 +91,54 @@ class _End:
             raise ProtocolViolation(f"unreadable hello: {error}") from error
         if peer.magic != MAGIC or peer.frame_bytes_max < HELLO_BYTES_MAX:
             raise ProtocolViolation(
-                f"not a peer of ours: {peer.magic!r}, frames up to {peer.frame_bytes_max}")
-        version = min(peer.newest, PROTOCOL_VERSION)
-        if version < max(peer.oldest, PROTOCOL_VERSION_OLDEST):
+                f"not a peer of ours: {peer.magic!r}, frames up to {peer.frame_bytes_max}"
+            )
+        if (peer.role == NODE) != (peer.node is not None):
+            raise ProtocolViolation(
+                f"a hello of role {peer.role!r} {'with' if peer.node else 'without'} a node id"
+            )
+        own = self._hello
+        version = min(peer.newest, own.newest)
+        if version < max(peer.oldest, own.oldest):
             raise VersionMismatch(
                 f"{peer.name or 'the peer'} speaks protocol versions {peer.oldest} to {peer.newest}, "
-                f"this node {PROTOCOL_VERSION_OLDEST} to {PROTOCOL_VERSION}")
+                f"this node {own.oldest} to {own.newest}"
+            )
+        if (refused := refusal(own, peer, self.where)) is not None:
+            raise refused
         self.peer, self.version = peer, version
-        self._decoder.frame_bytes_max = self._hello.frame_bytes_max
+        self._decoder.frame_bytes_max = own.frame_bytes_max
 
     def _encode(self, kind: Kind, request_id: int, **fields: Any) -> list[Buffer]:
         limit = self.peer.frame_bytes_max if self.peer else HELLO_BYTES_MAX
         return encode(kind, request_id, frame_bytes_max=limit, **fields)
+
+
+def _error_frame(request_id: int, code: ErrorCode, message: str, kind: str = "") -> list[Buffer]:
+    body = msgspec.msgpack.encode(Failure(message[:FAILURE_CHARACTERS_MAX], kind))
+    return encode(Kind.ERROR, request_id, code=code, body=body)
+
+
+def _parting(frame: Frame, where: str) -> RpcError:
+    """The reason the peer gives for closing the connection."""
+    failure = _failure(frame)
+    text = f"refused by {where}: {failure.message}"
+    if frame.code == ErrorCode.VERSION:
+        return VersionMismatch(text)
+    if frame.code == ErrorCode.IDENTITY:
+        return _identity_refusal(failure, text)
+    return ProtocolViolation(f"error {frame.code} of the connection: {failure.message}")
+
+
+def _identity_refusal(failure: Failure, text: str) -> IdentityRefused:
+    for known in IdentityRefused.__subclasses__():
+        if known.kind == failure.kind:
+            break
+    else:
+        known = IdentityRefused
+    error = known(text)
+    error.by_peer = True
+    return error
 
 
 def _failure(frame: Frame) -> Failure:
@@ -121,8 +171,8 @@ class _Call:
 class CallerConnection(_End):
     """The end that calls."""
 
-    def __init__(self, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        super().__init__(name, frame_bytes_max)
+    def __init__(self, hello: Hello | None = None) -> None:
+        super().__init__(hello)
         self._calls: dict[int, _Call] = {}
         self._next_id = 1
 
@@ -131,7 +181,11 @@ class CallerConnection(_End):
         return len(self._calls)
 
     def call(
-        self, method: Method[Any, Any], request: msgspec.Struct, attachment: Sequence[Buffer] = (), *,
+        self,
+        method: Method[Any, Any],
+        request: msgspec.Struct,
+        attachment: Sequence[Buffer] = (),
+        *,
         time_left_ms: int = 0,
     ) -> tuple[int, list[Buffer]]:
         """Start a call: its id and what to send. Only after the peer's hello.
@@ -139,8 +193,14 @@ class CallerConnection(_End):
         Raises ValueError when the message is larger than the peer accepts."""
         assert self.peer is not None, "the hello comes first"
         request_id = self._next_id
-        buffers = self._encode(Kind.REQUEST, request_id, code=method.number, time_left_ms=time_left_ms,
-                               body=msgspec.msgpack.encode(request), attachment=attachment)
+        buffers = self._encode(
+            Kind.REQUEST,
+            request_id,
+            code=method.number,
+            time_left_ms=time_left_ms,
+            body=msgspec.msgpack.encode(request),
+            attachment=attachment,
+        )
         self._calls[request_id] = _Call(method)
         self._next_id = request_id % REQUEST_ID_MAX + 1
         assert self._next_id not in self._calls, "request ids wrapped around onto a call still in flight"
@@ -163,8 +223,13 @@ class CallerConnection(_End):
         return self._encode(Kind.CANCEL, request_id)
 
     def receive(self, data: Buffer) -> list[Answer]:
-        """What the bytes mean. Raises `ProtocolViolation` or `VersionMismatch`: close the connection."""
-        answers = [self._answer(frame) for frame in self._frames(data)]
+        """As `received`, for bytes that are not in `writable` yet."""
+        return [answer for count in self._decoder.fill(data) for answer in self.received(count)]
+
+    def received(self, count: int) -> list[Answer]:
+        """What the bytes mean that were written to `writable`. Raises `ProtocolViolation`, `VersionMismatch` or
+        `IdentityRefused`: close the connection."""
+        answers = [self._answer(frame) for frame in self._frames(count)]
         return [answer for answer in answers if answer is not None]
 
     def _answer(self, frame: Frame) -> Answer | None:
@@ -202,6 +267,8 @@ def _error(method: Method[Any, Any], frame: Frame) -> RpcError:
         for refusal in method.refusals:
             if refusal.kind == failure.kind:
                 return refusal(failure.message)
+    if frame.code == ErrorCode.IDENTITY:
+        return _identity_refusal(failure, text)
     if frame.code == ErrorCode.DEADLINE:
         return DeadlineExceeded(text)
     if frame.code == ErrorCode.OVERLOADED:
@@ -219,7 +286,7 @@ class Request(NamedTuple):
     method_number: int
     time_left_ms: int
     body: bytes
-    attachment: bytes
+    attachment: Buffer
 
 
 class Cancelled(NamedTuple):
@@ -233,12 +300,15 @@ class Credited(NamedTuple):
 class CalleeConnection(_End):
     """The end that is called. Which requests are open is the driver's business: it answers each once."""
 
-    def __init__(self, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        super().__init__(name, frame_bytes_max)
-
     def receive(self, data: Buffer) -> Iterator[Request | Cancelled | Credited]:
-        """What the bytes mean. Raises `ProtocolViolation` or `VersionMismatch`: close the connection."""
-        for frame in self._frames(data):
+        """As `received`, for bytes that are not in `writable` yet."""
+        for count in self._decoder.fill(data):
+            yield from self.received(count)
+
+    def received(self, count: int) -> Iterator[Request | Cancelled | Credited]:
+        """What the bytes mean that were written to `writable`; to be exhausted. Raises `ProtocolViolation`,
+        `VersionMismatch` or `IdentityRefused`: close the connection."""
+        for frame in self._frames(count):
             if frame.kind == Kind.REQUEST:
                 yield Request(frame.request_id, frame.code, frame.time_left_ms, frame.body, frame.attachment)
             elif frame.kind == Kind.CANCEL:
@@ -250,15 +320,18 @@ class CalleeConnection(_End):
 
     def reply(self, request_id: int, reply: Reply[Any], *, streams: bool) -> list[Buffer]:
         """The answer, or one element of it. ValueError when it is larger than the peer accepts."""
-        return self._encode(Kind.ITEM if streams else Kind.REPLY, request_id,
-                            body=msgspec.msgpack.encode(reply.message), attachment=reply.buffers)
+        return self._encode(
+            Kind.ITEM if streams else Kind.REPLY,
+            request_id,
+            body=msgspec.msgpack.encode(reply.message),
+            attachment=reply.buffers,
+        )
 
     def end(self, request_id: int) -> list[Buffer]:
         return self._encode(Kind.END, request_id)
 
     def fail(self, request_id: int, code: ErrorCode, message: str, kind: str = "") -> list[Buffer]:
-        body = msgspec.msgpack.encode(Failure(message[:FAILURE_CHARACTERS_MAX], kind))
-        return self._encode(Kind.ERROR, request_id, code=code, body=body)
+        return _error_frame(request_id, code, message, kind)
 
     def refuse(self, request_id: int, refusal: Refused) -> list[Buffer]:
         return self.fail(request_id, ErrorCode.REFUSED, str(refusal), refusal.kind)

@@ -24,6 +24,45 @@ class VersionMismatch(RpcError):
     """The two ends have no protocol version in common; the message names both ranges."""
 
 
+class IdentityRefused(RpcError):
+    """The two ends must not talk: who they are speaks against it. The connection is closed; trying again
+    helps only once somebody has changed a configuration. Subclasses keep their class across the wire."""
+
+    kind: ClassVar[str] = ""
+    by_peer = False
+    """The other end refused, and its message is what is told."""
+
+
+class OtherCluster(IdentityRefused):
+    """The peer belongs to another cluster."""
+
+    kind = "other cluster"
+
+
+class DuplicateNode(IdentityRefused):
+    """Two nodes with different write directories claim one node id."""
+
+    kind = "duplicate node"
+
+
+class OwnAddress(IdentityRefused):
+    """The address of a peer leads back to the node itself."""
+
+    kind = "own address"
+
+
+class UnexpectedNode(IdentityRefused):
+    """The address belongs to another node than the one looked for."""
+
+    kind = "unexpected node"
+
+
+class IdentityMissing(IdentityRefused):
+    """The peer does not say which node it is where that is needed."""
+
+    kind = "identity missing"
+
+
 class ConnectionLost(RpcError):
     """No connection, or it went away before the answer came. Whether the call took effect is unknown."""
 

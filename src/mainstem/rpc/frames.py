@@ -6,14 +6,20 @@ A frame is one message. Its body is typed (`method.py`), its attachment is bytes
 so that blocks and batches travel as they lie. Every length is checked against a bound before a byte of it is
 kept: a decoder holds at most one unfinished frame. Before the hellos are exchanged the bound is small, so
 that a stranger cannot make a node buffer megabytes.
+
+A decoder says where the next bytes go (`writable`), so that a socket writes them there: those of small frames into
+a staging area they are copied out of, those of a large frame into memory that is that frame's alone, and that its
+attachment is then a view of.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from mainstem.model import Buffer
 from mainstem.rpc.errors import ProtocolViolation
@@ -22,12 +28,19 @@ HEADER = struct.Struct("<IBBHIII")
 """length of all that follows this field · kind · flags (0) · method or error code · request id ·
 time left for the call in ms (0: no deadline) · length of the body."""
 LENGTH_BYTES = 4
+LENGTH = struct.Struct("<I")
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Larger than any block a write group closes; what moves more than this is a stream."""
 
 HELLO_BYTES_MAX = 4096
 """Bound of the first frame of a connection."""
+
+STAGING_BYTES = 64 * 1024
+"""What one read from a socket usefully returns where frames are small, and what an idle connection holds."""
+
+STAGED_FRAME_BYTES_MAX = STAGING_BYTES // 2
+"""Larger frames get memory of their own: of a 1 MiB frame at most a sixteenth is copied, what came with its header."""
 
 
 class Kind(enum.IntEnum):
@@ -56,6 +69,10 @@ class ErrorCode(enum.IntEnum):
     REFUSED = 6
     """A refusal the method declares; the body names it."""
     VERSION = 7
+    """Of the connection (request id 0): no version in common. The connection ends."""
+    IDENTITY = 8
+    """Of the connection, which ends, or of a call: who is at the other end speaks against it; the body names
+    the refusal."""
 
 
 _KINDS = frozenset(int(kind) for kind in Kind)
@@ -68,12 +85,19 @@ class Frame(NamedTuple):
     request_id: int
     time_left_ms: int
     body: bytes
-    attachment: bytes
+    attachment: Buffer
+    """Bytes of a small frame, a view of the memory of a large one; nobody writes to either."""
 
 
 def encode(
-    kind: Kind, request_id: int, *, code: int = 0, time_left_ms: int = 0, body: bytes = b"",
-    attachment: Sequence[Buffer] = (), frame_bytes_max: int = FRAME_BYTES_MAX,
+    kind: Kind,
+    request_id: int,
+    *,
+    code: int = 0,
+    time_left_ms: int = 0,
+    body: bytes = b"",
+    attachment: Sequence[Buffer] = (),
+    frame_bytes_max: int = FRAME_BYTES_MAX,
 ) -> list[Buffer]:
     """A frame as buffers to be written in order; attachment buffers are passed through, not copied.
 
@@ -86,45 +110,95 @@ def encode(
 
 
 class FrameDecoder:
-    """Bytes in, frames out, in order."""
+    """Bytes in, frames out, in order. Take every frame there is before asking where the next bytes go."""
+
+    __slots__ = ("_end", "_filled", "_header", "_large", "_staging", "_start", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray()
-        self._position = 0
+        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._start = 0
+        self._end = 0
+        self._large: memoryview | None = None
+        """The memory of a large frame under way; `_filled` bytes of it are there."""
+        self._filled = 0
+        self._header: tuple[int, ...] = ()
 
-    def feed(self, data: Buffer) -> None:
-        if self._position == len(self._buffer):
-            self._buffer.clear()
-            self._position = 0
-        elif self._position >= self.frame_bytes_max:
-            del self._buffer[: self._position]
-            self._position = 0
-        self._buffer += data
+    def writable(self) -> memoryview:
+        """Where the next bytes go; not empty once every frame was taken."""
+        if self._large is not None:
+            return self._large[self._filled :]
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._end > STAGED_FRAME_BYTES_MAX:
+            unread = self._end - self._start
+            self._staging[:unread] = self._staging[self._start : self._end]
+            self._start, self._end = 0, unread
+        return self._staging[self._end :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written to `writable()`."""
+        if self._large is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def fill(self, data: Buffer) -> Iterator[int]:
+        """Copy bytes that are already somewhere to where they go, piece by piece: every yielded count is to be
+        passed to `received`, and the frames to be taken, before the next."""
+        left = memoryview(data)
+        while left:
+            target = self.writable()
+            count = min(len(target), len(left))
+            target[:count] = left[:count]
+            left = left[count:]
+            yield count
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, None when more bytes are needed. Raises `ProtocolViolation`."""
-        available = len(self._buffer) - self._position
+        if self._large is not None:
+            if self._filled < len(self._large):
+                return None
+            view, self._large = self._large, None
+            _, kind, _, code, request_id, time_left_ms, body_length = self._header
+            stop = HEADER.size + body_length
+            return Frame(
+                kind, code, request_id, time_left_ms,
+                bytes(view[HEADER.size : stop]), view[stop:].toreadonly(),
+            )  # fmt: skip
+        available = self._end - self._start
         if available < LENGTH_BYTES:
             return None
-        (length,) = struct.unpack_from("<I", self._buffer, self._position)
+        (length,) = LENGTH.unpack_from(self._staging, self._start)
         size = length + LENGTH_BYTES
         if not HEADER.size <= size <= self.frame_bytes_max:
             raise ProtocolViolation(
-                f"a frame of {size} bytes, allowed are {HEADER.size} to {self.frame_bytes_max}")
+                f"a frame of {size} bytes, allowed are {HEADER.size} to {self.frame_bytes_max}"
+            )
         if available < HEADER.size:
             return None
-        _, kind, flags, code, request_id, time_left_ms, body_length = HEADER.unpack_from(
-            self._buffer, self._position)
+        header = HEADER.unpack_from(self._staging, self._start)
+        _, kind, flags, code, request_id, time_left_ms, body_length = header
         if kind not in _KINDS or flags:
             raise ProtocolViolation(f"frame kind {kind} with flags {flags:#x} is unknown")
         if body_length > size - HEADER.size:
             raise ProtocolViolation(f"a body of {body_length} bytes in a frame of {size}")
         if available < size:
+            if size > STAGED_FRAME_BYTES_MAX:
+                self._begin_large(size, header)
             return None
-        start = self._position + HEADER.size
-        self._position += size
-        with memoryview(self._buffer) as view:
-            body = bytes(view[start:start + body_length])
-            attachment = bytes(view[start + body_length:self._position])
-        return Frame(kind, code, request_id, time_left_ms, body, attachment)
+        body = self._start + HEADER.size
+        attachment = body + body_length
+        self._start += size
+        return Frame(
+            kind, code, request_id, time_left_ms,
+            bytes(self._staging[body:attachment]), bytes(self._staging[attachment : self._start]),
+        )  # fmt: skip
+
+    def _begin_large(self, size: int, header: tuple[int, ...]) -> None:
+        # numpy's memory is not zeroed: that would touch every page once more, and a lying length costs nothing
+        self._large = np.empty(size, np.uint8).data
+        self._header = header
+        self._filled = self._end - self._start
+        self._large[: self._filled] = self._staging[self._start : self._end]
+        self._start = self._end = 0

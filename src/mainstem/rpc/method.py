@@ -15,6 +15,8 @@ import msgspec
 
 from mainstem.model import Buffer
 from mainstem.rpc.errors import Refused
+from mainstem.rpc.frames import FRAME_BYTES_MAX
+from mainstem.rpc.identity import ANY_NODE, CLIENT, Identity
 
 PROTOCOL_VERSION = 1
 PROTOCOL_VERSION_OLDEST = 1
@@ -30,10 +32,15 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     magic: str = MAGIC
     oldest: int = PROTOCOL_VERSION_OLDEST
     newest: int = PROTOCOL_VERSION
-    frame_bytes_max: int
+    frame_bytes_max: int = FRAME_BYTES_MAX
     """Larger frames are not accepted by the sender of this hello."""
     name: str = ""
     """Who this is, for logs."""
+    role: str = CLIENT
+    """`node`, with an identity, or `client`: a splitter, a command."""
+    node: Identity | None = None
+    seeks: int = ANY_NODE
+    """The id of the node the caller believes to be at this address."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -72,6 +79,8 @@ class Method(Generic[RequestT, ReplyT]):
     """Refusals that reach the caller as their own class."""
     streams: bool = False
     """The answer is a stream of any number of replies."""
+    nodes_only: bool = False
+    """Only a node of the same cluster may call it."""
     _request_decoder: msgspec.msgpack.Decoder[Any] = field(init=False, repr=False, compare=False)
     _reply_decoder: msgspec.msgpack.Decoder[Any] = field(init=False, repr=False, compare=False)
 

@@ -4,6 +4,9 @@ Every call runs in a task owned by its connection: cancelled when the caller can
 the connection goes, and awaited by `Server.close`. What one connection may hold is bounded in number and in
 bytes; a request beyond that is answered `Overloaded` at once, which keeps cancels and credits flowing. A peer
 that does not read its answers stops being read itself.
+
+A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
+without the cost of a task, which is what frequent small messages need.
 """
 
 from __future__ import annotations
@@ -19,9 +22,17 @@ import msgspec
 
 from mainstem.model import Buffer
 from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, Cancelled, Credited, Request
-from mainstem.rpc.errors import ProtocolViolation, VersionMismatch
-from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode, Kind, encode
-from mainstem.rpc.method import Failure, Method, Reply, ReplyT, RequestT
+from mainstem.rpc.errors import (
+    IdentityMissing,
+    IdentityRefused,
+    ProtocolViolation,
+    RpcError,
+    VersionMismatch,
+)
+from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode
+from mainstem.rpc.identity import CLIENT, NODE, Identity, duplicate
+from mainstem.rpc.keep_alive import find_dead_peers, give_up_on_dead_peers
+from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +45,12 @@ CALLS_MAX = 128
 CALL_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of open requests of one connection."""
 
+FAREWELL_SECONDS_MAX = 1.0
+"""How long a refused peer has to read why and to close the connection itself."""
+
+DISCARDED_BYTES = 4096
+"""What a read takes of a peer that is not listened to any more."""
+
 HELLO_SECONDS_MAX = 10.0
 """A connection that has not introduced itself by then is closed."""
 
@@ -42,45 +59,73 @@ class Call(NamedTuple, Generic[RequestT]):
     """What a handler gets."""
 
     request: RequestT
-    attachment: bytes
+    attachment: Buffer
+    """Nobody else writes to it; keeping a view of it keeps the memory of its frame."""
     peer: str
     """The caller's name and address, for logs."""
+    node: Identity | None = None
+    """Which node calls; None: a client."""
+    connection: int = 0
+    """Counts the accepted connections: a later one has a larger number."""
 
 
 Unary = Callable[[Call[RequestT]], Awaitable[Reply[ReplyT]]]
+Prompt = Callable[[Call[RequestT]], Reply[ReplyT]]
 Streaming = Callable[[Call[RequestT]], AsyncIterator[Reply[ReplyT]]]
+
+
+class Found(NamedTuple):
+    """A method and what answers it."""
+
+    method: Method[Any, Any]
+    handler: Callable[..., Any]
+    prompt: bool
 
 
 class Handlers:
     """Which handler answers which method."""
 
     def __init__(self) -> None:
-        self._methods: dict[int, tuple[Method[Any, Any], Callable[..., Any]]] = {}
+        self._methods: dict[int, Found] = {}
 
     def unary(self, method: Method[RequestT, ReplyT], handler: Unary[RequestT, ReplyT]) -> None:
         assert not method.streams, f"{method.name} streams"
-        self._add(method, handler)
+        self._add(method, handler, prompt=False)
+
+    def prompt(self, method: Method[RequestT, ReplyT], handler: Prompt[RequestT, ReplyT]) -> None:
+        """A handler that answers at once: it must be brief, everything else waits."""
+        assert not method.streams, f"{method.name} streams"
+        self._add(method, handler, prompt=True)
 
     def stream(self, method: Method[RequestT, ReplyT], handler: Streaming[RequestT, ReplyT]) -> None:
         assert method.streams, f"{method.name} does not stream"
-        self._add(method, handler)
+        self._add(method, handler, prompt=False)
 
-    def _add(self, method: Method[Any, Any], handler: Callable[..., Any]) -> None:
+    def _add(self, method: Method[Any, Any], handler: Callable[..., Any], *, prompt: bool) -> None:
         assert method.number not in self._methods, f"method number {method.number} is taken"
-        self._methods[method.number] = (method, handler)
+        self._methods[method.number] = Found(method, handler, prompt)
 
-    def find(self, number: int) -> tuple[Method[Any, Any], Callable[..., Any]] | None:
+    def find(self, number: int) -> Found | None:
         return self._methods.get(number)
 
 
 class Server:
     """A listener. `start`, then `close`; both once."""
 
-    def __init__(self, handlers: Handlers, *, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        name: str = "",
+        node: Identity | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
         self.handlers = handlers
-        self.name = name
-        self.frame_bytes_max = frame_bytes_max
+        self.hello = Hello(
+            name=name, frame_bytes_max=frame_bytes_max, role=CLIENT if node is None else NODE, node=node
+        )
         self.connections: set[ServerConnection] = set()
+        self.accepted = 0
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -109,36 +154,56 @@ class _Running:
     size: int
 
 
-class ServerConnection(asyncio.Protocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """One accepted connection: owns the tasks of its open calls."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._core = CalleeConnection(server.name, server.frame_bytes_max)
+        self._core = CalleeConnection(server.hello)
         self._calls: dict[int, _Running] = {}
         self._call_bytes = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._peer = "?"
+        self._number = 0
+        self._dropped = False
         self._hello_timer: asyncio.TimerHandle | None = None
 
-    # asyncio.Protocol
+    @property
+    def node(self) -> Identity | None:
+        """Which node calls; None: a client, or nobody yet."""
+        return self._core.peer.node if self._core.peer is not None else None
+
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        self._peer = f"{address[0]}:{address[1]}" if address else "?"
+        self._peer = self._core.where = f"{address[0]}:{address[1]}" if address else "?"
         if len(self._server.connections) >= CONNECTIONS_MAX:
             log.warning("node connection from %s refused: %d are open", self._peer, CONNECTIONS_MAX)
+            self._dropped = True
             self._transport.abort()
             return
+        self._server.accepted += 1
+        self._number = self._server.accepted
         self._server.connections.add(self)
+        find_dead_peers(transport)
         self._write(self._core.hello())
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(bytearray(DISCARDED_BYTES)) if self._dropped else self._core.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._dropped:
+            return
+        stranger = self._core.peer is None
         try:
-            for event in self._core.receive(data):
+            for event in self._core.received(nbytes):
+                if stranger:
+                    stranger = False
+                    self._meet()
                 match event:
                     case Request():
                         self._open(event)
@@ -148,11 +213,10 @@ class ServerConnection(asyncio.Protocol):
                     case Credited(request_id):
                         if running := self._calls.get(request_id):
                             running.credit.release()
-        except VersionMismatch as error:
-            self._write(encode(Kind.ERROR, 0, code=ErrorCode.VERSION,
-                               body=msgspec.msgpack.encode(Failure(str(error)))))
-            self._drop(error)
-        except ProtocolViolation as error:
+            if stranger and self._core.peer is not None:
+                self._meet()
+        except (ProtocolViolation, VersionMismatch, IdentityRefused) as error:
+            self._write(self._core.farewell(error))
             self._drop(error)
 
     def pause_writing(self) -> None:
@@ -173,23 +237,72 @@ class ServerConnection(asyncio.Protocol):
 
     # calls
 
+    def _meet(self) -> None:
+        """The peer's hello is there: a node must not be two. Raises `DuplicateNode`."""
+        if (newcomer := self.node) is None:
+            return
+        give_up_on_dead_peers(self._transport)
+        for other in self._server.connections:
+            if other is not self and other.node is not None:
+                refused = duplicate(newcomer, self._peer, other.node, other._peer)
+                if refused is not None:
+                    raise refused
+
     def _open(self, request: Request) -> None:
         size = len(request.body) + len(request.attachment)
         if request.request_id in self._calls:
             raise ProtocolViolation(f"request id {request.request_id} is still in use")
         found = self._server.handlers.find(request.method_number)
         if found is None:
-            self._write(self._core.fail(request.request_id, ErrorCode.UNKNOWN_METHOD,
-                                        f"method {request.method_number} is not served here"))
+            self._write(
+                self._core.fail(
+                    request.request_id,
+                    ErrorCode.UNKNOWN_METHOD,
+                    f"method {request.method_number} is not served here",
+                )
+            )
+        elif found.method.nodes_only and self.node is None:
+            self._write(
+                self._core.fail(
+                    request.request_id,
+                    ErrorCode.IDENTITY,
+                    f"only nodes of this cluster may call it, and {self._peer} does not say which node it is",
+                    IdentityMissing.kind,
+                )
+            )
+        elif found.prompt:
+            self._answer_promptly(request, found)
         elif len(self._calls) >= CALLS_MAX or self._call_bytes + size > CALL_BYTES_MAX:
-            self._write(self._core.fail(request.request_id, ErrorCode.OVERLOADED,
-                                        f"{len(self._calls)} calls with {self._call_bytes} bytes are open"))
+            self._write(
+                self._core.fail(
+                    request.request_id,
+                    ErrorCode.OVERLOADED,
+                    f"{len(self._calls)} calls with {self._call_bytes} bytes are open",
+                )
+            )
         else:
             credit = asyncio.Semaphore(STREAM_WINDOW_ITEMS)
-            task = asyncio.get_running_loop().create_task(self._run(request, *found, credit))
+            task = asyncio.get_running_loop().create_task(
+                self._run(request, found.method, found.handler, credit)
+            )
             self._calls[request.request_id] = _Running(task, credit, size)
             self._call_bytes += size
             task.add_done_callback(lambda task: self._finish(request.request_id, task))
+
+    def _answer_promptly(self, request: Request, found: Found) -> None:
+        try:
+            call = self._call(request, found.method)
+            answer = self._core.reply(request.request_id, found.handler(call), streams=False)
+        except msgspec.DecodeError as error:
+            answer = self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}")
+        except Exception as error:
+            answer = self._failure(request.request_id, found.method, error)
+        self._write(answer)
+
+    def _call(self, request: Request, method: Method[Any, Any]) -> Call[Any]:
+        """Raises `msgspec.DecodeError`."""
+        message = method.decode_request(request.body)
+        return Call(message, request.attachment, self._peer, self.node, self._number)
 
     def _finish(self, request_id: int, task: asyncio.Task[None]) -> None:
         self._call_bytes -= self._calls.pop(request_id).size
@@ -206,14 +319,17 @@ class ServerConnection(asyncio.Protocol):
             self._server.connections.discard(self)
 
     async def _run(
-        self, request: Request, method: Method[Any, Any], handler: Callable[..., Any],
+        self,
+        request: Request,
+        method: Method[Any, Any],
+        handler: Callable[..., Any],
         credit: asyncio.Semaphore,
     ) -> None:
         """Run one call to its one answer. A cancelled call is answered by `_finish`."""
         seconds = request.time_left_ms / 1000 or None
         answer: list[Buffer]
         try:
-            call = Call(method.decode_request(request.body), request.attachment, self._peer)
+            call = self._call(request, method)
         except msgspec.DecodeError as error:
             self._write(self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}"))
             return
@@ -232,7 +348,10 @@ class ServerConnection(asyncio.Protocol):
         self._write(answer)
 
     async def _stream(
-        self, request_id: int, replies: AsyncIterator[Reply[Any]], credit: asyncio.Semaphore,
+        self,
+        request_id: int,
+        replies: AsyncIterator[Reply[Any]],
+        credit: asyncio.Semaphore,
     ) -> None:
         async with aclosing(cast(Any, replies)) as items:
             async for reply in items:
@@ -254,9 +373,15 @@ class ServerConnection(asyncio.Protocol):
         if self._core.peer is None:
             self._drop(ProtocolViolation(f"no hello within {HELLO_SECONDS_MAX:.0f} s"))
 
-    def _drop(self, reason: Exception) -> None:
+    def _drop(self, reason: RpcError) -> None:
+        """Close once what was written has left. Until then, and a little longer, what still arrives is read and
+        thrown away: closing a socket with unread bytes would take from the peer what it was told last."""
         log.warning("node connection from %s closed: %s", self._peer, reason)
-        self._transport.close()
+        self._dropped = True
+        if isinstance(reason, ProtocolViolation):
+            self._transport.close()
+        else:
+            asyncio.get_running_loop().call_later(FAREWELL_SECONDS_MAX, self._transport.close)
 
     async def close(self) -> None:
         """Cancel the open calls, wait for them, close."""
