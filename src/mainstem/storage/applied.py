@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, UnsplitIndex
 from mainstem.model import Buffer
+from mainstem.rpc.split import RunFile
 from mainstem.storage import control
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
 from mainstem.storage.journal_map import JournalMap
-from mainstem.storage.manifest_queue import ManifestQueue
+from mainstem.storage.manifest_queue import COMMITTED, ManifestQueue
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.waiters import Waiters
 
@@ -54,10 +55,17 @@ class AppliedState:
             case control.LogStartMoved(starts):
                 for queue_id, start in starts:
                     self._move_log_start(queue_id, start)
-            case control.SplitCommitted():
-                self.journal_map.cut()
-                return self.manifest.decide(group, index, command)
+            case control.SplitCommitted(after, upto, files):  # in journals of version 0.1
+                self.split(group, after, upto, files)
         return "done"
+
+    def split(self, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
+        """Blocks (after, upto] of a group are in these runs, if that continues its split: `committed`, `replayed` or
+        `refused: …`. Durable once `manifest.drained`."""
+        outcome = self.manifest.commit(group, after, upto, files)
+        if outcome == COMMITTED:
+            self.journal_map.cut()
+        return outcome
 
     def _move_log_start(self, queue_id: int, start: int) -> None:
         slot = self.table.find(queue_id)

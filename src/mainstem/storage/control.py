@@ -35,7 +35,8 @@ class LogStartMoved(msgspec.Struct, frozen=True, tag="log_start", array_like=Tru
 
 
 class SplitCommitted(msgspec.Struct, frozen=True, tag="split", array_like=True):
-    """Blocks (after, upto] of this group are in these runs. Compare-and-set on the group's split position."""
+    """Blocks (after, upto] of this group are in these runs. Journals of version 0.1 have it; splits are committed to
+    each replica's own manifest since."""
 
     after: int
     upto: int

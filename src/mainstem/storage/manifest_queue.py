@@ -1,14 +1,15 @@
-"""Split commits on their way from the log into the manifest.
+"""Split commits on their way into the manifest: each replica's own, as its queue store is.
 
-Applying a split commit is a decision (does it continue the group's split?) and a write to sqlite. The decision
-is made at once, in log order; the writes follow one by one in the background. Until a write is done the
-manifest's position has not moved, so nothing is pruned for it; a checkpoint waits until all are done. A write that
-fails is tried again, for as long as the node runs and at its next start; meanwhile the journal keeps everything,
-and the runs that are to be named are held.
+A split commit is a decision (does it continue the group's split?) and a write to sqlite. The decision is made at
+once, in the order of asking; the writes follow one by one in the background, and with its write a commit is
+durable: whoever asked for it is answered then. Until a write is done the manifest's position has not moved, so
+nothing is pruned for it; a checkpoint waits until all are done. A write that fails is tried again, for as long as
+the node runs; meanwhile the journal keeps everything, and the runs that are to be named are held. A commit that a
+crash took with it was never confirmed: its blocks are split again.
 
 A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, the last
 one before the next data block. A commit may start anywhere from the one to the other: what lies between holds
-nothing to split (a commit is such a block itself). Both follow from the log alone, whatever was pruned of it.
+nothing to split. Both follow from the log and the manifest, whatever was pruned of the journal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.split import RunFile
-from mainstem.storage.control import SplitCommitted
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.store import CommitOutcome, QueueStore
@@ -85,6 +85,7 @@ class Decided(NamedTuple):
 
     group: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    """The group's last block then."""
     after: int
     upto: int
     files: tuple[RunFile, ...]
@@ -127,23 +128,21 @@ class ManifestQueue:
         """Every block of every group, in journal order."""
         self._splits[header.group].block_applied(header.index, header.kind == KIND_DATA)
 
-    def decide(self, group: int, index: int, command: SplitCommitted) -> str:
-        """Apply a split commit that is block `index` of its group: `committed`, `replayed`, or `refused: …`
-        with the reason."""
+    def commit(self, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
+        """Decide on a split of blocks (after, upto] into these runs: `committed`, `replayed`, or `refused: …`
+        with the reason. The manifest follows in its own time, see `drained`."""
         split = self._splits[group]
         committed, reached = split.committed, split.reached
-        if command.upto <= committed:
+        if upto <= committed:
             return REPLAYED
-        if command.upto >= index:
-            return f"refused: block {command.upto} does not exist yet; the split is at {reached}"
-        if not committed <= command.after <= reached:
-            kind = "gap" if command.after > reached else "overlap"
-            return (
-                f"refused: {kind}: blocks ({command.after}, {command.upto}] where the split is at {reached}"
-            )
-        split.commit(command.upto)
-        self._pending.append(Decided(group, index, committed, command.upto, command.files))
-        for file in command.files:
+        if upto > split.applied:
+            return f"refused: block {upto} does not exist yet; the split is at {reached}"
+        if not committed <= after <= reached:
+            kind = "gap" if after > reached else "overlap"
+            return f"refused: {kind}: blocks ({after}, {upto}] where the split is at {reached}"
+        split.commit(upto)
+        self._pending.append(Decided(group, split.applied, committed, upto, tuple(files)))
+        for file in files:
             self._store.hold(file.name)
         self._wake.set()
         return COMMITTED

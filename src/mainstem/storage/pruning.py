@@ -6,10 +6,8 @@ behind it, and the manifest, not merely the log, says that its blocks are split.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from mainstem.storage import control
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.journal.blocks import Rows
@@ -69,7 +67,7 @@ class Pruning:
 
     async def _superfluous(self, segment: SegmentInfo) -> bool:
         """Is every block of the segment split, or is nothing in it live? In that case the split position is
-        moved over it, through the log."""
+        moved over it, as if what is left there had been split."""
         mark = self._state.journal_map.at_end_of(segment.sequence)
         if mark is None:
             return True
@@ -84,15 +82,10 @@ class Pruning:
         if self._write_loop.out_of_space or await self._has_live_rows(segment):
             return False
         await self._write_loop.sync()  # the log starts that say so; a crash must not take them back
-        futures = [
-            group.propose(
-                [control.SplitCommitted(self._state.manifest.reached(group.group), last[group.group], ())]
-            )
-            for group in unsplit
-            if last[group.group] > self._state.manifest.reached(group.group)
-        ]
-        self._write_loop.wake()
-        await asyncio.gather(*futures)
+        for group in unsplit:
+            reached = self._state.manifest.reached(group.group)
+            if last[group.group] > reached:
+                self._state.split(group.group, reached, last[group.group], ())
         await self._state.manifest.drained()
         return all(
             mark.last_data[group.group] <= self._state.manifest.written(group.group) for group in unsplit

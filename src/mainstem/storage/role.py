@@ -104,7 +104,7 @@ class Storage:
         self.usage = usage = Usage(state.table, state.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(
-            self.groups, journal, state, self.write_loop, self.retention_classes, journal_path
+            self.groups, journal, state, self.retention_classes, journal_path
         )
         liveness = Liveness(state.table, was_deleted)
         self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state)

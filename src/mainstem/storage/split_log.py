@@ -1,23 +1,20 @@
 """The journal as splitters see it: what is committed, what is split, which blocks to take next.
 
 Only blocks that are committed *and* synced are offered, so that the queue store never holds a record the
-journal could still lose. A commit is a control block per write group; whether it counts is decided where it is
-applied, by comparing its start with the group's split position.
+journal could still lose. Whether a commit counts is decided per write group, by comparing its start with the
+group's split position; it is confirmed when the manifest has it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
-from mainstem.storage import control
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.write_group import WriteGroup
-from mainstem.storage.write_loop import WriteLoop
 
 
 class LocalSplitLog:
@@ -28,7 +25,6 @@ class LocalSplitLog:
         groups: Sequence[WriteGroup],
         journal: Journal,
         state: AppliedState,
-        write_loop: WriteLoop,
         retention_classes: Callable[[], dict[int, str]],
         journal_path: str,
     ) -> None:
@@ -36,7 +32,7 @@ class LocalSplitLog:
         self._journal = journal
         self._map = state.journal_map
         self._manifest = state.manifest
-        self._write_loop = write_loop
+        self._split = state.split
         self._retention_classes = retention_classes
         self._journal_path = journal_path
 
@@ -97,12 +93,7 @@ class LocalSplitLog:
             await self._manifest.verify(files)
         except StorageError as error:
             return [f"refused: {error}"] * len(ranges)
-        futures = [
-            self._groups[entry.group].propose([control.SplitCommitted(entry.after, entry.upto, tuple(files))])
-            for entry in ranges
-        ]
-        self._write_loop.wake()
-        outcomes = [outcome[0] for outcome in await asyncio.gather(*futures)]
+        outcomes = [self._split(entry.group, entry.after, entry.upto, files) for entry in ranges]
         await self._manifest.drained()
         return outcomes
 

@@ -106,7 +106,7 @@ class SplitLog(Protocol):
         ...
 
     async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
-        """Commit a slice, compare-and-set per group when applied; durable when it returns. Per range:
+        """Commit a slice, compare-and-set per group; durable when it returns. Per range:
         'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
         ...
 
