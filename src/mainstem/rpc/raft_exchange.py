@@ -1,0 +1,242 @@
+"""Carries the Raft messages of all groups of a node to the other nodes, and theirs to its groups.
+
+What the groups send in one turn of the event loop leaves at its end, all messages for one node in one delivery (large
+backlogs in several): the heartbeats of all groups share it. Messages may get lost, which Raft expects; the group is
+then told that the node is unreachable, in a turn of its own, so that `send` never calls back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from random import Random
+
+from mainstem.model import HistogramSample, Sample
+from mainstem.raft.messages import Message
+from mainstem.rpc.backoff import Backoff
+from mainstem.rpc.client_connection import Connect, connect_tcp
+from mainstem.rpc.frames import FRAME_BYTES_MAX
+from mainstem.rpc.identity import NODE, Identity
+from mainstem.rpc.method import Hello, Nothing, Reply
+from mainstem.rpc.raft_link import Address, RaftLink
+from mainstem.rpc.raft_member import METADATA_GROUP, Carried, Member
+from mainstem.rpc.raft_messages import (
+    DELIVER,
+    Delivery,
+    DeliveryRefused,
+    attachment_bytes,
+    from_wire,
+)
+from mainstem.rpc.raft_outbox import Bounds
+from mainstem.rpc.server import Call, Handlers
+
+__all__ = ["METADATA_GROUP", "Address", "Bounds", "Carried", "Identity", "Member", "RaftExchange"]
+
+log = logging.getLogger(__name__)
+
+
+class RaftExchange:
+    """Made and used on the event loop. Links are made by `set_peers`; `close` ends them."""
+
+    def __init__(
+        self,
+        node: Identity,
+        *,
+        random: Random,
+        connect: Connect = connect_tcp,
+        name: str = "",
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.node = node
+        self._random = random
+        self._connect = connect
+        self._name = name or f"node {node.node_id}"
+        self._bounds = bounds or Bounds()
+        self._members: dict[int, Member] = {}
+        self._links: dict[int, RaftLink] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._to_flush: set[int] = set()
+        self._flush_soon = False
+        self._unreachable: set[tuple[int, int]] = set()
+        """(node, group) to be told."""
+        self._newest_connection: dict[int, int] = {}
+        self._strays = 0
+        self._received_messages = 0
+        self._received_bytes = 0
+        self._received_refused = 0
+        self._closed = False
+
+    # the groups' side
+
+    def join(self, group: int, member: Member) -> None:
+        """From now on `member` receives the messages of this group."""
+        assert group not in self._members, f"group {group} has a member"
+        self._members[group] = member
+
+    def leave(self, group: int) -> None:
+        """Nothing more is received for the group; what it sent and still waits may not leave."""
+        self._members.pop(group, None)
+
+    def send(self, group: int, messages: Iterable[Message]) -> None:
+        """Have messages sent at the end of this turn. Never blocks, never calls back."""
+        for message in messages:
+            assert message.to != self.node.node_id, f"a message of group {group} to the node itself"
+            link = self._links.get(message.to)
+            if link is None:
+                self._strays += 1
+                self._tell(message.to, group)
+            else:
+                link.outbox.put(group, message)
+                self._to_flush.add(message.to)
+        self._schedule()
+
+    # the node's side
+
+    def set_peers(self, addresses: Mapping[int, Address]) -> None:
+        """Where the other nodes are. Links to nodes that are no longer named, or named elsewhere, end; the others
+        stay as they are. An entry for the node itself is left out."""
+        assert not self._closed
+        wanted = {
+            node_id: Address(*address)
+            for node_id, address in addresses.items()
+            if node_id != self.node.node_id
+        }
+        for node_id, link in list(self._links.items()):
+            if wanted.get(node_id) != link.address:
+                del self._links[node_id]
+                self._end(link)
+        for node_id, address in wanted.items():
+            if node_id not in self._links:
+                self._links[node_id] = self._link(node_id, address)
+                self._links[node_id].start()
+
+    def register(self, handlers: Handlers) -> None:
+        """Serve the other nodes' deliveries."""
+        handlers.prompt(DELIVER, self._deliver)
+
+    def connected(self, node_id: int) -> bool:
+        """There is a connection to this node."""
+        link = self._links.get(node_id)
+        return link is not None and link.connected
+
+    async def close(self) -> None:
+        self._closed = True
+        for link in self._links.values():
+            self._end(link)
+        self._links.clear()
+        self._members.clear()
+        await asyncio.gather(*self._closing)
+
+    def samples(self) -> Iterator[Sample | HistogramSample]:
+        for node_id, link in tuple(self._links.items()):
+            labels = (("peer", str(node_id)),)
+            yield from link.counters.samples(labels)
+            for name, text, value in (
+                ("connected", "1: connected.", float(link.connected)),
+                ("deliveries_in_flight", "Deliveries not taken in yet.", link.deliveries_in_flight),
+                ("messages_waiting", "Raft messages that wait to be sent.", link.outbox.messages_waiting),
+                ("bytes_waiting", "Log entries that wait to be sent.", link.outbox.bytes_waiting),
+            ):
+                yield Sample(f"mainstem_raft_link_{name}", "gauge", text, value, labels)
+        for name, text, value in (
+            ("received_messages_total", "Raft messages received.", self._received_messages),
+            ("received_bytes_total", "Bytes of log entries received.", self._received_bytes),
+            ("received_refused_total", "Raft messages received that made no sense.", self._received_refused),
+            ("strays_total", "Raft messages for nodes whose address is not known.", self._strays),
+        ):
+            yield Sample(f"mainstem_raft_exchange_{name}", "counter", text, value)
+
+    # sending
+
+    def _link(self, node_id: int, address: Address) -> RaftLink:
+        hello = Hello(
+            name=self._name, frame_bytes_max=FRAME_BYTES_MAX, role=NODE, node=self.node, seeks=node_id
+        )
+        return RaftLink(
+            node_id, address, hello, self._members,
+            connect=self._connect,
+            backoff=lambda first, longest: Backoff(first, longest, self._random),
+            dropped=lambda group: self._tell(node_id, group),
+            lost=lambda: self._tell_all(node_id),
+            bounds=self._bounds,
+        )  # fmt: skip
+
+    def _end(self, link: RaftLink) -> None:
+        task = asyncio.get_running_loop().create_task(link.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _tell(self, node_id: int, group: int) -> None:
+        self._unreachable.add((node_id, group))
+        self._schedule()
+
+    def _tell_all(self, node_id: int) -> None:
+        for group in self._members:
+            self._tell(node_id, group)
+
+    def _schedule(self) -> None:
+        if not self._flush_soon and not self._closed:
+            self._flush_soon = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        nodes, self._to_flush = self._to_flush, set()
+        for node_id in nodes:
+            if (link := self._links.get(node_id)) is not None:
+                try:
+                    link.flush()
+                except Exception:
+                    log.exception("sending to node %d failed", node_id)
+        unreachable, self._unreachable = self._unreachable, set()
+        for node_id, group in unreachable:
+            if (member := self._members.get(group)) is not None:
+                try:
+                    member.unreachable(node_id)
+                except Exception:
+                    log.exception("group %d does not take that node %d is unreachable", group, node_id)
+
+    # receiving
+
+    def _deliver(self, call: Call[Delivery]) -> Reply[Nothing]:
+        """Take a delivery in. Raises `DeliveryRefused` if some of it made no sense; the rest was taken."""
+        assert call.node is not None
+        sender = call.node.node_id
+        if call.connection < self._newest_connection.get(sender, 0):
+            return Reply(Nothing())  # overtaken by what the sender sent on its next connection
+        self._newest_connection[sender] = call.connection
+        messages = call.request.messages
+        attachment = memoryview(call.attachment).toreadonly()
+        if sum(map(attachment_bytes, messages)) != len(attachment):
+            self._received_refused += len(messages)
+            raise DeliveryRefused(
+                f"the entries do not add up to the {len(attachment)} bytes that came with them; nothing was taken"
+            )
+        by_group: dict[int, list[Message]] = {}
+        nonsense: list[str] = []
+        position = 0
+        for wire in messages:
+            start, position = position, position + attachment_bytes(wire)
+            member = self._members.get(wire.group)
+            if member is None:
+                continue
+            try:
+                message = from_wire(wire, sender, self.node.node_id, member, attachment[start:position])
+            except ValueError as error:
+                nonsense.append(f"{type(wire).__name__} of group {wire.group}: {error}")
+            else:
+                by_group.setdefault(wire.group, []).append(message)
+        self._received_messages += len(messages)
+        self._received_bytes += len(attachment)
+        for group, received in by_group.items():
+            if (member := self._members.get(group)) is not None:
+                try:
+                    member.received(received)
+                except Exception:
+                    log.exception("group %d failed on messages of node %d", group, sender)
+        if nonsense:
+            self._received_refused += len(nonsense)
+            log.error("node %d sent %d messages that make no sense: %s", sender, len(nonsense), nonsense[0])
+            raise DeliveryRefused(f"{len(nonsense)} of {len(messages)} messages dropped: {nonsense[0]}")
+        return Reply(Nothing())
