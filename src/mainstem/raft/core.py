@@ -1,22 +1,50 @@
-"""One node's part in one group."""
+"""One node's part in one group: roles, terms and votes. What a leader does is in `leadership`, what a follower does in
+`followership`; `candidacy` counts votes.
+
+Messages wait in the outbox until term and vote are durable. Whatever happens only notes what is due; `ready` builds
+what goes out, once for all that happened since the last.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from mainstem.raft.candidacy import Candidacy
 from mainstem.raft.config import RaftConfig
-from mainstem.raft.entry import KIND_DATA, Entry, HardState, Snapshot
+from mainstem.raft.entry import KIND_DATA, NOBODY, Entry, HardState, Snapshot
+from mainstem.raft.errors import BrokenInvariant, NotLeader, NotReady, RaftError
+from mainstem.raft.followership import Followership
+from mainstem.raft.leadership import Leadership
+from mainstem.raft.log import Log
 from mainstem.raft.log_store import LogStore
 from mainstem.raft.membership import LoggedMembership, Membership, MembershipChange
-from mainstem.raft.messages import Message
-from mainstem.raft.ready import Ready
-from mainstem.raft.roles import Role
+from mainstem.raft.messages import (
+    Append,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    InstallSnapshotResponse,
+    Message,
+    ReadIndex,
+    ReadIndexResponse,
+    RequestVote,
+    TimeoutNow,
+    VoteResponse,
+)
+from mainstem.raft.progress import PeerView
+from mainstem.raft.reads import Reads
+from mainstem.raft.ready import Ready, RoleChange
+from mainstem.raft.roles import TRANSITIONS, Cause, Role
+
+FROM_LEADERS = (Append, Heartbeat, InstallSnapshot)
 
 
 class RaftCore:
     """Not reentrant but in one way: between `ready` and `advance` everything may be called but `ready`, which then
-    returns None."""
+    returns None. What cannot be (`BrokenInvariant`) is the end of it."""
 
     def __init__(
         self,
@@ -30,96 +58,484 @@ class RaftCore:
     ) -> None:
         """`memberships`, oldest first: the one of the snapshot the log begins behind (index 0: what the group began
         with), then one for each membership entry in the log. `applied_index`: what the driver's state has in it
-        already; at least `log.first_index() - 1`. Everything in `log` is durable."""
-        raise NotImplementedError
+        already; at least `log.first_index() - 1`. Everything in `log` and `hard_state` is durable."""
+        self._config = config
+        self._random = random
+        self.node_id = config.node_id
+        self._log = Log(log, memberships, applied_index)
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.leader_id = NOBODY
+        """Who leads the term; 0: nobody known."""
+        self.role = Role.FOLLOWER
+        self._outbox: list[Message] = []
+        self._touched = False
+        self._out: Ready | None = None
+        self._durable = self._handed = hard_state
+        self._told = RoleChange(self.role, self.term, self.leader_id)
+        self._elapsed = 0
+        self._due = 0
+        self._draw_timeout()
+        self._candidacy: Candidacy | None = None
+        self._leadership: Leadership | None = None
+        self._reads = Reads()
+        self._followership = Followership(self.node_id, self._log, self._outbox)
+        self._followership.enter(self.term, NOBODY)
+        self._steps: dict[type[Any], Callable[[Any], None]] = {
+            Append: self._append,
+            AppendResponse: self._leader_step(Leadership.append_response),
+            Heartbeat: self._heartbeat,
+            HeartbeatResponse: self._leader_step(Leadership.heartbeat_response),
+            RequestVote: self._request_vote,
+            VoteResponse: self._vote_response,
+            InstallSnapshot: self._install_snapshot,
+            InstallSnapshotResponse: self._leader_step(Leadership.snapshot_response),
+            TimeoutNow: self._timeout_now,
+            ReadIndex: self._leader_step(Leadership.read_index_asked),
+            ReadIndexResponse: self._reads.answered,
+        }
 
-    # --- what can be seen, any time ---
+    # --- what can be seen, any time ------------------------------------------------------------------------
 
-    role: Role
-    term: int
-    leader_id: int
-    """Who leads the term; 0: nobody known."""
-    serves: bool
-    """Leads, and has applied an entry of its own term: all that was ever committed is applied."""
-    membership: Membership
-    """The newest in the log, committed or not."""
-    last_index: int
-    commit_index: int
-    applied_index: int
-    persisted_index: int
+    @property
+    def serves(self) -> bool:
+        """Leads, and has applied an entry of its own term: all that was ever committed is applied."""
+        return self._leadership is not None and self._log.applied_index >= self._leadership.term_start_index
+
+    @property
+    def membership(self) -> Membership:
+        """The newest in the log, committed or not."""
+        return self._log.memberships.current
+
+    def membership_at(self, index: int) -> Membership:
+        """The one in force at `index`, which is applied or newer: for a snapshot of that point."""
+        return self._log.memberships.at(index)
+
+    @property
+    def last_index(self) -> int:
+        return self._log.last_index
+
+    @property
+    def commit_index(self) -> int:
+        return self._log.commit_index
+
+    @property
+    def applied_index(self) -> int:
+        return self._log.applied_index
+
+    @property
+    def persisted_index(self) -> int:
+        return self._log.persisted_index
+
+    @property
+    def transfer_to(self) -> int:
+        """Whom leadership is being handed to; 0: nobody."""
+        return self._leadership.transfer_to if self._leadership is not None else NOBODY
 
     def durable_index(self, count: int) -> int:
         """Leader: the highest index that at least `count` voters hold durably; from a majority on never beyond the
         commit index. 0 elsewhere, or if there are fewer voters."""
-        raise NotImplementedError
+        if self._leadership is None:
+            return 0
+        index = self._leadership.replication.held_by(count)
+        return min(index, self._log.commit_index) if count >= self.membership.quorum else index
 
-    # --- what happens ---
+    def peers(self) -> list[PeerView]:
+        """Leader: what is known of the other members. Empty elsewhere."""
+        if self._leadership is None:
+            return []
+        return [progress.view for progress in self._leadership.replication.peers.values()]
 
-    def tick(self) -> None:
-        """Time passes by one tick."""
-        raise NotImplementedError
-
-    def step(self, message: Message) -> None:
-        """A message arrived for this node."""
-        raise NotImplementedError
+    # --- what is asked for ---------------------------------------------------------------------------------
 
     def propose(self, data: object, size: int, kind: int = KIND_DATA) -> Entry:
-        """Put one entry behind the log; it has its index and term. It is committed, or truncated if this node ceases to
-        lead. Raises `NotLeader`; `NotReady` while handing over or when too much is uncommitted."""
-        raise NotImplementedError
+        """Put one entry behind the log; it has its index and term. It is committed, or truncated if this node ceases
+        to lead. Raises `NotLeader`; `NotReady` while handing over or when too much is uncommitted."""
+        entry = self._leading().propose(kind, size, data)
+        self._touched = True
+        return entry
 
     def propose_membership(self, change: MembershipChange) -> Entry:
         """Log the membership after one change; it counts at once. Raises `NotLeader`, `NotReady` (nothing of this
         term is committed yet, another change is under way) or `MembershipRefused`."""
-        raise NotImplementedError
+        entry = self._leading().propose_membership(change)
+        self._after_leader()
+        return entry
 
     def transfer_leadership(self, to: int) -> None:
         """Have a voter catch up and lead; given up after an election timeout. Raises `NotLeader`, or
         `MembershipRefused` if it has no vote."""
-        raise NotImplementedError
+        self._leading().transfer(to)
+        self._touched = True
 
     def read_index(self, context: object) -> None:
         """Ask from when on the applied state may answer a read that came in now: `Ready.reads` brings `context` back
-        then. A follower asks its leader, and the answer may get lost: use a timeout. Raises `NotLeader` (no leader is
-        known), `NotReady` (nothing of this term is committed yet, too many reads wait)."""
-        raise NotImplementedError
+        then. A follower asks its leader, and the answer may get lost: use a timeout. Raises `NotLeader` (no leader
+        is known), `NotReady` (nothing of this term is committed yet, too many reads wait)."""
+        leadership = self._leadership
+        waiting = self._reads.waiting + (leadership.reads.waiting if leadership is not None else 0)
+        if waiting >= self._config.reads_waiting_max:
+            raise NotReady(f"{waiting} reads wait, as many as reads_waiting_max allows: try again")
+        if leadership is not None:
+            leadership.read_index(context)
+        elif self.leader_id != NOBODY:
+            request = self._reads.send_on(context)
+            self._outbox.append(ReadIndex(self.node_id, self.leader_id, self.term, request))
+        else:
+            raise NotLeader(self.node_id, NOBODY)
+        self._touched = True
 
     def campaign(self) -> None:
         """Stand for election now, if this node may."""
-        raise NotImplementedError
+        if self.role is not Role.LEADER:
+            self._election_timeout()
 
-    # --- news from the disk and the network ---
+    def _leading(self) -> Leadership:
+        if self._leadership is None:
+            raise NotLeader(self.node_id, self.leader_id)
+        return self._leadership
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Time passes by one tick."""
+        self._elapsed += 1
+        if self._elapsed >= self._due:
+            self._tick_due()
+
+    def _tick_due(self) -> None:
+        if self._leadership is None:
+            self._election_timeout()
+            return
+        self._elapsed = 0
+        self._leadership.beat()
+        self._after_leader()
+
+    def _draw_timeout(self) -> None:
+        """A new random election timeout, from `election_ticks` up to twice as many, from now on."""
+        self._elapsed = 0
+        ticks = self._config.election_ticks
+        self._due = ticks + self._random.randrange(ticks)
+
+    # --- roles ---------------------------------------------------------------------------------------------
+
+    def _take_role(self, cause: Cause) -> Role:
+        role = TRANSITIONS.get((self.role, cause))
+        if role is None:
+            raise BrokenInvariant(f"node {self.node_id} is {self.role.value}: {cause.value}")
+        if role is Role.PRE_CANDIDATE and not self._config.pre_vote:
+            role = Role.CANDIDATE
+        self.role = role
+        self._touched = True
+        return role
+
+    def _follow(self, term: int, leader_id: int, cause: Cause) -> None:
+        """Become a follower, or the follower of somebody else, in `term`."""
+        self._take_role(cause)
+        self._candidacy = None
+        if self._leadership is not None:
+            self._reads.refuse(self._leadership.reads.own_waiting())
+            self._leadership = None
+        self._enter(term, leader_id)
+
+    def _enter(self, term: int, leader_id: int) -> None:
+        if term > self.term or leader_id != self.leader_id:
+            self._reads.leader_gone()
+        if term > self.term:
+            self.term = term
+            self.vote = NOBODY
+        self.leader_id = leader_id
+        self._followership.enter(term, leader_id)
+        self._draw_timeout()
+
+    def _election_timeout(self) -> None:
+        """No leader was heard from; or the driver wants an election."""
+        if not self._may_stand:
+            self._enter(self.term, NOBODY)
+            self._touched = True
+            return
+        if self._take_role(Cause.ELECTION_TIMEOUT) is Role.PRE_CANDIDATE:
+            self._enter(self.term, NOBODY)
+            self._stand(Candidacy(self.term + 1))
+            self._answered(self.node_id, True)
+        else:
+            self._stand_for_term(transfer=False)
+
+    def _stand_for_term(self, *, transfer: bool) -> None:
+        """Take a new term, vote for oneself, and ask the others. The own vote counts once it is durable."""
+        self._enter(self.term + 1, NOBODY)
+        self.vote = self.node_id
+        self._stand(Candidacy(self.term, transfer=transfer))
+
+    def _stand(self, candidacy: Candidacy) -> None:
+        self._candidacy = candidacy
+        for node_id in sorted(self.membership.voters - {self.node_id}):
+            self._outbox.append(
+                RequestVote(
+                    self.node_id,
+                    node_id,
+                    candidacy.term,
+                    self._log.last_index,
+                    self._log.last_term,
+                    pre_vote=self.role is Role.PRE_CANDIDATE,
+                    transfer=candidacy.transfer,
+                )
+            )
+
+    @property
+    def _may_stand(self) -> bool:
+        return self._followership.installing is None and self._log.memberships.knows_voter(
+            self.node_id, self._log.commit_index
+        )
+
+    def _answered(self, node_id: int, granted: bool) -> None:
+        """A vote, or a pre-vote, came in."""
+        candidacy = self._candidacy
+        assert candidacy is not None
+        candidacy.answered(node_id, granted)
+        if candidacy.lost(self.membership):
+            self._follow(self.term, NOBODY, Cause.ELECTION_LOST)
+        elif candidacy.won(self.membership):
+            if self.role is Role.PRE_CANDIDATE:
+                self._take_role(Cause.PRE_VOTE_WON)
+                self._stand_for_term(transfer=False)
+            else:
+                self._lead()
+
+    def _lead(self) -> None:
+        self._take_role(Cause.ELECTION_WON)
+        self._candidacy = None
+        self.leader_id = self.node_id
+        self._elapsed = 0
+        self._due = self._config.heartbeat_ticks
+        self._leadership = Leadership(self._config, self.term, self._log, self._reads, self._outbox)
+
+    def _after_leader(self) -> None:
+        self._touched = True
+        if self._leadership is not None and self._leadership.over is not None:
+            self._follow(self.term, NOBODY, self._leadership.over)
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def step(self, message: Message) -> None:
+        """A message arrived for this node."""
+        if message.to != self.node_id:
+            raise RaftError(
+                f"a message for node {message.to} came to node {self.node_id}: check who routed it"
+            )
+        if message.term == self.term or self._settle_terms(message):
+            self._steps[type(message)](message)
+
+    def _settle_terms(self, message: Message) -> bool:
+        """Terms differ. Whether the message is to be looked at."""
+        self._touched = True
+        if message.term < self.term:
+            self._answer_from_the_past(message)
+            return False
+        if isinstance(message, RequestVote):
+            if self._protects_leader and not message.transfer:
+                return False
+            if message.pre_vote:
+                return True
+        elif isinstance(message, VoteResponse) and message.pre_vote and message.granted:
+            return True
+        leader_id = message.sender if isinstance(message, FROM_LEADERS) else NOBODY
+        self._follow(message.term, leader_id, Cause.HIGHER_TERM)
+        return True
+
+    def _answer_from_the_past(self, message: Message) -> None:
+        """Tell a node of an older term, which may believe that it leads, that there is a newer one."""
+        if isinstance(message, FROM_LEADERS):
+            self._outbox.append(AppendResponse(self.node_id, message.sender, self.term, 0, rejected=True))
+        elif isinstance(message, RequestVote):
+            self._outbox.append(
+                VoteResponse(self.node_id, message.sender, self.term, False, message.pre_vote)
+            )
+
+    @property
+    def _protects_leader(self) -> bool:
+        """Whether a leader was heard from so recently that nobody else gets a vote."""
+        if not self._config.check_quorum or self.leader_id == NOBODY:
+            return False
+        return self._leadership is not None or self._elapsed < self._config.election_ticks
+
+    def _leader_step(self, handle: Callable[[Leadership, Any], None]) -> Callable[[Any], None]:
+        """Only the leader looks at these."""
+
+        def step(message: Message) -> None:
+            if self._leadership is not None:
+                handle(self._leadership, message)
+                self._after_leader()
+
+        return step
+
+    def _request_vote(self, message: RequestVote) -> None:
+        granted = self._may_vote_for(message) and self._is_up_to_date(message)
+        if granted and not message.pre_vote:
+            self.vote = message.sender
+            self._elapsed = 0
+        term = message.term if granted else self.term
+        self._outbox.append(VoteResponse(self.node_id, message.sender, term, granted, message.pre_vote))
+        self._touched = True
+
+    def _may_vote_for(self, message: RequestVote) -> bool:
+        if message.pre_vote and message.term > self.term:
+            return True
+        return self.vote == message.sender or (self.vote == NOBODY and self.leader_id == NOBODY)
+
+    def _is_up_to_date(self, message: RequestVote) -> bool:
+        return self._log.up_to_date(message.last_index, message.last_term)
+
+    def _vote_response(self, message: VoteResponse) -> None:
+        candidacy = self._candidacy
+        if candidacy is None or message.pre_vote != (self.role is Role.PRE_CANDIDATE):
+            return
+        if not message.granted or message.term == candidacy.term:
+            self._answered(message.sender, message.granted)
+
+    def _timeout_now(self, message: TimeoutNow) -> None:
+        if self.role is not Role.LEADER and self._may_stand:
+            self._take_role(Cause.ASKED_TO_LEAD)
+            self._stand_for_term(transfer=True)
+
+    def _heard_leader(self, leader_id: int) -> None:
+        """A message from whoever leads this term."""
+        if leader_id == self.leader_id and self._leadership is None:
+            self._elapsed = 0
+        elif self.role is Role.LEADER:
+            raise BrokenInvariant(f"nodes {self.node_id} and {leader_id} both lead term {self.term}")
+        else:
+            self._follow(self.term, leader_id, Cause.LEADER_HEARD)
+
+    def _heartbeat(self, message: Heartbeat) -> None:
+        self._heard_leader(message.sender)
+        self._followership.heartbeat(message)
+        self._touched = True
+
+    def _append(self, message: Append) -> None:
+        self._heard_leader(message.sender)
+        self._followership.append(message)
+        self._touched = True
+
+    def _install_snapshot(self, message: InstallSnapshot) -> None:
+        self._heard_leader(message.sender)
+        self._followership.install_snapshot(message)
+        self._touched = True
+
+    # --- news from the disk and the network ----------------------------------------------------------------
 
     def hard_state_persisted(self, hard_state: HardState) -> None:
         """A hard state that a Ready brought is durable."""
-        raise NotImplementedError
+        if hard_state.term < self._durable.term:
+            return
+        self._durable = hard_state
+        self._touched = True
+        if (
+            self.role is Role.CANDIDATE
+            and self._candidacy is not None
+            and hard_state == HardState(self.term, self.node_id)
+        ):
+            self._answered(self.node_id, True)
 
     def persisted(self, index: int, term: int) -> None:
         """The log is durable up to the entry (`index`, `term`)."""
-        raise NotImplementedError
+        if not self._log.persisted(index, term):
+            return
+        self._touched = True
+        if self._leadership is not None:
+            self._leadership.commit()
+            self._after_leader()
+        else:
+            self._followership.persisted()
 
     def snapshot_installed(self, snapshot: Snapshot) -> None:
         """State and log are replaced by `Ready.snapshot`, durably: the log store begins behind it, and is empty."""
-        raise NotImplementedError
+        self._followership.snapshot_installed(snapshot)
+        self._touched = True
 
     def snapshot_failed(self, snapshot: Snapshot) -> None:
         """`Ready.snapshot` could not be installed, nothing changed."""
-        raise NotImplementedError
+        self._followership.snapshot_failed(snapshot)
+        self._touched = True
 
     def report_unreachable(self, peer: int) -> None:
         """A message to `peer` could not be sent: sends to it are tried one by one until it answers."""
-        raise NotImplementedError
+        if self._leadership is not None:
+            self._leadership.replication.unreachable(peer)
 
     def report_snapshot(self, peer: int, ok: bool) -> None:
         """Sending a snapshot to `peer` ended, well or not."""
-        raise NotImplementedError
+        if self._leadership is not None:
+            self._leadership.replication.snapshot_sent(peer, ok)
 
-    # --- what is to be done ---
+    # --- what is to be done --------------------------------------------------------------------------------
 
     def ready(self) -> Ready | None:
-        """What is to be done, or None. The same things are handed out once."""
-        raise NotImplementedError
+        """What is to be done, or None. Nothing is handed out twice."""
+        if not self._touched or self._out is not None:
+            return None
+        self._touched = False
+        hard_state = self._new_hard_state()
+        truncate_from, entries = self._log.take()
+        ready = Ready(
+            self._messages(),
+            hard_state,
+            truncate_from,
+            entries,
+            self._followership.take_snapshot(),
+            self._snapshots_to_send(),
+            self._committed(),
+            self._reads.take(self._log.applied_index),
+            self._role_change(),
+        )
+        if not any(ready):
+            return None
+        self._out = ready
+        return ready
 
     def advance(self, ready: Ready) -> None:
         """The log store shows what `ready` brought, and its committed entries are applied."""
-        raise NotImplementedError
+        if ready is not self._out:
+            raise RaftError("advance takes the Ready that was handed out last, once")
+        self._out = None
+        self._log.advance()
+        if ready.committed:
+            self._touched = True  # there may be more to apply, or reads to answer
+            self._log.applied(ready.committed[-1].index)
+
+    def _new_hard_state(self) -> HardState | None:
+        if self._handed.term == self.term and self._handed.vote == self.vote:
+            return None
+        self._handed = HardState(self.term, self.vote)
+        return self._handed
+
+    def _messages(self) -> tuple[Message, ...]:
+        if self._durable.term != self.term or self._durable.vote != self.vote:
+            return ()
+        if self._leadership is not None:
+            self._leadership.collect()
+        else:
+            self._followership.collect()
+        messages = tuple(self._outbox)
+        self._outbox.clear()
+        return messages
+
+    def _snapshots_to_send(self) -> tuple[InstallSnapshot, ...]:
+        if self._leadership is None or not self._leadership.replication.snapshots_to_send:
+            return ()
+        snapshots = tuple(self._leadership.replication.snapshots_to_send)
+        self._leadership.replication.snapshots_to_send.clear()
+        return snapshots
+
+    def _committed(self) -> tuple[Entry, ...]:
+        first, last = self._log.applied_index + 1, self._log.applicable_index
+        if first > last or self._followership.installing is not None:
+            return ()
+        return tuple(self._log.entries(first, last, self._config.apply_bytes_max))
+
+    def _role_change(self) -> RoleChange | None:
+        told = self._told
+        if told.role is self.role and told.term == self.term and told.leader_id == self.leader_id:
+            return None
+        self._told = RoleChange(self.role, self.term, self.leader_id)
+        return self._told

@@ -82,7 +82,7 @@ class LoggedMembership:
 
 
 class MembershipHistory:
-    """The memberships of a log: the newest committed one, then those that are not known to be committed.
+    """The memberships of a log: the one in force at the applied index, then those logged behind it.
 
     `current` is the last, the one that counts.
     """
@@ -90,6 +90,8 @@ class MembershipHistory:
     def __init__(self, logged: Sequence[LoggedMembership]) -> None:
         """`logged`, in ascending order of index: the one at or before the first index of the log, then one per
         membership entry in the log."""
+        if not logged:
+            raise MembershipRefused("a log without a membership: hand over the one the group began with")
         self._logged = list(logged)
         self.current = self._logged[-1].membership
 
@@ -98,36 +100,37 @@ class MembershipHistory:
         """Where the current membership stands in the log."""
         return self._logged[-1].index
 
-    def knows_voter(self, node_id: int) -> bool:
-        """Whether a node votes in any of these. One that its own uncommitted removal excludes may still be needed:
-        to be elected and to commit it."""
-        return any(node_id in logged.membership.voters for logged in self._logged)
+    def at(self, index: int) -> Membership:
+        """The membership in force at `index`, which must not lie before what is applied."""
+        return self._logged[self._position(index)].membership
+
+    def knows_voter(self, node_id: int, commit_index: int) -> bool:
+        """Whether a node votes in the newest committed membership, or in one after it. One that its own uncommitted
+        removal excludes may still be needed: to be elected and to commit it."""
+        logged = self._logged[self._position(commit_index) :]
+        return any(node_id in one.membership.voters for one in logged)
 
     def append(self, index: int, membership: Membership) -> None:
         self._logged.append(LoggedMembership(index, membership))
         self.current = membership
 
-    def truncate_from(self, index: int) -> bool:
-        """Forget what stands at `index` and later; whether the current membership changed by that."""
-        before = self.index
-        while len(self._logged) > 1 and self._logged[-1].index >= index:
+    def truncate_from(self, index: int) -> None:
+        """Forget what stands at `index` and later."""
+        while self._logged[-1].index >= index:
             self._logged.pop()
         self.current = self._logged[-1].membership
-        return self.index != before
 
-    def committed(self, index: int) -> None:
-        """Forget what a committed membership replaced."""
-        while len(self._logged) > 1 and self._logged[1].index <= index:
-            self._logged.pop(0)
+    def forget_before(self, index: int) -> None:
+        """Forget what the membership in force at `index` replaced."""
+        del self._logged[: self._position(index)]
 
     def reset(self, index: int, membership: Membership) -> None:
         """A snapshot replaced the log."""
         self._logged = [LoggedMembership(index, membership)]
         self.current = membership
 
-    def at(self, index: int) -> Membership:
-        """The membership in force at `index`, which must not lie before the newest committed one."""
-        for logged in reversed(self._logged):
-            if logged.index <= index:
-                return logged.membership
-        return self._logged[0].membership
+    def _position(self, index: int) -> int:
+        for position in range(len(self._logged) - 1, 0, -1):
+            if self._logged[position].index <= index:
+                return position
+        return 0

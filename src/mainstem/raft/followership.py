@@ -1,0 +1,163 @@
+"""What a node does with what its leader sends: take entries, acknowledge them, install snapshots.
+
+`verified_index` says how far the log is known to match the leader's: from the newest accepted append down, and at
+least to the commit index, since committed entries match whoever leads. An entry is acknowledged when it is verified
+and durable; one answer per Ready covers all appends of a turn.
+"""
+
+from __future__ import annotations
+
+from mainstem.raft.entry import NOBODY, Snapshot
+from mainstem.raft.errors import RaftError
+from mainstem.raft.log import Log
+from mainstem.raft.messages import (
+    Append,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    InstallSnapshotResponse,
+    Message,
+)
+
+
+class Followership:
+    """Lives as long as the core; `enter` begins it anew."""
+
+    def __init__(self, node_id: int, log: Log, outbox: list[Message]) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._outbox = outbox
+        self._term = 0
+        self._leader_id = NOBODY
+        self._verified_index = 0
+        self._acknowledged_index = 0
+        self._ack_due = False
+        self._install_due = False
+        self._heartbeat_response: HeartbeatResponse | None = None
+        self.installing: Snapshot | None = None
+        """The snapshot that is about to replace state and log; until it does, nothing else changes them."""
+
+    def enter(self, term: int, leader_id: int) -> None:
+        """Another leader, or none, in this term."""
+        self._term = term
+        self._leader_id = leader_id
+        self._verified_index = self._log.commit_index
+        self._acknowledged_index = 0
+        self._ack_due = False
+
+    # --- from the leader -----------------------------------------------------------------------------------
+
+    def heartbeat(self, message: Heartbeat) -> None:
+        if message.commit_index > self._log.commit_index and self.installing is None:
+            self._log.commit_to(message.commit_index)
+        response = self._heartbeat_response
+        if (
+            response is None
+            or response.to != message.sender
+            or response.term != message.term
+            or response.read_context != message.read_context
+        ):
+            response = self._heartbeat_response = HeartbeatResponse(
+                self._node_id, message.sender, message.term, message.read_context
+            )
+        self._outbox.append(response)
+
+    def append(self, message: Append) -> None:
+        """Raises `CommittedTruncation`."""
+        if self.installing is not None:
+            return
+        log = self._log
+        previous_index, entries = message.previous_index, message.entries
+        if previous_index < log.commit_index:
+            overlap = entries[: log.commit_index - previous_index]
+            if overlap:
+                log.check_committed(overlap[-1].index, overlap[-1].term)
+            entries = entries[len(overlap) :]
+            previous_index = log.commit_index
+        elif not log.matches(previous_index, message.previous_term):
+            self._reject(message)
+            return
+        log.merge(previous_index, entries)
+        end = previous_index + len(entries)
+        self._verified_index = max(self._verified_index, end)
+        if message.commit_index > log.commit_index:
+            log.commit_to(min(message.commit_index, end))
+        if not message.entries or end <= self._acknowledgeable_index:
+            self._ack_due = True
+
+    def _reject(self, message: Append) -> None:
+        log = self._log
+        if message.previous_index == log.commit_index:
+            log.check_committed(message.previous_index, message.previous_term)
+        hint_index, hint_term = log.floor(message.previous_index, message.previous_term, log.commit_index)
+        self._outbox.append(
+            AppendResponse(
+                self._node_id,
+                message.sender,
+                message.term,
+                match_index=0,
+                rejected=True,
+                previous_index=message.previous_index,
+                hint_index=hint_index,
+                hint_term=hint_term,
+            )
+        )
+
+    def install_snapshot(self, message: InstallSnapshot) -> None:
+        if self.installing is not None:
+            return
+        snapshot = message.snapshot
+        if snapshot.index > self._log.commit_index:
+            if not self._log.matches(snapshot.index, snapshot.term):
+                self.installing = snapshot
+                self._install_due = True
+                return
+            self._log.commit_to(snapshot.index)  # all of it is here already
+        self._verified_index = max(self._verified_index, self._log.commit_index)
+        self._ack_due = True
+
+    # --- from the disk -------------------------------------------------------------------------------------
+
+    def persisted(self) -> None:
+        """More of the log is durable."""
+        if self._acknowledgeable_index > self._acknowledged_index:
+            self._ack_due = True
+
+    def snapshot_installed(self, snapshot: Snapshot) -> None:
+        self._end_installing(snapshot)
+        self._log.reset(snapshot)
+        self._verified_index = snapshot.index
+        if self._leader_id not in (NOBODY, self._node_id):
+            self._outbox.append(
+                InstallSnapshotResponse(self._node_id, self._leader_id, self._term, snapshot.index)
+            )
+
+    def snapshot_failed(self, snapshot: Snapshot) -> None:
+        self._end_installing(snapshot)
+
+    def _end_installing(self, snapshot: Snapshot) -> None:
+        if self.installing is not snapshot:
+            raise RaftError(f"the snapshot of entry {snapshot.index} is not the one being installed")
+        self.installing = None
+        self._install_due = False
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    @property
+    def _acknowledgeable_index(self) -> int:
+        return min(self._verified_index, self._log.persisted_index)
+
+    def collect(self) -> None:
+        """Put into the outbox what the leader is to know."""
+        if self._ack_due and self._leader_id != NOBODY:
+            self._acknowledged_index = self._acknowledgeable_index
+            self._outbox.append(
+                AppendResponse(self._node_id, self._leader_id, self._term, self._acknowledged_index)
+            )
+        self._ack_due = False
+
+    def take_snapshot(self) -> Snapshot | None:
+        """The snapshot to install, once."""
+        due, self._install_due = self._install_due, False
+        return self.installing if due else None

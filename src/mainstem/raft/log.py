@@ -1,0 +1,211 @@
+"""The log as a core sees it: the driver's store, and in front of it what the store does not show yet.
+
+    1 … applied … commit … | store … handed out | own …           last
+                      persisted: anywhere up to what is handed out
+
+Entries are appended to `own`, handed out with the next Ready, and dropped here once the store shows them. A
+truncation takes effect here at once; the store hears of it with the next Ready, and is not asked about anything
+behind that point until then.
+
+Invariants: applied ≤ commit ≤ last; persisted ≤ handed out ≤ last; nothing at or below commit is ever truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.raft.entry import KIND_MEMBERSHIP, Entry, Snapshot
+from mainstem.raft.errors import BrokenInvariant, CommittedTruncation, Compacted, Unavailable
+from mainstem.raft.log_store import LogStore
+from mainstem.raft.membership import LoggedMembership, Membership, MembershipHistory
+
+
+class Log:
+    def __init__(self, store: LogStore, memberships: Sequence[LoggedMembership], applied_index: int) -> None:
+        self.store = store
+        self.memberships = MembershipHistory(memberships)
+        self.last_index = store.last_index()
+        self.last_term = store.term(self.last_index)
+        if not store.first_index() - 1 <= applied_index <= self.last_index:
+            raise BrokenInvariant(
+                f"applied is {applied_index}, the log has {store.first_index()} to {self.last_index}: "
+                "entries between the two are missing"
+            )
+        self.commit_index = applied_index
+        self.applied_index = applied_index
+        self.persisted_index = self.last_index
+        self._own: list[Entry] = []
+        self._own_first = self.last_index + 1
+        self._handed_to = self.last_index
+        self._truncate_from = 0
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        return self.store.first_index()
+
+    def term(self, index: int) -> int:
+        """Raises `Compacted`, `Unavailable`."""
+        if index == self.last_index:
+            return self.last_term
+        if index < self._own_first:
+            return self.store.term(index)
+        if index > self.last_index:
+            raise Unavailable(f"entry {index}: the log ends at {self.last_index}")
+        return self._own[index - self._own_first].term
+
+    def matches(self, index: int, term: int) -> bool:
+        """Whether the log has the entry (`index`, `term`), or has just forgotten it."""
+        if index > self.last_index:
+            return False
+        try:
+            return self.term(index) == term
+        except Compacted:
+            return False
+
+    def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Entries `first` to `last`, as many as `bytes_max` allows, one at least. Raises `Compacted`,
+        `Unavailable`."""
+        found: list[Entry] = []
+        if first < self._own_first:
+            in_store = min(last, self._own_first - 1)
+            found.extend(self.store.entries(first, in_store, bytes_max))
+            if last == in_store or not found or found[-1].index < in_store:
+                return found
+            bytes_max -= sum(entry.size for entry in found)
+            first = self._own_first
+        for entry in self._own[first - self._own_first : last + 1 - self._own_first]:
+            bytes_max -= entry.size
+            if bytes_max < 0 and found:
+                break
+            found.append(entry)
+        return found
+
+    def up_to_date(self, last_index: int, last_term: int) -> bool:
+        """Whether a log that ends so is at least as far as this one: the voters' condition."""
+        return (last_term, last_index) >= (self.last_term, self.last_index)
+
+    def floor(self, index: int, term: int, least: int) -> tuple[int, int]:
+        """The last entry at or below `index` with a term of at most `term`, as (index, term); not below `least`.
+
+        Another log with an entry (`index`, `term`) cannot match this one above that. Terms never fall along a log."""
+        low = max(least, self.first_index - 1)
+        high = max(min(index, self.last_index), low)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.term(middle) <= term:
+                low = middle
+            else:
+                high = middle - 1
+        return low, self.term(low)
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Put entries behind the last."""
+        for entry in entries:
+            if entry.index != self.last_index + 1 or entry.term < self.last_term:
+                raise BrokenInvariant(
+                    f"entry ({entry.index}, term {entry.term}) behind ({self.last_index}, term {self.last_term})"
+                )
+            self._own.append(entry)
+            self.last_index = entry.index
+            self.last_term = entry.term
+            if entry.kind == KIND_MEMBERSHIP:
+                assert isinstance(entry.data, Membership), (
+                    f"entry {entry.index} is no membership: {entry.data!r}"
+                )
+                self.memberships.append(entry.index, entry.data)
+
+    def merge(self, previous_index: int, entries: Sequence[Entry]) -> None:
+        """Take a leader's entries behind `previous_index`, which matches: what is here already stays, and from the
+        first entry that differs on the leader's replace these. Raises `CommittedTruncation`."""
+        if previous_index != self.last_index:
+            for at, entry in enumerate(entries):
+                if entry.index > self.last_index:
+                    entries = entries[at:]
+                    break
+                if self.term(entry.index) != entry.term:
+                    self.check_committed(entry.index, entry.term)
+                    self.truncate_from(entry.index)
+                    entries = entries[at:]
+                    break
+            else:
+                return
+        self.append(entries)
+
+    def check_committed(self, index: int, term: int) -> None:
+        """A leader has the entry (`index`, `term`): raises `CommittedTruncation` if that contradicts a committed one
+        that is still here."""
+        if index <= self.commit_index and index >= self.first_index - 1 and self.term(index) != term:
+            raise CommittedTruncation(
+                f"entry {index} of term {self.term(index)} is committed here (up to {self.commit_index}), but the "
+                f"leader has one of term {term} there"
+            )
+
+    def truncate_from(self, index: int) -> None:
+        """Drop entry `index`, which is not committed, and all behind it."""
+        if index < self._own_first:
+            self._own.clear()
+            self._own_first = index
+        else:
+            del self._own[index - self._own_first :]
+        if index <= self._handed_to:
+            self._truncate_from = min(index, self._truncate_from or index)
+            self._handed_to = index - 1
+        self.persisted_index = min(self.persisted_index, index - 1)
+        self.last_term = self.term(index - 1) if index - 1 != self.last_index else self.last_term
+        self.last_index = index - 1
+        self.memberships.truncate_from(index)
+
+    def reset(self, snapshot: Snapshot) -> None:
+        """A snapshot replaced state and log; the store begins behind it and is empty."""
+        index = snapshot.index
+        self._own.clear()
+        self._own_first = index + 1
+        self._handed_to = self.last_index = index
+        self._truncate_from = 0
+        self.last_term = snapshot.term
+        self.commit_index = self.applied_index = self.persisted_index = index
+        self.memberships.reset(index, snapshot.membership)
+
+    # --- progress ------------------------------------------------------------------------------------------
+
+    def commit_to(self, index: int) -> None:
+        """Everything up to `index` is committed."""
+        if index > self.last_index:
+            raise BrokenInvariant(f"entry {index} is committed, but this log ends at {self.last_index}")
+        self.commit_index = max(self.commit_index, index)
+
+    def persisted(self, index: int, term: int) -> bool:
+        """The store is durable up to (`index`, `term`); whether that is news. What was truncated since is not."""
+        if not self.persisted_index < index <= self._handed_to or self.term(index) != term:
+            return False
+        self.persisted_index = index
+        return True
+
+    @property
+    def applicable_index(self) -> int:
+        """The last entry that may be applied. What is not durable here waits: else a checkpoint of the applied state
+        could outlive the entries behind it."""
+        return min(self.commit_index, self.persisted_index)
+
+    # --- handing out ---------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[int, tuple[Entry, ...]]:
+        """What the store is to do: truncate from here on (0: nothing), then append these."""
+        truncate_from = self._truncate_from
+        entries = tuple(self._own[self._handed_to + 1 - self._own_first :])
+        self._truncate_from = 0
+        self._handed_to = self.last_index
+        return truncate_from, entries
+
+    def advance(self) -> None:
+        """The store shows what was taken."""
+        del self._own[: self._handed_to + 1 - self._own_first]
+        self._own_first = self._handed_to + 1
+
+    def applied(self, index: int) -> None:
+        self.applied_index = index
+        self.memberships.forget_before(index)
