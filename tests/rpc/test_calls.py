@@ -37,6 +37,7 @@ DOUBLE = Method(1, "test.double", Number, Number, (TooLarge,))
 COUNT = Method(2, "test.count", Number, Number, streams=True)
 HANG = Method(3, "test.hang", Nothing, Nothing)
 BREAK = Method(4, "test.break", Nothing, Nothing)
+PROMPT = Method(5, "test.prompt", Number, Number, (TooLarge,))
 UNKNOWN = Method(99, "test.unknown", Nothing, Nothing)
 
 
@@ -53,11 +54,19 @@ class Service:
         self.handlers.stream(COUNT, self.count)
         self.handlers.unary(HANG, self.hang)
         self.handlers.unary(BREAK, self.fail)
+        self.handlers.prompt(PROMPT, self.prompt)
+        self.prompted: list[int] = []
 
     async def double(self, call: Call[Number]) -> Reply[Number]:
         if call.request.value > 1000:
             raise TooLarge(f"{call.request.value} is more than 1000")
         return Reply(Number(2 * call.request.value), [call.attachment, b"!"])
+
+    def prompt(self, call: Call[Number]) -> Reply[Number]:
+        self.prompted.append(call.request.value)
+        if call.request.value > 1000:
+            raise TooLarge("more than 1000")
+        return Reply(Number(100 // call.request.value), [call.attachment])
 
     async def count(self, call: Call[Number]) -> AsyncIterator[Reply[Number]]:
         try:
@@ -216,6 +225,31 @@ async def _outcome(call: Awaitable[object]) -> object:
         return await call
     except RpcError as error:
         return error
+
+
+def test_prompt_calls_are_answered_in_the_order_they_came() -> None:
+    async def test(service: Service, host: str, port: int) -> None:
+        async with Client(host, port) as client:
+            calls = [client.call(PROMPT, Number(n), [bytes([n])], timeout_seconds=5) for n in range(1, 60)]
+            replies = await asyncio.gather(*calls)
+            assert [(r.message.value, r.attachment) for r in replies] == [
+                (100 // n, bytes([n])) for n in range(1, 60)
+            ]
+            assert service.prompted == list(range(1, 60))
+
+    with_server(test)
+
+
+def test_a_prompt_handler_refuses_and_fails_as_any_other() -> None:
+    async def test(service: Service, host: str, port: int) -> None:
+        async with Client(host, port) as client:
+            with pytest.raises(TooLarge):
+                await client.call(PROMPT, Number(2000), timeout_seconds=5)
+            with pytest.raises(CallFailed, match="ZeroDivisionError"):
+                await client.call(PROMPT, Number(0), timeout_seconds=5)
+            assert (await client.call(PROMPT, Number(50), timeout_seconds=5)).message.value == 2
+
+    with_server(test)
 
 
 def test_more_calls_than_a_connection_may_hold_are_refused_at_once() -> None:

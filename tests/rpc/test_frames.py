@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, CallerConnection, Request
 from mainstem.rpc.errors import ProtocolViolation, VersionMismatch
-from mainstem.rpc.frames import HEADER, HELLO_BYTES_MAX, ErrorCode, FrameDecoder, Kind, encode
+from mainstem.rpc.frames import (
+    HEADER,
+    HELLO_BYTES_MAX,
+    STAGED_FRAME_BYTES_MAX,
+    STAGING_BYTES,
+    ErrorCode,
+    FrameDecoder,
+    Kind,
+    encode,
+)
 from mainstem.rpc.method import Hello, Method, Nothing, Reply
 
 
@@ -175,3 +184,72 @@ def test_undeclared_refusal_becomes_a_failed_call() -> None:
     frame = callee.fail(request_id, ErrorCode.REFUSED, "no", "never heard of")
     (answer,) = caller.receive(joined(frame))
     assert str(answer.error) == "test.double: no"
+
+
+SIZES = st.lists(
+    st.one_of(
+        st.integers(0, 200),
+        st.integers(STAGED_FRAME_BYTES_MAX - 30, STAGED_FRAME_BYTES_MAX + 30),
+        st.integers(STAGING_BYTES - 30, STAGING_BYTES + 30),
+        st.integers(0, 4 * STAGING_BYTES),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(sizes=SIZES, reads=st.lists(st.integers(1, 2 * STAGING_BYTES), min_size=1, max_size=5))
+def test_frames_of_all_sizes_are_received_where_they_belong(sizes: list[int], reads: list[int]) -> None:
+    """As a socket does it: a read takes what there is and what there is room for."""
+    attachments = [bytes([place % 251]) * size for place, size in enumerate(sizes)]
+    stream = b"".join(
+        joined(encode(Kind.REQUEST, place, body=b"body", attachment=[attachment]))
+        for place, attachment in enumerate(attachments)
+    )
+    decoder, found, position, turn = FrameDecoder(1 << 20), [], 0, 0
+    while position < len(stream):
+        target = decoder.writable()
+        assert len(target) > 0
+        count = min(len(target), len(stream) - position, reads[turn % len(reads)])
+        target[:count] = stream[position : position + count]
+        decoder.received(count)
+        position, turn = position + count, turn + 1
+        while (frame := decoder.next_frame()) is not None:
+            found.append(frame)
+    assert [(frame.request_id, frame.body) for frame in found] == [(n, b"body") for n in range(len(sizes))]
+    assert [
+        frame.attachment for frame in found
+    ] == attachments  # earlier ones are not overwritten by later ones
+
+
+def test_a_large_frame_is_received_into_memory_of_its_own() -> None:
+    decoder = FrameDecoder(1 << 20)
+    stream = joined(encode(Kind.REQUEST, 1, body=b"body", attachment=[bytes(500_000)]))
+    decoder.writable()[:1000] = stream[:1000]
+    decoder.received(1000)
+    assert decoder.next_frame() is None
+    rest = decoder.writable()
+    assert len(rest) == len(stream) - 1000
+    rest[:] = stream[1000:]
+    decoder.received(len(rest))
+    frame = decoder.next_frame()
+    assert frame is not None
+    assert isinstance(frame.attachment, memoryview)
+    assert frame.attachment.readonly
+    assert frame.attachment.obj is rest.obj
+    assert decoder.next_frame() is None
+
+
+def test_a_lying_length_takes_no_memory_before_its_bytes_come() -> None:
+    """The frame's memory is asked for at once, and not touched."""
+    decoder = FrameDecoder(1 << 30)
+    feed(decoder, HEADER.pack((1 << 30) - 4, Kind.REQUEST, 0, 1, 1, 0, 1))
+    before = _resident_pages()
+    assert decoder.next_frame() is None
+    assert len(decoder.writable()) == (1 << 30) - HEADER.size
+    assert _resident_pages() - before < 1000
+
+
+def _resident_pages() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from tests.rpc.conftest import Run
 from tests.rpc.raft_nodes import Node, append, connected, entries_of, heartbeat, until
 
 from mainstem.raft.entry import Entry
@@ -31,11 +31,7 @@ from mainstem.rpc.raft_outbox import DELIVERY_BYTES_MAX
 MIB = 1024 * 1024
 
 
-def run(test: Callable[[], Any]) -> None:
-    asyncio.run(test())
-
-
-def test_messages_of_a_turn_arrive_together_and_in_order() -> None:
+def test_messages_of_a_turn_arrive_together_and_in_order(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1, METADATA_GROUP)):
@@ -54,7 +50,7 @@ def test_messages_of_a_turn_arrive_together_and_in_order() -> None:
     run(test)
 
 
-def test_three_nodes_speak_all_ways() -> None:
+def test_three_nodes_speak_all_ways(run: Run) -> None:
     async def test() -> None:
         nodes = [Node(1), Node(2), Node(3)]
         async with connected(*nodes):
@@ -74,7 +70,7 @@ def test_three_nodes_speak_all_ways() -> None:
     run(test)
 
 
-def test_large_appends_are_cut_and_pipelined_in_order() -> None:
+def test_large_appends_are_cut_and_pipelined_in_order(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two):
@@ -97,7 +93,7 @@ def test_large_appends_are_cut_and_pipelined_in_order() -> None:
     run(test)
 
 
-def test_heartbeats_do_not_wait_for_appends() -> None:
+def test_heartbeats_do_not_wait_for_appends(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two):
@@ -115,7 +111,7 @@ def test_heartbeats_do_not_wait_for_appends() -> None:
     run(test)
 
 
-def test_loading_holds_back_its_group_alone_and_keeps_its_order() -> None:
+def test_loading_holds_back_its_group_alone_and_keeps_its_order(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1)):
@@ -141,7 +137,7 @@ def test_loading_holds_back_its_group_alone_and_keeps_its_order() -> None:
     run(test)
 
 
-def test_entries_that_cannot_be_had_are_dropped_and_what_follows_is_sent() -> None:
+def test_entries_that_cannot_be_had_are_dropped_and_what_follows_is_sent(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two):
@@ -158,7 +154,7 @@ def test_entries_that_cannot_be_had_are_dropped_and_what_follows_is_sent() -> No
     run(test)
 
 
-def test_what_passes_the_bounds_is_dropped_and_told() -> None:
+def test_what_passes_the_bounds_is_dropped_and_told(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1, bounds=Bounds(messages=10, bytes=1000)), Node(2)
         async with connected(one, two, groups=(0, 1)):
@@ -176,7 +172,7 @@ def test_what_passes_the_bounds_is_dropped_and_told() -> None:
     run(test)
 
 
-def test_a_node_that_is_gone_is_unreachable_and_found_again() -> None:
+def test_a_node_that_is_gone_is_unreachable_and_found_again(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two):
@@ -200,7 +196,7 @@ def test_a_node_that_is_gone_is_unreachable_and_found_again() -> None:
     run(test)
 
 
-def test_a_lost_connection_tells_every_group() -> None:
+def test_a_lost_connection_tells_every_group(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1, 2)):
@@ -213,7 +209,7 @@ def test_a_lost_connection_tells_every_group() -> None:
     run(test)
 
 
-def test_peers_change_their_address_and_leave() -> None:
+def test_peers_change_their_address_and_leave(run: Run) -> None:
     async def test() -> None:
         one, two, moved = Node(1), Node(2), Node(2)
         async with connected(one, two):
@@ -232,7 +228,7 @@ def test_peers_change_their_address_and_leave() -> None:
     run(test)
 
 
-def test_a_group_that_left_receives_nothing() -> None:
+def test_a_group_that_left_receives_nothing(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1)):
@@ -246,7 +242,7 @@ def test_a_group_that_left_receives_nothing() -> None:
     run(test)
 
 
-def test_a_group_that_fails_leaves_the_others_alone() -> None:
+def test_a_group_that_fails_leaves_the_others_alone(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1)):
@@ -264,7 +260,7 @@ def test_a_group_that_fails_leaves_the_others_alone() -> None:
     run(test)
 
 
-def test_the_carrying_group_fails_and_nothing_else_does() -> None:
+def test_the_carrying_group_fails_and_nothing_else_does(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1)):
@@ -280,7 +276,7 @@ def test_the_carrying_group_fails_and_nothing_else_does() -> None:
 # --- what others send -----------------------------------------------------------------------------------
 
 
-def test_clients_deliver_nothing() -> None:
+def test_clients_deliver_nothing(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two), Client(*two.address) as client:
@@ -292,7 +288,7 @@ def test_clients_deliver_nothing() -> None:
     run(test)
 
 
-def test_nonsense_is_refused_and_the_rest_is_taken() -> None:
+def test_nonsense_is_refused_and_the_rest_is_taken(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two, groups=(0, 1)), Client(*two.address, node=one.identity) as client:
@@ -319,7 +315,7 @@ class Anything(msgspec.Struct, array_like=True):
     value: Any
 
 
-def test_bytes_that_are_no_delivery_are_refused() -> None:
+def test_bytes_that_are_no_delivery_are_refused(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         raw = Method(DELIVER.number, DELIVER.name, Anything, Nothing)
@@ -333,7 +329,7 @@ def test_bytes_that_are_no_delivery_are_refused() -> None:
     run(test)
 
 
-def test_an_older_connection_is_not_listened_to_once_there_is_a_newer_one() -> None:
+def test_an_older_connection_is_not_listened_to_once_there_is_a_newer_one(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         two.join(0)
@@ -352,7 +348,7 @@ def test_an_older_connection_is_not_listened_to_once_there_is_a_newer_one() -> N
     run(test)
 
 
-def test_statistics_count_what_went_where() -> None:
+def test_statistics_count_what_went_where(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two):
@@ -372,7 +368,7 @@ def test_statistics_count_what_went_where() -> None:
     run(test)
 
 
-def test_the_own_address_among_the_peers_is_left_out() -> None:
+def test_the_own_address_among_the_peers_is_left_out(run: Run) -> None:
     async def test() -> None:
         one = Node(1)
         one.exchange.set_peers({1: Address("127.0.0.1", 1)})

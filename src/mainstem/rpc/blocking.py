@@ -82,7 +82,7 @@ class BlockingClient:
         with self._turn:
             answered = False
             try:
-                self._connect()
+                self._connect(give_up - DEADLINE_GRACE_SECONDS)
                 request_id, buffers = self._core.call(
                     method, request, attachment, time_left_ms=max(1, round(timeout_seconds * 1000))
                 )
@@ -99,12 +99,13 @@ class BlockingClient:
                 if not answered:
                     self.close()
 
-    def _connect(self) -> None:
+    def _connect(self, deadline: float) -> None:
         if self._socket is not None:
             return
-        give_up = time.monotonic() + CONNECT_SECONDS_MAX
+        now = time.monotonic()
+        give_up = min(now + CONNECT_SECONDS_MAX, deadline)
         try:
-            self._socket = socket.create_connection((self._host, self._port), CONNECT_SECONDS_MAX)
+            self._socket = socket.create_connection((self._host, self._port), max(0.001, give_up - now))
         except OSError as error:
             raise ConnectionLost(f"cannot reach {self.address}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 from mainstem.model import Buffer
 from mainstem.rpc.client_connection import ClientConnection, Connect, connect_tcp, open_connection
@@ -99,10 +99,17 @@ class Client:
         timeout_seconds: float,
     ) -> AsyncGenerator[Reply[ReplyT], None]:
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + timeout_seconds + DEADLINE_GRACE_SECONDS
-        async with self._slots:
-            connection = await self._connected()
-            left_ms = max(1, round(timeout_seconds * 1000))
+        deadline = loop.time() + timeout_seconds
+        give_up = deadline + DEADLINE_GRACE_SECONDS
+        async with AsyncExitStack() as slot:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await slot.enter_async_context(self._slots)
+                    connection = await self._connected()
+            except TimeoutError:
+                message = f"{method.name}: no connection to {self.address} within {timeout_seconds} s"
+                raise DeadlineExceeded(message) from None
+            left_ms = max(1, round((deadline - loop.time()) * 1000))
             answers: asyncio.Queue[Answer] = asyncio.Queue()  # bounded by the stream's window
             request_id = connection.open(method, request, attachment, left_ms, answers.put_nowait)
             try:

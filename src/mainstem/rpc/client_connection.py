@@ -34,7 +34,7 @@ async def open_connection(hello: Hello, host: str, port: int, connect: Connect) 
             await connection.greeted
     except (OSError, TimeoutError) as error:
         connection.drop(ConnectionLost(str(error)))
-        raise ConnectionLost(f"cannot reach {address}: {error or 'no answer'}") from error
+        raise ConnectionLost(f"cannot reach {address}: {str(error) or 'no answer'}") from error
     except asyncio.CancelledError:
         connection.drop(ConnectionLost("nobody waits for this connection any more"))
         raise

@@ -120,7 +120,13 @@ class RaftExchange:
         link = self._links.get(node_id)
         return link is not None and link.connected
 
+    def trouble(self, node_id: int) -> str:
+        """Why nothing gets through to this node, for people; empty: it does, as far as is known."""
+        link = self._links.get(node_id)
+        return f"no address of node {node_id} is known" if link is None else link.trouble
+
     async def close(self) -> None:
+        """End all links and wait for them. No member is called any more."""
         self._closed = True
         for link in self._links.values():
             self._end(link)

@@ -33,9 +33,6 @@ of 1 Gbit/s for 35 ms."""
 DELIVERIES_IN_FLIGHT_MAX = 64
 """Heartbeats and acknowledgements leave about once per turn of the loop and are answered within one of the peer's."""
 
-DELIVERY_SECONDS_MAX = 5.0
-"""A peer that takes nothing in for so long is stopped or gone: several elections could have been held meanwhile."""
-
 RECONNECT_FIRST_SECONDS = 0.05
 RECONNECT_SECONDS_MAX = 1.0
 """A node that comes back is found within about an election timeout."""
@@ -75,6 +72,7 @@ class RaftLink:
         self.address = address
         self.counters = LinkCounters()
         self._hello = hello
+        self._delivery_seconds = bounds.delivery_seconds
         self._connect = connect
         self._backoff = backoff(RECONNECT_FIRST_SECONDS, RECONNECT_SECONDS_MAX)
         self._refused_backoff = backoff(RECONNECT_SECONDS_MAX, REFUSED_SECONDS_MAX)
@@ -94,6 +92,11 @@ class RaftLink:
     @property
     def connected(self) -> bool:
         return self._connection is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing gets through; empty: it does, or nothing was tried yet."""
+        return self._told
 
     @property
     def deliveries_in_flight(self) -> int:
@@ -188,7 +191,7 @@ class RaftLink:
                 DELIVER,
                 Delivery(delivery.messages),
                 delivery.buffers,
-                round(DELIVERY_SECONDS_MAX * 1000),
+                round(self._delivery_seconds * 1000),
                 self._answered,
             )
         except RpcError:
@@ -231,7 +234,7 @@ class RaftLink:
 
     def _watch_from(self, sent_at: float) -> None:
         loop = asyncio.get_running_loop()
-        self._watch = loop.call_at(sent_at + DELIVERY_SECONDS_MAX, self._expire)
+        self._watch = loop.call_at(sent_at + self._delivery_seconds, self._expire)
 
     def _expire(self) -> None:
         """End a connection whose oldest delivery is not answered in time; else look again when it would be."""
@@ -239,13 +242,13 @@ class RaftLink:
         if self._connection is None or not self._under_way:
             return
         oldest = next(iter(self._under_way.values())).sent_at
-        if asyncio.get_running_loop().time() < oldest + DELIVERY_SECONDS_MAX:
+        if asyncio.get_running_loop().time() < oldest + self._delivery_seconds:
             self._watch_from(oldest)
             return
         where = f"{self.address.host}:{self.address.port}"
         self._connection.drop(
             DeadlineExceeded(
-                f"{where} takes nothing in for {DELIVERY_SECONDS_MAX:g} s: stopped, or overloaded"
+                f"{where} takes nothing in for {self._delivery_seconds:g} s: stopped, or overloaded"
             )
         )
 

@@ -31,12 +31,15 @@ LOADS_MAX = 4
 
 
 class Bounds(NamedTuple):
-    """What may wait for one node. An entry that waits is a handle, its bytes are taken when it leaves."""
+    """What may wait for one node, and how long for it. An entry that waits is a handle, its bytes are taken when it
+    leaves."""
 
     messages: int = 16_384
     """Heartbeats and acknowledgements of many seconds, for all groups."""
     bytes: int = 256 * 1024 * 1024
     """Entries by their sizes: a few groups catching up with all that a leader lets be in flight."""
+    delivery_seconds: float = 5.0
+    """A peer that takes nothing in for so long is stopped or gone: several elections could have been held."""
 
 
 @dataclass(slots=True, eq=False)

@@ -243,7 +243,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         give_up_on_dead_peers(self._transport)
         for other in self._server.connections:
-            if other is not self and other.node is not None:
+            if other is not self and other.node is not None and not other._dropped:
                 refused = duplicate(newcomer, self._peer, other.node, other._peer)
                 if refused is not None:
                     raise refused

@@ -1,0 +1,173 @@
+"""Peers that stop, vanish or hang: calls end at their deadline or at once, links come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.rpc.raft_nodes import Node, append, connected, heartbeat, until
+
+from mainstem.rpc.blocking import BlockingClient
+from mainstem.rpc.client import Client
+from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.keep_alive import IDLE_SECONDS, PROBE_SECONDS, PROBES_MAX, UNACKNOWLEDGED_MS_MAX
+from mainstem.rpc.method import Method, Nothing, Reply
+from mainstem.rpc.raft_exchange import Address, Bounds
+
+HANG = Method(3, "test.hang", Nothing, Nothing)
+PING = Method(200, "test.ping", Nothing, Nothing)
+
+PEER = """
+import asyncio
+from mainstem.rpc.method import Method, Nothing, Reply
+from mainstem.rpc.server import Handlers, Server
+from tests.rpc.raft_nodes import Node
+from tests.rpc.test_lost_peers import HANG, PING
+
+async def hang(call):
+    await asyncio.Event().wait()
+
+async def main():
+    node = Node(2)
+    node.join(0)
+    node.handlers.unary(HANG, hang)
+    node.handlers.prompt(PING, lambda call: Reply(Nothing()))
+    await node.listen()
+    print(node.address.port, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def peer_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, Address]]:
+    """Node 2 in a process of its own, to be stopped and killed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PEER, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            port = int(await process.stdout.readline())
+            yield process, Address("127.0.0.1", port)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def test_a_call_to_a_stopped_process_ends_at_its_deadline() -> None:
+    async def test() -> None:
+        async with peer_process() as (process, address), Client(*address) as client:
+            await client.call(PING, Nothing(), timeout_seconds=20)
+            process.send_signal(signal.SIGSTOP)
+            with pytest.raises(DeadlineExceeded, match=r"test\.ping: no answer from"):
+                await client.call(PING, Nothing(), timeout_seconds=0.1)
+            process.send_signal(signal.SIGCONT)
+            await client.call(PING, Nothing(), timeout_seconds=20)
+
+    asyncio.run(test())
+
+
+def test_calls_to_a_killed_process_fail_at_once() -> None:
+    async def test() -> None:
+        async with peer_process() as (process, address), Client(*address) as client:
+            await client.call(PING, Nothing(), timeout_seconds=20)
+            async with asyncio.TaskGroup() as tasks:
+                calls = [tasks.create_task(_outcome(client)) for _ in range(3)]
+                await asyncio.sleep(0)
+                process.kill()
+            assert [type(call.result()) for call in calls] == [ConnectionLost] * 3
+            await process.wait()
+            with pytest.raises(ConnectionLost, match="cannot reach"):
+                await client.call(PING, Nothing(), timeout_seconds=600)
+
+    asyncio.run(test())
+
+
+async def _outcome(client: Client) -> Exception | None:
+    try:
+        await client.call(HANG, Nothing(), timeout_seconds=600)
+    except ConnectionLost as error:
+        return error
+    return None
+
+
+def test_a_stopped_node_ends_the_link_at_the_deadline_and_is_found_again() -> None:
+    async def test() -> None:
+        one = Node(1, bounds=Bounds(delivery_seconds=0.5))
+        one.join(0)
+        async with peer_process() as (process, address):
+            one.exchange.set_peers({2: address})
+            link = one.exchange._links[2]
+            one.exchange.send(0, [heartbeat(1, 2)])
+            await until(lambda: link.counters.round_trip_counts != [0] * len(link.counters.round_trip_counts))
+            process.send_signal(signal.SIGSTOP)
+            one.exchange.send(0, [append(1, 2, place, bytes(1 << 20)) for place in range(20)])
+            await one.members[0].until(lambda: 2 in one.members[0].unreachable_nodes)
+            assert "takes nothing in for 0.5 s" in link.trouble
+            connects = link.counters.connects
+            process.send_signal(signal.SIGCONT)
+            await until(lambda: link.counters.connects > connects)
+            one.exchange.send(0, [heartbeat(1, 2)])
+            await until(lambda: not link.trouble)
+        await one.close()
+
+    asyncio.run(test())
+
+
+def test_a_peer_that_accepts_and_says_nothing_takes_no_longer_than_the_deadline() -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with Client(*silent.getsockname()) as client:
+                with pytest.raises(DeadlineExceeded, match="no connection to"):
+                    await client.call(PING, Nothing(), timeout_seconds=0.1)
+            blocking = BlockingClient(*silent.getsockname())
+            with pytest.raises(DeadlineExceeded, match="no answer"):
+                await asyncio.to_thread(blocking.call, PING, Nothing(), timeout_seconds=0.1)
+
+    asyncio.run(test())
+
+
+def test_connections_look_for_dead_peers() -> None:
+    """A cable cannot be pulled here: the options are there, and only nodes give up on unacknowledged bytes."""
+
+    def options(transport: Any) -> tuple[int, ...]:
+        connection = transport.get_extra_info("socket")
+        return (
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+            connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+            connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+        )
+
+    async def test() -> None:
+        one, two = Node(1), Node(2)
+        two.handlers.prompt(PING, lambda call: Reply(Nothing()))
+        probing = (1, IDLE_SECONDS, PROBE_SECONDS, PROBES_MAX)
+        async with connected(one, two):
+            assert two.server is not None
+            for identity, unacknowledged in (
+                (Identity("cluster", 3, bytes(16)), UNACKNOWLEDGED_MS_MAX),
+                (None, 0),
+            ):
+                async with Client(*two.address, node=identity) as client:
+                    await client.call(PING, Nothing(), timeout_seconds=5)
+                    assert client._connection is not None
+                    (accepted,) = [c for c in two.server.connections if c.node == identity]
+                    for transport in (client._connection._transport, accepted._transport):
+                        assert options(transport) == (*probing, unacknowledged)
+
+    asyncio.run(test())
