@@ -39,6 +39,7 @@ from mainstem.server.addresses import parse_address
 from mainstem.server.server import Server
 from mainstem.storage.disk_files import DiskFiles
 from mainstem.storage.leadership import GroupLeadership
+from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
 from mainstem.storage.split_lease import SplitLease
 from mainstem.storage.split_service import SplitService
@@ -136,6 +137,7 @@ class RunningNode:
             slots=nameserver.slots(),
             topics=nameserver.topics,
             was_deleted=nameserver.was_deleted,
+            consensus=Consensus(node_id=config.node_id),
         )
         stack.push_async_callback(storage.close)
         await storage.start()
@@ -156,7 +158,7 @@ class RunningNode:
             metadata=nameserver,
             metadata_admin=nameserver,
             store=storage.messages,
-            leadership=GroupLeadership(config.node_id, storage.placement, storage.groups),
+            leadership=GroupLeadership(storage.placement, storage.groups),
             queue_admin=storage.queues,
             groups=groups,
             clock=clock,
@@ -180,7 +182,7 @@ class RunningNode:
         split = SplitService(
             storage.split_log,
             clock,
-            SplitLease(clock, storage.groups[0].term, lambda: uuid.uuid4().hex),
+            SplitLease(clock, storage.hard_states.sequence, lambda: uuid.uuid4().hex),
             storage.pacing,
             lambda: storage.messages.appended_bytes,
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
@@ -11,6 +12,7 @@ from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, ROW, QueueTable
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
+from mainstem.raft import HardState, Membership, Message, RaftConfig
 from mainstem.storage import control
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
@@ -40,8 +42,28 @@ class Applied:
         return type(command).__name__
 
 
+class Alone:
+    """There are no other nodes, and nobody needs to be woken."""
+
+    def __init__(self) -> None:
+        self.serving: list[bool] = []
+
+    def send(self, group: int, messages: Iterable[Message]) -> None:
+        raise AssertionError(f"nobody is there to hear {list(messages)}")
+
+    def wake(self) -> None: ...
+
+    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
+        raise AssertionError("there is no other leader")
+
+    def leader_changed(self, group: int, leader_id: int, term: int) -> None: ...
+
+    def serving_changed(self, group: int, *, serving: bool) -> None:
+        self.serving.append(serving)
+
+
 def new_group(table: QueueTable, applied: Applied) -> WriteGroup:
-    return WriteGroup(0, table, applied, block_bytes_max=BLOCK_BYTES_MAX, batch_bytes_max=1 << 20)
+    return WriteGroup(0, table, applied, Alone(), block_bytes_max=BLOCK_BYTES_MAX, batch_bytes_max=1 << 20)
 
 
 class Driver:
@@ -51,8 +73,25 @@ class Driver:
         self.table = QueueTable()
         self.table.create(1, 0, 2)
         self.applied = Applied()
-        self.group = new_group(self.table, self.applied)
         self.written: list[BlockToWrite] = []
+        self.position = 4096
+        self.group = new_group(self.table, self.applied)
+        self.lead()
+
+    def lead(self, term: int = 0) -> None:
+        """Become the leader; block 1 is the no-op that this takes."""
+        self.group.join(
+            RaftConfig(node_id=1), HardState(term), Membership.of([1]), random.Random(1))
+        due = self.group.hard_state_due
+        assert due is not None
+        assert not self.group.serving, "before its term is durable"
+        self.group.hard_state_due = None
+        self.group.hard_state_saved(due)
+        (no_op,) = self.take()
+        assert no_op.kind == KIND_NO_OP
+        self.durable()
+        assert self.group.serving
+        self.applied.blocks.clear()
 
     def append(self, *batches: BatchAppend) -> Ticket:
         results: list[AppendResult] = []
@@ -74,11 +113,12 @@ class Driver:
     def durable(self, count: int = 1) -> None:
         for _ in range(count):
             block = self.written.pop(0)
-            self.group.durable(
-                BlockHeader(
-                    block.kind, 0, block.term, block.index, 0, block.batch_count, 0, 0, 0, 0, 0, block.created_ms
-                )
-            )
+            header = BlockHeader(
+                block.kind, 0, block.term, block.index, 8, block.batch_count, 0, 0, self.position, 0, 0,
+                block.created_ms)
+            self.position += 8
+            assert self.group.written(header)
+            self.group.flushed(header)
 
     def cell(self, cell: int, queue_id: int = QUEUE) -> int:
         return self.table.get(self.table.find(queue_id), cell)
@@ -147,7 +187,7 @@ def test_a_turn_takes_about_what_it_may_and_leaves_the_rest_in_order() -> None:
     async def story(driver: Driver) -> None:
         driver.append(*(new_batch(QUEUE, 4000) for _ in range(5)))
         assert [len(driver.take(bytes_max)) for bytes_max in (1, 8000, 1 << 20, 1 << 20)] == [1, 2, 2, 0]
-        assert [block.index for block in driver.written] == [1, 2, 3, 4, 5]
+        assert [block.index for block in driver.written] == [2, 3, 4, 5, 6]
         assert not driver.group.has_work
 
     driven(story)
@@ -222,7 +262,7 @@ def test_commands_are_logged_behind_what_was_appended_and_bring_their_outcomes()
         driver.durable(4)
         assert await commands == ["QueuesDeleted", "LogStartMoved"]
         assert await no_op == []
-        assert [header.index for header in driver.applied.blocks] == [1, 2, 3, 4]
+        assert [header.index for header in driver.applied.blocks] == [2, 3, 4, 5]
 
     driven(story)
 
@@ -259,6 +299,8 @@ def test_a_checkpoint_holds_nothing_of_what_is_merely_appended() -> None:
         again.table.load(ranges, images)
         again.group = new_group(again.table, again.applied)
         again.group.load(state)
+        again.group.blocks.begin_behind(state.applied_index, state.term)
+        again.lead()
         assert again.cell(NEXT_OFFSET) == again.cell(COMMITTED_END) == 1
         results = await asyncio.gather(
             again.append(new_batch(QUEUE, 10, producer=(7, 0, 0))),  # a duplicate, committed before

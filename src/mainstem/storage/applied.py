@@ -1,7 +1,7 @@
 """The applied state of a node: everything that committed blocks have changed, besides each group's producers.
 
-One object for all write groups, called in journal order, live and at recovery alike. Who reads or prunes holds
-this object; only applying changes what is in it.
+One object for all write groups, called in the order of each group's log, live and at recovery alike. Who reads or
+prunes holds this object; only applying changes what is in it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ class AppliedState:
         self.journal_map = JournalMap(groups)
         self.manifest = ManifestQueue(store, groups)
         self.waiters = Waiters(self.table)
-        self.end = 0
-        """Journal position behind the last applied block."""
 
     def block_applied(
         self,
@@ -38,9 +36,7 @@ class AppliedState:
         payload: memoryview | None,
         watched: Sequence[tuple[int, int]],
     ) -> None:
-        self.journal_map.add(header)
         self.manifest.block_applied(header)
-        self.end = header.end
         if header.kind == KIND_DATA:
             self.index.add(header, directory, payload)
             self.waiters.committed(watched)

@@ -20,12 +20,15 @@ import msgspec
 
 from mainstem.ports import File, Files
 from mainstem.storage.errors import FormatError
+from mainstem.storage.group_blocks import LogImage
 from mainstem.storage.journal_map import MapImage
 from mainstem.storage.manifest_queue import SplitImage
 from mainstem.storage.queue_image import QUEUE_CELLS, RANGE_CELLS, QueueImage
 from mainstem.storage.write_group import GroupState
 
-MAGIC = b"MSCHKPT2"
+MAGIC = b"MSCHKPT3"
+MAGICS_READ = frozenset({b"MSCHKPT2", MAGIC})
+"""2: before logs were replicated; what it does not have is what a single node does not need."""
 NAME_BYTES = 7  # of the magic; the last byte is the format's version
 FRAME = struct.Struct("<8sI")
 SIZES = struct.Struct("<QQQ")
@@ -44,13 +47,16 @@ class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """What `WriteGroup.apply` changed up to `position`, the queues excepted."""
 
     position: int
-    """Journal position; every block that ends at or below it is part of this state, none behind it."""
+    """Journal position; every block that ends at or below it is part of this state, or dead. Of those behind it each
+    group has what is at or below its applied block."""
     durable: int
     """Journal position up to which the journal was on the disk before this was saved; the queues may be as young."""
     groups: dict[int, GroupState]
     journal_map: MapImage
     splits: list[SplitImage]
-    """Per group, as of `position`."""
+    """Per group, as of its applied block."""
+    logs: dict[int, LogImage] = {}
+    """Per group its log as far as it was written, applied or not."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -129,13 +135,17 @@ async def load(files: Files) -> Checkpoint | None:
     if len(content) < HEADER_BYTES:
         raise FormatError(f"{path}: cut short at {len(content)} bytes; restore it from a copy or a replica")
     magic, checksum = FRAME.unpack_from(content)
-    if magic != MAGIC and magic[:NAME_BYTES] == MAGIC[:NAME_BYTES]:
+    if magic not in MAGICS_READ and magic[:NAME_BYTES] == MAGIC[:NAME_BYTES]:
         raise FormatError(f"{path}: is of format {magic!r}, this program reads {MAGIC!r}")
     state_bytes, range_count, queue_count = SIZES.unpack_from(content, FRAME.size)
     ranges_at = HEADER_BYTES + state_bytes
     queues_at = ranges_at + range_count * RANGE_BYTES
     end = queues_at + queue_count * QUEUE_BYTES
-    if magic != MAGIC or end != len(content) or google_crc32c.value(content[FRAME.size :]) != checksum:
+    if (
+        magic not in MAGICS_READ
+        or end != len(content)
+        or google_crc32c.value(content[FRAME.size :]) != checksum
+    ):
         raise FormatError(f"{path}: fails its checksum; restore it from a copy or a replica")
     try:
         state = _decoder.decode(memoryview(content)[HEADER_BYTES:ranges_at])

@@ -15,19 +15,27 @@ from mainstem.storage import queue_image
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_loop import WriteLoop
 
 
 class Checkpointer:
     """Saves the applied state of a node."""
 
     def __init__(
-        self, files: Files, clock: Clock, journal: Journal, groups: Sequence[WriteGroup], state: AppliedState
+        self,
+        files: Files,
+        clock: Clock,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        state: AppliedState,
+        write_loop: WriteLoop,
     ) -> None:
         self._files = files
         self._clock = clock
         self._journal = journal
         self._groups = groups
         self._state = state
+        self._write_loop = write_loop
         self._saved_at = clock.monotonic()
         self._bytes_at_save = 0
         self.position = 0
@@ -50,21 +58,27 @@ class Checkpointer:
 
     async def checkpoint(self) -> None:
         """Save the applied state as of now, unless nothing was applied since the last one."""
-        if self._state.end > self.position:
+        if self._write_loop.applied_end > self.position:
             await self.save()
 
     async def save(self) -> None:
         """Save the applied state as of now, even one that no block led to."""
         applied = self._state
-        position, size = applied.end, applied.journal_map.data_bytes
+        position, size = self._write_loop.applied_end, applied.journal_map.data_bytes
         groups = {group.group: group.dump() for group in self._groups}
+        logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
         image = await queue_image.take(applied.table)
-        durable = applied.end
+        durable = self._write_loop.end
         await applied.manifest.drained()
         await self._journal.sync()
         state = checkpoints.State(
-            position=position, durable=durable, groups=groups, journal_map=journal_map, splits=splits
+            position=position,
+            durable=durable,
+            groups=groups,
+            journal_map=journal_map,
+            splits=splits,
+            logs=logs,
         )
         await checkpoints.save(self._files, state, image)
         self.position = position

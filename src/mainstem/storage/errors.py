@@ -36,3 +36,7 @@ class StorageFailed(StorageError):
 
 class SegmentGone(StorageError):
     """A journal segment was recycled under its reader; look the offset up again."""
+
+
+class NotTheLeader(StorageError):
+    """Another node leads the write group, or none does now. Nothing was logged; ask the leader."""

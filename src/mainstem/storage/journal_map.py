@@ -2,7 +2,9 @@
 
 A mark says up to which journal position it reaches and, per write group, the last block (and the last data block)
 at or before that position. All of these only grow, so "the first mark with data of group g behind index i" is a
-binary search, and a journal of 100 GB needs 100,000 marks, not an entry per block.
+binary search, and a journal of 100 GB needs 100,000 marks, not an entry per block. Where a new leader's blocks take the
+place of some that were never committed, the marks before are set back to what is left, and those blocks are dead:
+known by their places as long as their segments are there.
 
 Control blocks are never a reason to split: a split commit is one, and a splitter that took it for work would
 never rest.
@@ -11,7 +13,7 @@ never rest.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.split import GroupRange
@@ -37,10 +39,11 @@ class Mark(NamedTuple):
 
 
 class MapImage(NamedTuple):
-    """A map as a checkpoint keeps it: the last mark that was dropped, and those that are left."""
+    """A map as a checkpoint keeps it: the last mark that was dropped, those that are left, and the dead blocks."""
 
     gone: Mark
     marks: list[Mark]
+    dead: Sequence[int] = ()
 
 
 class Stretch(NamedTuple):
@@ -63,15 +66,20 @@ class JournalMap:
         none = (0,) * groups
         self._gone = Mark(0, 0, none, none, none, -1)
         """What stood before the first mark."""
+        self.dead: set[int] = set()
+        """Journal positions of blocks that a new leader's took the place of."""
         self._marks: list[Mark] = []
         self._cut = False
 
-    def add(self, header: BlockHeader) -> None:
-        """The journal's next block, in journal order."""
+    def add(self, header: BlockHeader, *, live: bool = True) -> None:
+        """The journal's next block, in journal order; not `live`: its log dropped it while it was written."""
         group = header.group
-        self._last[group] = header.index
         data_ms = -1
-        if header.kind == KIND_DATA:
+        if not live:
+            self.dead.add(header.position)
+        else:
+            self._last[group] = header.index
+        if live and header.kind == KIND_DATA:
             self._last_data[group] = header.index
             self._data_bytes[group] += header.length
             data_ms = header.created_ms
@@ -89,6 +97,27 @@ class JournalMap:
             )
         )
 
+    def superseded(self, group: int, first_index: int, positions: Iterable[int]) -> None:
+        """The group's log goes on differently from block `first_index` on; the blocks that were at these positions
+        are dead."""
+        self.dead.update(positions)
+        last = first_index - 1
+
+        def cut(values: Sequence[int]) -> tuple[int, ...]:
+            return tuple(min(value, last) if at == group else value for at, value in enumerate(values))
+
+        for place in range(len(self._marks) - 1, -1, -1):
+            mark = self._marks[place]
+            if mark.last[group] <= last:
+                break
+            self._marks[place] = mark._replace(last=cut(mark.last), last_data=cut(mark.last_data))
+        self._last, self._last_data = list(cut(self._last)), list(cut(self._last_data))
+
+    @property
+    def end(self) -> int:
+        """Journal position behind the newest block; 0: there was none."""
+        return self._marks[-1].end if self._marks else self._gone.end
+
     @property
     def data_bytes(self) -> int:
         """Bytes of all data blocks of all groups the map has ever seen."""
@@ -99,10 +128,12 @@ class JournalMap:
         self._cut = True
 
     def dump(self) -> MapImage:
-        return MapImage(self._gone, list(self._marks))
+        return MapImage(self._gone, list(self._marks), sorted(self.dead))
 
     def load(self, image: MapImage) -> None:
         self._gone, self._marks = image.gone, list(image.marks)
+        self.dead.clear()
+        self.dead.update(image.dead)
         newest = self._marks[-1] if self._marks else self._gone
         self._last = list(newest.last)
         self._last_data = list(newest.last_data)
@@ -114,6 +145,7 @@ class JournalMap:
         keep = bisect_right(self._marks, before_sequence - 1, key=lambda mark: sequence_of(mark.start))
         self._gone = self._before(keep)
         del self._marks[:keep]
+        self.dead.difference_update([position for position in self.dead if sequence_of(position) < before_sequence])
 
     def pruned(self, group: int) -> int:
         """The group's last block in the segments that were dropped."""

@@ -1,4 +1,6 @@
-"""Who leads the queues: the node that leads a queue's write group, under an epoch that is the group's term."""
+"""Who leads the queues: the node that leads a queue's write group, under an epoch that is the group's term, both as
+this node knows it.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ Numbers = numpy.typing.NDArray[numpy.int32]
 
 
 class GroupLeadership:
-    """`ports.Leadership` of a node that leads all groups."""
+    """`ports.Leadership` of a node."""
 
-    def __init__(self, node_id: int, placement: Placement, groups: Sequence[WriteGroup]) -> None:
-        self._node_id = node_id
+    def __init__(self, placement: Placement, groups: Sequence[WriteGroup]) -> None:
         self._placement = placement
         self._groups = groups
 
     def of(self, queue_ids: QueueIds) -> tuple[Numbers, Numbers]:
+        leaders = numpy.array([group.leader_id or -1 for group in self._groups], numpy.int32)
         terms = numpy.array([group.term for group in self._groups], numpy.int32)
-        return numpy.full(len(queue_ids), self._node_id, numpy.int32), terms[self._placement.groups_of(queue_ids)]
+        groups = self._placement.groups_of(queue_ids)
+        return leaders[groups], terms[groups]

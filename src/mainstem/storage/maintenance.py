@@ -20,6 +20,7 @@ from mainstem.storage.journal_rows import in_segment, rows_of
 from mainstem.storage.pruning import Pruning
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_loop import WriteLoop
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Maintenance:
         retention: RetentionPass,
         pruning: Pruning,
         checkpointer: Checkpointer,
+        write_loop: WriteLoop,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -51,6 +53,7 @@ class Maintenance:
         self._retention = retention
         self._pruning = pruning
         self._checkpointer = checkpointer
+        self._write_loop = write_loop
         self._retention_at = clock.monotonic()
 
     async def run(self) -> None:
@@ -97,7 +100,7 @@ class Maintenance:
             if not segment.sealed:
                 break
             if not segment.index_ready:
-                if self._state.end < segment.end:
+                if self._write_loop.applied_end < segment.end:
                     break
                 rows = await asyncio.to_thread(rows_of, in_segment(self._state.index, segment.sequence))
                 await self._journal.seal_index(segment.sequence, rows)

@@ -125,7 +125,7 @@ class ManifestQueue:
     # --- applying -----------------------------------------------------------------------------------------
 
     def block_applied(self, header: BlockHeader) -> None:
-        """Every block of every group, in journal order."""
+        """Every block of every group, in the order of its log."""
         self._splits[header.group].block_applied(header.index, header.kind == KIND_DATA)
 
     def commit(self, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 
-from mainstem.kernel import FetchPlan, append_all
+from mainstem.kernel import FetchPlan, GroupLog, append_all
 from mainstem.model import (
     AppendResult,
     BatchAppend,
@@ -45,7 +45,8 @@ class LocalMessageStore:
         backlog_bytes_max: int,
     ) -> None:
         self._groups = groups
-        self._logs = [group.log for group in groups]
+        self._logs: list[GroupLog | None] = [None for _ in groups]
+        """Of the groups that this node serves, which change in place."""
         self._slots = memoryview(array("H", slots))
         self._write_loop = write_loop
         self._read_path = read_path
@@ -60,11 +61,15 @@ class LocalMessageStore:
     @property
     def appended_bytes(self) -> int:
         """Bytes of batches appended since the start; what was refused or a duplicate is not among them."""
-        return sum(log.appended_bytes for log in self._logs)
+        return sum(group.log.appended_bytes for group in self._groups)
 
     @property
     def appended_batches(self) -> int:
-        return sum(log.appended_batches for log in self._logs)
+        return sum(group.log.appended_batches for group in self._groups)
+
+    def serve(self, group: int, *, serving: bool) -> None:
+        """Begin to take batches for a write group and to answer reads of it, or stop."""
+        self._logs[group] = self._groups[group].log if serving else None
 
     # --- append -------------------------------------------------------------------------------------------
 
@@ -81,7 +86,9 @@ class LocalMessageStore:
             return _settled(results)
         ticket = Ticket(results)
         for group, index in waiting:
-            self._groups[group].wait_for(index, ticket)
+            self._groups[group].wait_for(index, ticket, here=acks == 1)
+        if not ticket.blocks:
+            ticket.set_result(results)
         return ticket
 
     def _refusal(self) -> Outcome | None:

@@ -64,6 +64,8 @@ class Pruning:
         self.pruned_segments += len(recycled)
         if recycled:
             self._state.journal_map.drop(recycled[-1] + 1)
+            for group in self._groups:
+                group.blocks.forget_to(self._state.journal_map.pruned(group.group))
 
     async def _superfluous(self, segment: SegmentInfo) -> bool:
         """Is every block of the segment split, or is nothing in it live? In that case the split position is
@@ -72,6 +74,8 @@ class Pruning:
         if mark is None:
             return True
         last = mark.last
+        if self._write_loop.applied_end < segment.end:
+            return False  # a block in it may still be committed, or not
         unsplit = [
             group
             for group in self._groups

@@ -1,8 +1,9 @@
-"""Starting: from the newest checkpoint, through the blocks behind it, to the state before the stop.
+"""Starting: from the newest checkpoint, through the blocks behind it, to the logs before the stop.
 
-Blocks behind the checkpoint are applied. Blocks before it, in segments that have no index file yet, are only
-indexed: what they changed is in the checkpoint. How long it takes depends on bytes that are neither split nor
-checkpointed, never on how many queues there are.
+Blocks behind the checkpoint become the tail of their group's log, and are applied as soon as the group knows that they
+are committed: a single voter at once, others when a leader says so. Blocks before it, in segments that have no index
+file yet, are only indexed: what they changed is in the checkpoint. How long it takes depends on bytes that are neither
+split nor checkpointed, never on how many queues there are.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import numpy
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.model import Topic
 from mainstem.ports import Files
+from mainstem.raft import Unavailable
 from mainstem.storage import checkpoint as checkpoints
-from mainstem.storage import control, queue_image
+from mainstem.storage import queue_image
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.errors import CorruptJournal
 from mainstem.storage.journal.format import (
     FIRST_BLOCK,
-    KIND_CONTROL,
     KIND_DATA,
     BlockHeader,
     offset_of,
@@ -31,6 +32,7 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.log_block import recovered_block
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.write_group import WriteGroup
@@ -46,12 +48,15 @@ class Recovered(NamedTuple):
     """What a start found."""
 
     checkpoint_position: int
-    blocks_applied: int
+    blocks_logged: int
+    """Behind what the checkpoint had applied; they are applied again once their group knows them to be committed."""
     blocks_indexed: int
+    end: int
+    """Journal position behind the last block."""
 
 
 class Recovery:
-    """Rebuilds the state of a node's write groups."""
+    """Rebuilds the logs and the state of a node's write groups."""
 
     def __init__(
         self, files: Files, journal: Journal, groups: Sequence[WriteGroup], state: AppliedState
@@ -61,11 +66,14 @@ class Recovery:
         self._groups = groups
         self._state = state
         self._position = 0
-        self._blocks_applied = 0
-        self._blocks_indexed = 0
+        self._mapped = 0
+        """Journal position up to which the checkpoint's map knows the journal."""
+        self._walked: list[tuple[BlockHeader, bytes]] = []
+        """Data blocks that the checkpoint had applied, in the journal's order."""
+        self._logged = 0
 
     async def run(self) -> Recovered:
-        """Load and apply. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
+        """Load, walk, and index. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
         durable cannot be read."""
         checkpoint = await checkpoints.load(self._files)
         durable = 0
@@ -73,18 +81,27 @@ class Recovery:
             queue_image.put_back(self._state.table, checkpoint.ranges, checkpoint.queues)
             self._load(checkpoint.state)
             durable = checkpoint.state.durable
-        await self._journal.recover(self._start(), self._visit, durable=durable)
+        report = await self._journal.recover(self._start(), self._visit, durable=durable)
+        indexed = self._index()
         segments = self._journal.segments()
         if segments:  # those before were recycled, perhaps after the checkpoint
             self._state.journal_map.drop(segments[0].sequence)
-        return Recovered(self._position, self._blocks_applied, self._blocks_indexed)
+            for group in self._groups:
+                group.blocks.forget_to(min(self._state.journal_map.pruned(group.group), group.applied_index))
+        return Recovered(self._position, self._logged, indexed, report.end)
 
     def _load(self, saved: checkpoints.State) -> None:
-        self._position = self._state.end = saved.position
+        self._position = saved.position
         self._state.journal_map.load(saved.journal_map)
+        self._mapped = self._state.journal_map.end
         self._state.manifest.load(saved.splits)
-        for group, state in saved.groups.items():
-            self._groups[group].load(state)
+        for number, state in saved.groups.items():
+            group = self._groups[number]
+            group.load(state)
+            if number in saved.logs:
+                group.blocks.load(saved.logs[number])
+            else:  # saved before logs were replicated: everything in the journal was applied
+                group.blocks.begin_behind(state.applied_index, state.term)
 
     def _start(self) -> int:
         """Where to walk the journal from: the first segment without an index, or the checkpoint's."""
@@ -94,22 +111,37 @@ class Recovery:
         return 0
 
     def _visit(self, header: BlockHeader, directory: bytes, payload: bytes) -> None:
-        if header.end <= self._position:
-            if header.kind == KIND_DATA:
-                self._state.index.add(header, directory, None)
-                self._blocks_indexed += 1
-            return
         where = f"{segment_name(sequence_of(header.position))} at byte {offset_of(header.position)}"
         group = self._groups[header.group] if header.group < len(self._groups) else None
-        if group is None or header.index != group.applied_index + 1:
-            expected = "no such group" if group is None else f"block {group.applied_index + 1} was expected"
+        if group is None:
             raise CorruptJournal(
-                f"{where}: block {header.index} of write group {header.group}, but {expected}; "
-                "the journal does not continue the checkpoint"
+                f"{where}: block {header.index} of write group {header.group}: no such group"
             )
-        commands = control.decode(payload, where) if header.kind == KIND_CONTROL else ()
-        group.recovered(header, directory, commands)
-        self._blocks_applied += 1
+        if header.position in self._state.journal_map.dead:
+            pass
+        elif header.index <= group.applied_index:
+            if header.kind == KIND_DATA:
+                self._walked.append((header, directory))
+        else:
+            try:
+                dead = group.blocks.read_back(recovered_block(header, directory, payload, where))
+            except Unavailable as error:
+                raise CorruptJournal(
+                    f"{where}: write group {header.group}: {error}; the journal does not continue the checkpoint"
+                ) from error
+            self._logged += 1
+            if dead:
+                self._state.journal_map.superseded(header.group, header.index, dead)
+        if header.end > self._mapped:
+            self._state.journal_map.add(header, live=header.position not in self._state.journal_map.dead)
+
+    def _index(self) -> int:
+        """Index the blocks that were walked and are part of the checkpoint's state."""
+        for header, directory in self._walked:
+            self._state.index.add(header, directory, None)
+        indexed = len(self._walked)
+        self._walked.clear()
+        return indexed
 
 
 async def rejoin_store(
@@ -125,7 +157,7 @@ async def rejoin_store(
     Only synced blocks are split, so this takes a lost disk 1. Block indexes continue behind the split, and
     each queue behind the last offset the store has of it, so that no offset is given out twice. Queues that
     are not in the journal at all start at their first offset in the store."""
-    behind = [group for group in groups if group.applied_index < store.split_position(group.group)]
+    behind = [group for group in groups if group.blocks.last_index() < store.split_position(group.group)]
     if not behind:
         return False
     for group in behind:
@@ -136,7 +168,7 @@ async def rejoin_store(
             group.applied_index,
             store.split_position(group.group),
         )
-        group.applied_index = group.last_index = store.split_position(group.group)
+        group.applied_index = store.split_position(group.group)
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
     epoch = 0
@@ -158,5 +190,5 @@ async def rejoin_store(
             for cell in (NEXT_OFFSET, COMMITTED_END):
                 table.set(slot, cell, max(last_offset + 1, table.get(slot, cell)))
     for group in behind:
-        group.term = max(group.term, epoch + LOST_TERMS)
+        group.blocks.begin_behind(group.applied_index, max(group.applied_term, epoch + LOST_TERMS))
     return True

@@ -20,6 +20,7 @@ from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.disk_watch import DiskWatch
 from mainstem.storage.errors import StorageError
+from mainstem.storage.hard_states import HardStates
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.journal.journal import Journal
@@ -37,6 +38,7 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.recovery import Recovery, rejoin_store
+from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.samples import storage_samples
@@ -65,6 +67,8 @@ class Storage:
         journal_path: str,
         batch_bytes_max: int,
         pacing: Pacing,
+        hard_states: HardStates,
+        consensus: Consensus,
     ) -> None:
         self.placement = placement = Placement(slots)
         groups = placement.groups
@@ -73,11 +77,15 @@ class Storage:
         self.journal = journal
         self.queue_store = store
         self.state = state = AppliedState(store, groups, cache_bytes_max=config.write_cache_bytes)
+        self.hard_states = hard_states
+        self.replication = Replication(consensus, journal, state.journal_map)
+        journal.dead = state.journal_map.dead
         self.groups = [
             WriteGroup(
                 group,
                 state.table,
                 state,
+                self.replication,
                 block_bytes_max=min(config.block_bytes_max, batch_bytes_max),
                 batch_bytes_max=batch_bytes_max,
             )
@@ -85,7 +93,9 @@ class Storage:
         ]
         self._recovery = Recovery(write_files, journal, self.groups, state)
         self.pacing = pacing
-        self.write_loop = WriteLoop(journal, self.groups, clock, pacing.committed)
+        self.write_loop = WriteLoop(
+            journal, self.groups, state.journal_map, hard_states, clock, pacing.committed
+        )
         sealed = SealedSegments(journal, store.cache)
         self.read_path = ReadPath(
             state.table, state.index, sealed, store, self.group_of, self._leader_epoch, pacing
@@ -101,13 +111,12 @@ class Storage:
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
+        self.replication.drive(self.groups, self.write_loop, self.messages)
         self.usage = usage = Usage(state.table, state.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
-        self.split_log = LocalSplitLog(
-            self.groups, journal, state, self.retention_classes, journal_path
-        )
+        self.split_log = LocalSplitLog(self.groups, journal, state, self.retention_classes, journal_path)
         liveness = Liveness(state.table, was_deleted)
-        self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state)
+        self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state, self.write_loop)
         self.pruning = Pruning(
             journal,
             self.groups,
@@ -128,6 +137,7 @@ class Storage:
             RetentionPass(state.table, journal, store, self.queues, placement, topics, clock, liveness),
             self.pruning,
             self.checkpointer,
+            self.write_loop,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -146,14 +156,17 @@ class Storage:
         slots: Sequence[int],
         topics: Callable[[], Iterable[Topic]],
         was_deleted: Callable[[int], bool],
+        consensus: Consensus | None = None,
     ) -> Storage:
         """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
-        exist, `was_deleted` knows the numbers of those that did once. Raises a `StorageError` naming file
-        and place when what was durable cannot be read back."""
+        exist, `was_deleted` knows the numbers of those that did once; without `consensus` the node is alone.
+        Raises a `StorageError` naming file and place when what was durable cannot be read back."""
         async with AsyncExitStack() as opened:
             journal = await Journal.open(write_files, clock, journal_config)
             opened.push_async_callback(journal.close)
+            hard_states = await HardStates.open(write_files)
+            opened.push_async_callback(hard_states.close)
             pacing = Pacing(
                 clock,
                 slowdown_max=config.background_slowdown_max,
@@ -176,6 +189,8 @@ class Storage:
                 journal_path,
                 batch_bytes_max - BLOCK_ALIGNMENT,
                 pacing,
+                hard_states,
+                consensus or Consensus(),
             )
             await storage._recover()
             opened.pop_all()
@@ -183,30 +198,30 @@ class Storage:
 
     async def _recover(self) -> None:
         recovered = await self._recovery.run()
+        self.write_loop.end = recovered.end
         self.checkpointer.recovered(recovered.checkpoint_position)
         if await rejoin_store(self.groups, self.state.table, self.queue_store, self.placement, self._topics):
             await self.checkpointer.save()
         log.info(
-            "storage recovered: %d blocks applied, %d indexed, %d queues, %d write groups",
-            recovered.blocks_applied,
+            "storage recovered: %d blocks in the logs, %d indexed, %d queues, %d write groups",
+            recovered.blocks_logged,
             recovered.blocks_indexed,
             len(self.state.table),
             len(self.groups),
         )
 
     async def start(self) -> None:
-        """Begin to write: every group takes a new term and logs a no-op in it before anything is served."""
+        """Begin to write and to take part in the groups' logs. Groups that this node has alone are served when this
+        returns: they took a new term and logged a no-op in it; others when their nodes have agreed who leads."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self.state.manifest.run(), name="manifest"),
             loop.create_task(self.write_loop.run(), name="write loop"),
         ]
-        for group in self.groups:
-            group.term += 1
-        no_ops = [group.propose([]) for group in self.groups]
-        self.write_loop.wake()
-        await asyncio.gather(*no_ops)
+        await self.hard_states.save({})  # counts the starts, and finds out whether the disk can be written
+        await self.replication.start(self.hard_states)
         await self.write_loop.sync()
+        self._tasks.append(loop.create_task(self.replication.run(), name="consensus"))
         self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
 
     async def close(self) -> None:
@@ -215,6 +230,7 @@ class Storage:
         if self._tasks:
             writing, maintaining = self._tasks[:2], self._tasks[2:]
             await stop(maintaining)
+            self.replication.stop()
             await self.write_loop.close()
             if self.write_loop.failure is None:
                 await self._last_checkpoint()
@@ -222,6 +238,7 @@ class Storage:
         try:
             await self.journal.close()
         finally:
+            await self.hard_states.close()
             await self.queue_store.close()
 
     async def _last_checkpoint(self) -> None:

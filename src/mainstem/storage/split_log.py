@@ -102,6 +102,6 @@ class LocalSplitLog:
 
     def _durable(self) -> list[int]:
         """Per group, the last block that is applied and synced."""
-        return self._map.indexes_at(
-            self._journal.durable_end, [group.applied_index for group in self._groups]
-        )
+        applied = [group.applied_index for group in self._groups]
+        synced = self._map.indexes_at(self._journal.durable_end, applied)
+        return list(map(min, synced, applied))

@@ -1,97 +1,73 @@
-"""A write group: one replicated log of blocks, and the queues whose batches it orders.
+"""A write group: one replicated log of blocks, and the queues whose batches it orders, on one of its nodes.
 
-The driver of one group, in the order things happen to a batch:
+The driver of one consensus core, in the order things happen to a batch on the leader:
 
     append    check producer and offsets, copy into the open block (`kernel.GroupLog`)
-    take      close the open blocks: each gets its term and index (the log entry)
-    durable   the journal says where the block lies and that it is on disk
+    take      close the open blocks and propose them: each becomes the log's next entry and leaves for the followers
+    written   the journal has it, durably; so the core is told, and that counts as one copy
     commit    a majority has it — with a single voter, as soon as it is durable here
     apply     the only place where committed state changes: queue table, producers, unsplit index, commands
-    resolve   answer whoever waits for the block
+    answer    whoever waits for the block
 
-`apply` is the same live and at recovery. Offsets of appended blocks are an overlay (`NEXT_OFFSET` runs ahead of
-`COMMITTED_END`, producer states have their own); nothing of it is served before `apply`.
+A follower enters at `received`: the blocks a leader sent go to the journal the same way. `apply` is the same on every
+node, live and at recovery. Offsets of appended blocks are an overlay (`NEXT_OFFSET` runs ahead of `COMMITTED_END`,
+producer states have their own); nothing of it is served before `apply`, and it is discarded when the leadership is
+lost. A leader takes batches only once its own no-op is applied, so that it begins with no overlay.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy
+
 from mainstem.kernel import (
+    COMMITTED_END,
+    NEXT_OFFSET,
+    NO_SLOT,
     Arena,
     BlockBuilder,
     GroupLog,
     ProducerState,
     ProducerStates,
-    ProduceScan,
     QueueTable,
-    Verdict,
 )
-from mainstem.model import AppendResult, Buffer, Outcome
-from mainstem.prompt_future import PromptFuture
+from mainstem.model import Buffer, Outcome
+from mainstem.raft import (
+    Entry,
+    HardState,
+    LoggedMembership,
+    Membership,
+    MembershipChange,
+    Message,
+    NotLeader,
+    NotReady,
+    RaftConfig,
+    RaftCore,
+    Role,
+)
 from mainstem.storage import control
-from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
-from mainstem.storage.journal.journal import BlockToWrite
+from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.group_blocks import GroupBlocks
+from mainstem.storage.journal.format import (
+    DIRECTORY_ROW,
+    KIND_CONTROL,
+    KIND_DATA,
+    KIND_NO_OP,
+    BlockHeader,
+)
+from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.log_block import LogBlock, Ticket
 
-
-class Ticket(PromptFuture[list[AppendResult]]):
-    """One append request on its way: settled when the last of its blocks is committed."""
-
-    __slots__ = ("blocks", "results")
-
-    def __init__(self, results: list[AppendResult]) -> None:
-        super().__init__()
-        self.results = results
-        """One per batch; or the kernel's scan, which has them written into it (see `ports.MessageStore`)."""
-        self.blocks = 0
-
-    def block_committed(self) -> None:
-        self.blocks -= 1
-        if not self.blocks and not self.done():
-            self.set_result(self.results)
-
-    def failed(self) -> None:
-        """Turn every result that would have been a success into a failure of the storage, and answer now."""
-        if self.done():
-            return
-        if isinstance(self.results, ProduceScan):
-            self.results.fail(Verdict.STORAGE_FAILED)
-        else:
-            self.results = [
-                AppendResult(Outcome.STORAGE_FAILED) if result.outcome is Outcome.OK else result
-                for result in self.results
-            ]
-        self.set_result(self.results)
-
-
-class PendingBlock:
-    """A block from the moment it opens until it is applied."""
-
-    __slots__ = ("builder", "commands", "content", "index", "kind", "outcome", "term", "tickets")
-
-    def __init__(self, kind: int, term: int, index: int, builder: BlockBuilder) -> None:
-        self.kind = kind
-        self.term = term
-        self.index = index
-        self.builder = builder
-        self.content: BlockToWrite | None = None
-        """What is in it, from when it is taken."""
-        self.commands: Sequence[control.Command] = ()
-        self.outcome: asyncio.Future[list[str]] | None = None
-        self.tickets: list[Ticket] = []
-
-    def join(self, ticket: Ticket) -> None:
-        """Make a ticket wait for this block, once however many of its batches ride here."""
-        if not self.tickets or self.tickets[-1] is not ticket:
-            self.tickets.append(ticket)
-            ticket.blocks += 1
+__all__ = ["Applier", "GroupState", "Ticket", "Watcher", "WriteGroup"]
 
 
 class GroupState(NamedTuple):
-    """What a checkpoint keeps of a group, besides its queues."""
+    """What a checkpoint keeps of a group, besides its queues and its log."""
 
     term: int
     applied_index: int
@@ -118,41 +94,89 @@ class Applier(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Who is told what becomes of the groups of a node."""
+
+    def send(self, group: int, messages: Iterable[Message]) -> None:
+        """To other nodes of the group; never blocks, and may lose them."""
+        ...
+
+    def wake(self) -> None:
+        """There is something to write."""
+        ...
+
+    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
+        """Blocks from `first_index` on have left the log; these places in the journal are dead."""
+        ...
+
+    def leader_changed(self, group: int, leader_id: int, term: int) -> None:
+        """Who leads, 0: nobody known."""
+        ...
+
+    def serving_changed(self, group: int, *, serving: bool) -> None:
+        """Whether this node takes batches for the group, and answers reads of it."""
+        ...
+
+
 class WriteGroup:
-    """The log of one write group on this node."""
+    """One write group on this node."""
 
     def __init__(
-        self, group: int, table: QueueTable, applier: Applier, *, block_bytes_max: int, batch_bytes_max: int
+        self,
+        group: int,
+        table: QueueTable,
+        applier: Applier,
+        watcher: Watcher,
+        *,
+        block_bytes_max: int,
+        batch_bytes_max: int,
     ) -> None:
         """`block_bytes_max`: directory and payload of a data block, unless a single batch is larger; batches
-        larger than `batch_bytes_max` are refused."""
+        larger than `batch_bytes_max` are refused. It takes part in consensus from `join` on."""
         self.group = group
-        self.last_index = 0
+        self.blocks = GroupBlocks()
+        """The log."""
+        self.core: RaftCore | None = None
+        """None: this node has no part in the group, or writes no more."""
+        self.hard_state_due: HardState | None = None
+        """To be made durable before anything else."""
         self.applied_term = 0
+        self.serving = False
+        """This node leads, and takes batches."""
         self.producers = ProducerStates()
         self.log = GroupLog(
             group,
             table,
             self.producers,
-            self._open_block,
+            self._open_block,  # type: ignore[arg-type]  # one that is opened has a builder
             block_bytes_max=block_bytes_max,
             batch_bytes_max=batch_bytes_max,
         )
         """Its hot half: what a batch meets."""
-        self._failure: Exception | None = None
+        self._table = table
         self._applier = applier
+        self._watcher = watcher
+        self.failure: Exception | None = None
+        """Why nothing is written any more; None as long as it is."""
         self._arena = Arena()
-        self._open: PendingBlock | None = None
-        self._closed: deque[PendingBlock] = deque()
-        self._in_flight: deque[PendingBlock] = deque()
+        self._next_index = 0
+        """Of the block that is opened next, while serving."""
+        self._open: LogBlock | None = None
+        self._closed: deque[LogBlock] = deque()
+        """Not proposed yet."""
+        self._to_write: deque[LogBlock] = deque()
+        self._pumping = False
+        self._followed = False
+        """Other nodes take part in the group."""
 
     @property
     def term(self) -> int:
-        return self.log.term
+        return self.core.term if self.core is not None else self.applied_term
 
-    @term.setter
-    def term(self, term: int) -> None:
-        self.log.term = term
+    @property
+    def leader_id(self) -> int:
+        """The node that leads, as far as is known here; 0: nobody known."""
+        return self.core.leader_id if self.core is not None else 0
 
     @property
     def applied_index(self) -> int:
@@ -162,25 +186,80 @@ class WriteGroup:
     def applied_index(self, index: int) -> None:
         self.log.applied_index = index
 
+    # --- taking part --------------------------------------------------------------------------------------
+
+    def join(
+        self, config: RaftConfig, hard_state: HardState, membership: Membership, randomness: random.Random
+    ) -> None:
+        """Take part in the group, which began with `membership`, unless the log knows better. Everything in the log
+        is durable. A node that is the only voter leads at once."""
+        blocks = self.blocks
+        if not blocks.memberships:
+            blocks.memberships[blocks.first_index() - 1] = membership
+        last_term = blocks.term(blocks.last_index())
+        if hard_state.term < last_term:  # a journal from before terms were kept apart: of a single node
+            hard_state = HardState(last_term)
+        self.core = RaftCore(
+            config,
+            blocks,
+            hard_state,
+            [LoggedMembership(index, one) for index, one in sorted(blocks.memberships.items())],
+            randomness,
+            applied_index=self.applied_index,
+        )
+        self._membership_changed()
+        if self.core.membership.voters == {config.node_id}:
+            self.core.campaign()
+        self.pump()
+
+    def tick(self) -> None:
+        """Time passes by one tick."""
+        if self.core is not None and self._followed:
+            self.core.tick()
+            self.pump()
+
+    def received(self, messages: Iterable[Message]) -> None:
+        """Messages of other nodes arrived."""
+        if self.core is None:
+            return
+        for message in messages:
+            self.core.step(message)
+        self.pump()
+
+    def transfer_leadership(self, to: int) -> None:
+        """Have another voter lead. Raises `NotTheLeader`, `raft.MembershipRefused`."""
+        if self.core is None or not self.serving:
+            raise NotTheLeader(f"write group {self.group} is not led by this node")
+        self.core.transfer_leadership(to)
+        self.pump()
+
+    def unreachable(self, node_id: int) -> None:
+        if self.core is not None:
+            self.core.report_unreachable(node_id)
+            self.pump()
+
     # --- append -----------------------------------------------------------------------------------------
 
-    def wait_for(self, index: int, ticket: Ticket) -> None:
-        """Make a ticket wait until block `index`, which is not applied yet, is committed."""
+    def wait_for(self, index: int, ticket: Ticket, *, here: bool = False) -> None:
+        """Make a ticket wait until block `index`, which is not applied yet, is committed; with `here`, until it is
+        durable on this node."""
+        block = self.blocks.held(index) or self._pending(index)
+        if block is None:
+            raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
+        if not here or block.header is None:
+            block.join(ticket, here=here)
+
+    def _pending(self, index: int) -> LogBlock | None:
         if self._open is not None and self._open.index == index:
-            self._open.join(ticket)
-            return
-        for block in (*self._in_flight, *self._closed):  # it was appended earlier, or the block is full
-            if block.index == index:
-                block.join(ticket)
-                return
-        raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
+            return self._open
+        return next((block for block in self._closed if block.index == index), None)
 
     def propose(self, commands: Sequence[control.Command]) -> asyncio.Future[list[str]]:
-        """Log control commands behind everything appended so far; the future brings what applying each
-        came to, or the error that nothing will be written after."""
+        """Log control commands behind everything appended so far; the future brings what applying each came to,
+        or the error that nothing will be written after, or `NotTheLeader`."""
         outcome: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        if self._failure is not None:
-            outcome.set_exception(self._failure)
+        if self.failure is not None or not self.serving:
+            outcome.set_exception(self.failure or self._not_the_leader())
             return outcome
         self._close()
         block = self._new_block(KIND_CONTROL if commands else KIND_NO_OP)
@@ -189,15 +268,21 @@ class WriteGroup:
         self._closed.append(block)
         return outcome
 
-    def _open_block(self) -> PendingBlock:
+    def _not_the_leader(self) -> NotTheLeader:
+        leader = f"node {self.leader_id} leads" if self.leader_id else "no leader is known"
+        return NotTheLeader(f"write group {self.group} is not led by this node: {leader}")
+
+    def _open_block(self) -> LogBlock:
         """A new block for what is appended next; the one before it is closed."""
         self._close()
-        self._open = self._new_block(KIND_DATA)
-        return self._open
+        self._open = block = self._new_block(KIND_DATA)
+        block.builder = BlockBuilder(self._arena)
+        return block
 
-    def _new_block(self, kind: int) -> PendingBlock:
-        self.last_index += 1
-        return PendingBlock(kind, self.term, self.last_index, BlockBuilder(self._arena))
+    def _new_block(self, kind: int) -> LogBlock:
+        block = LogBlock(kind, self.log.term, self._next_index)
+        self._next_index += 1
+        return block
 
     def _close(self) -> None:
         if self._open is not None:
@@ -205,62 +290,198 @@ class WriteGroup:
             self._open = None
             self.log.close()
 
-    # --- take, durable, commit ----------------------------------------------------------------------------
+    # --- take and written ---------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
-        return self._open is not None or bool(self._closed)
+        return (
+            self._open is not None
+            or bool(self._closed)
+            or bool(self._to_write)
+            or self.hard_state_due is not None
+        )
 
     def take(self, now_ms: int, bytes_max: int) -> list[BlockToWrite]:
-        """Close the open block and hand over the next blocks, at least one and about `bytes_max` of them."""
+        """Close and propose what was appended, and hand over the next blocks to write, at least one and about
+        `bytes_max` of them."""
         self._close()
+        self._propose_closed(now_ms)
         blocks = []
-        while self._closed and bytes_max > 0:
-            block = self._closed.popleft()
-            self._in_flight.append(block)
-            builder = block.builder
-            payload = control.encode(block.commands) if block.kind == KIND_CONTROL else builder.payload
-            block.content = BlockToWrite(
-                block.kind,
-                self.group,
-                block.term,
-                block.index,
-                builder.directory,
-                builder.batch_count,
-                (payload,),
-                now_ms,
-            )
-            blocks.append(block.content)
-            bytes_max -= builder.size
+        while self._to_write and bytes_max > 0:
+            block = self._to_write.popleft()
+            blocks.append(block.to_write(self.group))
+            bytes_max -= block.size
         return blocks
 
-    def durable(self, header: BlockHeader) -> None:
-        """The oldest block in flight is on this node's disk. A single voter commits by that alone."""
-        block = self._in_flight[0]  # left there until it is applied: should that fail, `fail` answers its tickets
-        content = block.content
-        assert content is not None, "it was taken"
-        assert block.index == header.index, (block.index, header.index)
-        payload = block.builder.payload if block.kind == KIND_DATA else None
-        outcomes = self.apply(header, content.directory, payload, block.commands)
-        self._in_flight.popleft()
-        self.log.applied_bytes(block.builder.payload_bytes)
-        for ticket in block.tickets:
-            ticket.block_committed()
-        if block.outcome is not None and not block.outcome.done():
-            block.outcome.set_result(outcomes)
+    def _propose_closed(self, now_ms: int) -> None:
+        core = self.core
+        if core is None or not self._closed:
+            return
+        try:
+            while self._closed:
+                block = self._closed[0]
+                block.close(now_ms)
+                entry = core.propose(block, block.size, block.kind)
+                assert (entry.index, entry.term) == (block.index, block.term), (
+                    entry,
+                    block.index,
+                    block.term,
+                )
+                self._closed.popleft()
+        except NotReady:  # handing over, or too much is on its way: later, or `_stop_serving` answers
+            pass
+        except NotLeader:
+            pass
+        self.pump()
+
+    def propose_membership(self, change: MembershipChange) -> int:
+        """Log the membership after one change; its index. Raises `NotTheLeader`, `raft.NotReady` and
+        `raft.MembershipRefused`; `NotReady` also while batches wait to be proposed."""
+        core = self.core
+        if core is None or not self.serving:
+            raise self._not_the_leader()
+        if self._open is not None or self._closed:
+            raise NotReady(f"write group {self.group}: blocks are about to be proposed")
+        entry = core.propose_membership(change)
+        self._next_index = entry.index + 1
+        self.pump()
+        return entry.index
+
+    def hard_state_saved(self, state: HardState) -> None:
+        """A hard state that was due is durable."""
+        if self.core is not None:
+            self.core.hard_state_persisted(state)
+            self.pump()
+
+    def written(self, header: BlockHeader) -> bool:
+        """A block lies in the journal, durably; False when the log has dropped it meanwhile. `flushed` follows."""
+        live = self.blocks.written(header)
+        if live:
+            block = self.blocks.held(header.index)
+            if block is not None:
+                block.durable_here()
+        return live
+
+    def flushed(self, header: BlockHeader) -> None:
+        """Everything up to this block, which is live, is durable: the core is told, what that commits is applied."""
+        if self.core is not None:
+            self.core.persisted(header.index, header.term)
+            self.pump()
 
     def fail(self, error: Exception) -> None:
         """The disk failed, or nobody writes any more: nothing that is pending will ever be acknowledged."""
-        self._failure = error
+        self.failure = error
+        self.core = None
+        self._stop_serving(Outcome.STORAGE_FAILED, error)
+        for block in self.blocks.all_held():  # one that could not be applied is among them
+            block.given_up(Outcome.STORAGE_FAILED, error)
+        self._to_write.clear()
+        self.hard_state_due = None
+
+    # --- what the core wants done -------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do everything that can be done at once; what has to be written is left to the write loop."""
+        core = self.core
+        if core is None or self._pumping:
+            return
+        self._pumping = True
+        try:
+            while (ready := core.ready()) is not None:
+                if ready.role_change is not None:
+                    if self.serving and ready.role_change.role is not Role.LEADER:
+                        self._stop_serving(Outcome.NOT_LEADER, self._not_the_leader())
+                    self._watcher.leader_changed(
+                        self.group, ready.role_change.leader_id, ready.role_change.term
+                    )
+                if ready.hard_state is not None:
+                    self.hard_state_due = ready.hard_state
+                if ready.truncate_from:
+                    self._truncate(ready.truncate_from)
+                for entry in ready.entries:
+                    self._put(entry)
+                if ready.messages:
+                    self._watcher.send(self.group, ready.messages)
+                for entry in ready.committed:
+                    self._commit(entry.index)
+                core.advance(ready)
+        finally:
+            self._pumping = False
+        if core.serves and not self.serving and self.core is core:
+            self._begin_serving()
+        if self._to_write or self.hard_state_due is not None:
+            self._watcher.wake()
+
+    def _put(self, entry: Entry) -> None:
+        """An entry, from here or from the leader, is to be written."""
+        block = entry.data
+        if not isinstance(block, LogBlock):  # a no-op or a membership, which the core makes itself
+            block = LogBlock(entry.kind, entry.term, entry.index)
+            block.membership = entry.data if isinstance(entry.data, Membership) else None
+            block.close(0)
+        self.blocks.append(block)
+        self._to_write.append(block)
+        if block.membership is not None:
+            self._membership_changed()
+
+    def _truncate(self, first: int) -> None:
+        """A new leader's log goes on elsewhere from block `first` on."""
+        dropped, places = self.blocks.truncate(first)
+        self._to_write = deque(block for block in self._to_write if block.index < first)
+        for block in dropped:
+            block.given_up(Outcome.NOT_LEADER, self._not_the_leader())
+        self._watcher.superseded(self.group, first, places)
+        self._membership_changed()
+
+    def _membership_changed(self) -> None:
+        core = self.core
+        self._followed = core is not None and len(core.membership.members) > 1
+
+    def _commit(self, index: int) -> None:
+        block = self.blocks.held(index)
+        assert block is not None, (self.group, index)
+        assert block.header is not None, "what is committed is durable here"
+        payload = memoryview(block.payload) if block.kind == KIND_DATA and block.payload is not None else None
+        outcomes = self.apply(block.header, block.directory, payload, block.commands)
+        if block.builder is not None:
+            self.log.applied_bytes(block.builder.payload_bytes)
+            block.builder = None
+        block.committed(outcomes)
+        self.blocks.applied(block, followed=self._followed)
+
+    # --- leading ------------------------------------------------------------------------------------------
+
+    def _begin_serving(self) -> None:
+        core = self.core
+        assert core is not None, "it serves"
+        assert self._open is None, "nothing is appended before"
+        assert not self._closed, "nothing is appended before"
+        self.log.term = core.term
+        self._next_index = core.last_index + 1
+        self.serving = True
+        self._watcher.serving_changed(self.group, serving=True)
+
+    def _stop_serving(self, outcome: Outcome, error: Exception) -> None:
+        """What was appended and is not committed may still be, or not: nobody is told, and nothing is built on it."""
+        self.serving = False
         self._close()
-        self.log.applied_bytes(self.log.pending_bytes)
-        for block in (*self._in_flight, *self._closed):
-            for ticket in block.tickets:
-                ticket.failed()
-            if block.outcome is not None and not block.outcome.done():
-                block.outcome.set_exception(error)
-        self._in_flight.clear()
+        self._watcher.serving_changed(self.group, serving=False)
+        unapplied = [*self.blocks.unapplied(self.applied_index), *self._closed]
         self._closed.clear()
+        for block in unapplied:
+            if block.builder is not None:
+                block.close(block.created_ms)
+                self._discard_overlay(block.directory)
+                block.builder = None
+            block.given_up(outcome, error)
+        self.producers.discard_overlay()
+        self.log.applied_bytes(self.log.pending_bytes)
+
+    def _discard_overlay(self, directory: Buffer) -> None:
+        for queue_id in numpy.unique(numpy.frombuffer(directory, DIRECTORY_ROW)["queue_id"]).tolist():
+            slot = self._table.find(queue_id)
+            if slot != NO_SLOT:
+                self._table.set(slot, NEXT_OFFSET, self._table.get(slot, COMMITTED_END))
 
     # --- apply --------------------------------------------------------------------------------------------
 
@@ -283,18 +504,11 @@ class WriteGroup:
 
     # --- recovery -----------------------------------------------------------------------------------------
 
-    def recovered(self, header: BlockHeader, directory: Buffer, commands: Sequence[control.Command]) -> None:
-        """Apply a block read back from the journal; its payload stays there."""
-        self.apply(header, directory, None, commands)
-        self.last_index = header.index
-        self.term = header.term
-
     def dump(self) -> GroupState:
         """The applied state, for a checkpoint."""
         return GroupState(self.applied_term, self.applied_index, self.producers.dump())
 
     def load(self, state: GroupState) -> None:
-        self.term = self.applied_term = state.term
-        self.last_index = self.applied_index = state.applied_index
+        self.applied_term = state.term
+        self.applied_index = state.applied_index
         self.producers.load(state.producers)
-

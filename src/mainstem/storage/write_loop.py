@@ -1,7 +1,9 @@
-"""The turn: closes the open blocks of all groups, writes them in one go, and applies what became durable.
+"""The turn: closes the open blocks of all groups, writes them in one go, and tells the groups what became durable.
 
-One write is under way at a time; while the disk works, the next blocks fill. A batch therefore waits for at
-most the write before its own, and the busier the node the more requests share one fdatasync.
+Blocks that leaders sent for the groups that follow ride in the same write as the node's own. One write is under way at
+a time; while the disk works, the next blocks fill, and what was proposed is on its way to the followers. A batch
+therefore waits for at most the write before its own, and the busier the node the more requests share one fdatasync.
+Terms and votes go to their own file first: they change when a leader does.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import logging
 from collections.abc import Callable, Sequence
 
 from mainstem.ports import Clock
+from mainstem.raft import HardState
 from mainstem.storage.errors import StorageBusy, StorageFailed
+from mainstem.storage.hard_states import HardStates
 from mainstem.storage.journal.format import BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite, Journal
+from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -32,11 +37,17 @@ class WriteLoop:
         self,
         journal: Journal,
         groups: Sequence[WriteGroup],
+        journal_map: JournalMap,
+        hard_states: HardStates,
         clock: Clock,
         committed: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """`committed` is told of every turn how many seconds its oldest batch waited until it was applied."""
+        """`committed` is told of every turn how many seconds its oldest batch waited until it was written."""
         self._journal = journal
+        self._map = journal_map
+        self._hard_states = hard_states
+        self.end = 0
+        """Journal position behind the last block the groups know of."""
         self._groups = groups
         self._logs = [group.log for group in groups]
         self._clock = clock
@@ -57,7 +68,7 @@ class WriteLoop:
 
     @property
     def backlog_bytes(self) -> int:
-        """Appended and not yet durable."""
+        """Appended and not yet applied."""
         pending = 0
         for log in self._logs:  # asked for by every request
             pending += log.pending_bytes
@@ -95,6 +106,12 @@ class WriteLoop:
     def _has_work(self) -> bool:
         return self.ended is None and any(group.has_work for group in self._groups)
 
+    @property
+    def applied_end(self) -> int:
+        """Journal position before which every block is applied, or dead."""
+        positions = (group.blocks.position_of(group.applied_index + 1) for group in self._groups)
+        return min((position for position in positions if position), default=self.end)
+
     async def sync(self) -> None:
         """Make durable what has been committed: under `async` durability a commit alone does not."""
         if self._journal.durable_end < self._journal.end:
@@ -111,24 +128,44 @@ class WriteLoop:
         """Write what there is; whether there was anything."""
         woken_at, self._woken_at = self._woken_at, None
         now_ms = self._clock.now_ms()
-        blocks: list[BlockToWrite] = []
-        if self.ended is None:
-            for group in self._groups:
-                if group.has_work:
-                    blocks += group.take(now_ms, TURN_BYTES_MAX)
-        if not blocks:
-            return False
+        groups = self._groups
         try:
+            if self.ended is None:
+                await self._save_hard_states()
+            blocks: list[BlockToWrite] = []
+            if self.ended is None:
+                for group in groups:
+                    if group.has_work:
+                        blocks += group.take(now_ms, TURN_BYTES_MAX)
+            if not blocks:
+                return False
             headers = await self._write(blocks)
         except StorageFailed as failure:
             self._fail(failure)
             return False
-        groups = self._groups
+        newest: dict[int, BlockHeader] = {}
         for header in headers:
-            groups[header.group].durable(header)
+            live = groups[header.group].written(header)
+            self._map.add(header, live=live)
+            if live:
+                newest[header.group] = header
+        self.end = headers[-1].end
+        for number, header in newest.items():
+            groups[number].flushed(header)
         if woken_at is not None:
             self._committed(self._clock.monotonic() - woken_at)
         return True
+
+    async def _save_hard_states(self) -> None:
+        """Make terms and votes durable that are due. Raises `StorageFailed`."""
+        due: dict[int, HardState] = {}
+        for group in self._groups:
+            if group.hard_state_due is not None:
+                due[group.group], group.hard_state_due = group.hard_state_due, None
+        if due:
+            await self._hard_states.save(due)
+            for number, state in due.items():
+                self._groups[number].hard_state_saved(state)
 
     async def _write(self, blocks: list[BlockToWrite]) -> list[BlockHeader]:
         """Write, waiting for space when the disk is full: nothing of it was acknowledged, nothing is lost."""

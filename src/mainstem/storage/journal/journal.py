@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from mainstem.model import Durability, HistogramSample, Sample
 from mainstem.ports import Clock, File, Files
@@ -92,6 +92,8 @@ class Journal:
         self._writing = False
         self._failure: str | None = None
         self._measures = Measures()
+        self.dead: Container[int] = ()
+        """Positions of blocks that are not part of their group's log any more; whoever knows them says so."""
         self.end = 0
         self.durable_end = 0
 
@@ -356,7 +358,7 @@ class Journal:
         return index
 
     async def scan_directory(self, sequence: int) -> Rows:
-        """`EXTENT_ROW` rows of all data blocks of a sealed segment, sorted by (queue, offset).
+        """`EXTENT_ROW` rows of all data blocks of a sealed segment that are not dead, sorted by (queue, offset).
 
         Raises `SegmentGone`, `CorruptJournal`."""
         info = self._require(sequence)
@@ -365,7 +367,7 @@ class Journal:
         async with self._handles.reading(sequence) as file:
             walk = SegmentWalk(file, sequence, info.bytes, FIRST_BLOCK, None, offset_of(info.end))
             while (block := await walk.next()) is not None:
-                if block.header.kind == KIND_DATA:
+                if block.header.kind == KIND_DATA and block.header.position not in self.dead:
                     parts.append(extent_rows(block.header, block.directory))
         self._require(sequence)
         if walk.offset != offset_of(info.end):

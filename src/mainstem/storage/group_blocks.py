@@ -1,0 +1,243 @@
+"""The log of one write group as its consensus core sees it: term, kind and place of every block the journal still has.
+
+Some 20 bytes per block in plain arrays. The blocks themselves are held only while somebody needs them from memory:
+until they are applied, and a stretch behind that for followers; older ones are read back from the journal by their
+place. A block that a new leader replaced leaves the log here and stays in the journal, dead: who looks at the journal
+has to know (`truncate` and `written` tell).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mainstem.raft import Compacted, Entry, Membership, Snapshot, Unavailable
+from mainstem.storage.journal.format import KIND_MEMBERSHIP, BlockHeader
+from mainstem.storage.log_block import LogBlock
+
+HELD_BYTES_MAX = 16 << 20
+"""Applied blocks held for followers, per group: some round trips of the fastest load; the write cache shares them."""
+
+
+class BlockPlace(NamedTuple):
+    """A block that only the journal has."""
+
+    position: int
+    length: int
+
+
+class LogImage(NamedTuple):
+    """A log as a checkpoint keeps it; arrays as bytes, little-endian."""
+
+    first: int
+    base_term: int
+    terms: bytes
+    kinds: bytes
+    positions: bytes
+    lengths: bytes
+    memberships: list[tuple[int, list[int], list[int]]]
+    """(index, voters, learners), the first at or before the log's beginning."""
+
+
+class GroupBlocks:
+    """`raft.LogStore` of one group."""
+
+    def __init__(self) -> None:
+        self._first = 1
+        self._base_term = 0
+        """Term of the block right before the first."""
+        self._terms = array("Q")
+        self._kinds = array("B")
+        self._positions = array("Q")
+        """0: not written yet."""
+        self._lengths = array("I")
+        self._held: dict[int, LogBlock] = {}
+        self._applied: deque[LogBlock] = deque()
+        """Held and applied, oldest first."""
+        self._applied_bytes = 0
+        self.memberships: dict[int, Membership] = {}
+        """By the index they stand at; the first at or before the log's beginning."""
+
+    # --- what the core asks -------------------------------------------------------------------------------
+
+    def first_index(self) -> int:
+        return self._first
+
+    def last_index(self) -> int:
+        return self._first + len(self._terms) - 1
+
+    def term(self, index: int) -> int:
+        if index == self._first - 1:
+            return self._base_term
+        return self._terms[self._row(index)]
+
+    def entries(self, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
+        self._row(last)
+        found: list[Entry] = []
+        for row in range(self._row(first), last - self._first + 1):
+            index = row + self._first
+            held = self._held.get(index)
+            size = held.size if held is not None else self._lengths[row]
+            bytes_max -= size
+            if found and bytes_max < 0:
+                break
+            data: object = held if held is not None else BlockPlace(self._positions[row], self._lengths[row])
+            if self._kinds[row] == KIND_MEMBERSHIP:
+                data = self.memberships[index]
+            found.append(Entry(self._terms[row], index, self._kinds[row], size, data))
+        return found
+
+    def snapshot(self) -> Snapshot:
+        raise Unavailable("no snapshot of a write group can be had yet")
+
+    def _row(self, index: int) -> int:
+        if index < self._first:
+            raise Compacted(f"block {index}: the journal begins at {self._first}")
+        if index > self.last_index():
+            raise Unavailable(f"block {index}: the last is {self.last_index()}")
+        return index - self._first
+
+    # --- what happens to the log --------------------------------------------------------------------------
+
+    def append(self, block: LogBlock) -> None:
+        """The next block, on its way to the journal, or read back from there."""
+        assert block.index == self.last_index() + 1, (block.index, self.last_index())
+        self._terms.append(block.term)
+        self._kinds.append(block.kind)
+        self._positions.append(block.header.position if block.header is not None else 0)
+        self._lengths.append(block.header.length if block.header is not None else 0)
+        self._held[block.index] = block
+        if block.membership is not None:
+            self.memberships[block.index] = block.membership
+
+    def truncate(self, first: int) -> tuple[list[LogBlock], list[int]]:
+        """Drop block `first` and all behind it: the blocks that were held, and the places of those in the journal."""
+        row = self._row(first)
+        dropped = [
+            self._held.pop(index) for index in range(first, self.last_index() + 1) if index in self._held
+        ]
+        places = [position for position in self._positions[row:] if position]
+        for column in (self._terms, self._kinds, self._positions, self._lengths):
+            del column[row:]
+        for index in [index for index in self.memberships if index >= first]:
+            del self.memberships[index]
+        return dropped, places
+
+    def written(self, header: BlockHeader) -> bool:
+        """A block lies in the journal; False when the log has dropped it meanwhile."""
+        index = header.index
+        if not self._first <= index <= self.last_index():
+            return False
+        row = index - self._first
+        if self._terms[row] != header.term or self._positions[row]:
+            return False
+        self._positions[row] = header.position
+        self._lengths[row] = header.length
+        held = self._held.get(index)
+        if held is not None:
+            held.header = header
+        return True
+
+    def held(self, index: int) -> LogBlock | None:
+        return self._held.get(index)
+
+    def all_held(self) -> list[LogBlock]:
+        """Every block in memory, applied or not."""
+        return list(self._held.values())
+
+    def unapplied(self, applied_index: int) -> list[LogBlock]:
+        """The blocks behind the applied one; all are held."""
+        return [self._held[index] for index in range(applied_index + 1, self.last_index() + 1)]
+
+    def position_of(self, index: int) -> int:
+        """Journal position of a block; 0 while it is not written, or when the log does not reach so far."""
+        return self._positions[index - self._first] if self._first <= index <= self.last_index() else 0
+
+    def applied(self, block: LogBlock, *, followed: bool) -> None:
+        """A block is applied: held on only if it is `followed` by other nodes, and not for long."""
+        if not followed:
+            del self._held[block.index]
+            return
+        self._applied.append(block)
+        self._applied_bytes += block.size
+        while self._applied_bytes > HELD_BYTES_MAX:
+            oldest = self._applied.popleft()
+            self._applied_bytes -= oldest.size
+            if self._held.get(oldest.index) is oldest:
+                del self._held[oldest.index]
+
+    def forget_to(self, index: int) -> None:
+        """The journal has no block up to this one any more."""
+        count = min(index, self.last_index()) - self._first + 1
+        if count <= 0:
+            return
+        self._base_term = self._terms[count - 1]
+        for column in (self._terms, self._kinds, self._positions, self._lengths):
+            del column[:count]
+        self._first += count
+        past = [at for at in sorted(self.memberships) if at < self._first]
+        for at in past[:-1]:
+            del self.memberships[at]
+
+    def begin_behind(self, index: int, term: int) -> None:
+        """An empty log whose first block will be the one behind `index`, which was of `term`."""
+        for column in (self._terms, self._kinds, self._positions, self._lengths):
+            del column[:]
+        self._held.clear()
+        self._applied.clear()
+        self._first, self._base_term, self._applied_bytes = index + 1, term, 0
+
+    # --- checkpoint ---------------------------------------------------------------------------------------
+
+    def dump(self) -> LogImage:
+        """The log as far as it is written."""
+        count = next((row for row in range(len(self._terms), 0, -1) if self._positions[row - 1]), 0)
+        end = self._first + count
+        return LogImage(
+            self._first,
+            self._base_term,
+            self._terms[:count].tobytes(),
+            self._kinds[:count].tobytes(),
+            self._positions[:count].tobytes(),
+            self._lengths[:count].tobytes(),
+            [
+                (index, sorted(one.voters), sorted(one.learners))
+                for index, one in sorted(self.memberships.items())
+                if index < end
+            ],
+        )
+
+    def load(self, image: LogImage) -> None:
+        self._first, self._base_term = image.first, image.base_term
+        columns = ((self._terms, image.terms), (self._kinds, image.kinds))
+        places = ((self._positions, image.positions), (self._lengths, image.lengths))
+        for column, content in (*columns, *places):
+            column.frombytes(content)
+        self.memberships = {
+            index: Membership.of(voters, learners) for index, voters, learners in image.memberships
+        }
+
+    def read_back(self, block: LogBlock) -> list[int]:
+        """A block found in the journal, in the journal's order: behind the log, or in the place of a block that
+        it replaced. Returns the places of what it replaced; raises `Unavailable` if blocks before it are missing."""
+        header = block.header
+        assert header is not None
+        dead: list[int] = []
+        if header.index < self._first:
+            return dead
+        if header.index > self.last_index() + 1:
+            raise Unavailable(f"block {header.index}, but block {self.last_index() + 1} was expected")
+        if header.index <= self.last_index():
+            row = header.index - self._first
+            if self._positions[row] == header.position:
+                self._held[header.index] = block
+                return dead
+            if (
+                self._positions[row] > header.position
+            ):  # the log, as it was checkpointed, knows of one that came later
+                return [header.position]
+            _dropped, dead = self.truncate(header.index)
+        self.append(block)
+        return dead

@@ -1,0 +1,95 @@
+"""What the consensus of a node's write groups must remember: per group its term, and whom it voted for in that term.
+
+One file, `hard_states`, of two copies that are written in turn, so that a torn write leaves the other:
+
+    magic (8 bytes) · CRC32C of all that follows (u32) · groups (u32) · sequence (u64) ·
+    per group: number (u32) · 0 (u32) · term (u64) · vote (u64, 0: nobody)
+
+Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of the higher sequence counts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from mainstem.kernel import crc32c
+from mainstem.ports import File, Files
+from mainstem.raft import HardState
+from mainstem.storage.errors import FormatError, StorageFailed
+
+NAME = "hard_states"
+MAGIC = b"MSHARDS1"
+FRAME = struct.Struct("<8sI")
+SIZES = struct.Struct("<IQ")
+ROW = struct.Struct("<IIQQ")
+COPY_BYTES = 64 * 1024
+"""Room for more than 2,700 groups."""
+GROUPS_MAX = (COPY_BYTES - FRAME.size - SIZES.size) // ROW.size
+
+
+class HardStates:
+    """The hard states of all groups, in memory and on disk. Made by `open`."""
+
+    def __init__(self, file: File, states: dict[int, HardState], sequence: int) -> None:
+        self._file = file
+        self._states = states
+        self.sequence = sequence
+        """Counts the saves, for ever."""
+
+    @classmethod
+    async def open(cls, files: Files) -> HardStates:
+        """Raises `FormatError` when both copies are damaged, `OSError`."""
+        file = await files.open(NAME, create=True)
+        content = await file.read(0, 2 * COPY_BYTES)
+        copies = [
+            copy
+            for start in (0, COPY_BYTES)
+            if (copy := _copy(content[start : start + COPY_BYTES])) is not None
+        ]
+        if not copies and content.strip(b"\0"):
+            await file.close()
+            raise FormatError(
+                f"{NAME}: neither copy passes its checksum. Which votes this node gave is unknown: restore the file, "
+                "or replace the node by one with an empty directory"
+            )
+        sequence, states = max(copies, key=lambda copy: copy[0], default=(0, {}))
+        return cls(file, states, sequence)
+
+    def of(self, group: int) -> HardState:
+        return self._states.get(group, HardState())
+
+    async def save(self, changed: Mapping[int, HardState]) -> None:
+        """Durable when it returns. Raises `StorageFailed`: the disk's state is unknown then, and must not be asked."""
+        self._states.update(changed)
+        self.sequence += 1
+        rows = b"".join(
+            ROW.pack(group, 0, state.term, state.vote) for group, state in sorted(self._states.items())
+        )
+        content = SIZES.pack(len(self._states), self.sequence) + rows
+        place = COPY_BYTES * (self.sequence % 2)
+        try:
+            await self._file.write(place, [FRAME.pack(MAGIC, crc32c(content)) + content], sync=True)
+        except OSError as error:
+            raise StorageFailed(f"{NAME}: terms and votes cannot be written: {error}") from error
+
+    async def close(self) -> None:
+        await self._file.close()
+
+
+def _copy(content: bytes) -> tuple[int, dict[int, HardState]] | None:
+    """(sequence, states) of one copy; None when it is not whole."""
+    if len(content) < FRAME.size + SIZES.size:
+        return None
+    magic, checksum = FRAME.unpack_from(content)
+    count, sequence = SIZES.unpack_from(content, FRAME.size)
+    end = FRAME.size + SIZES.size + count * ROW.size
+    if (
+        magic != MAGIC
+        or count > GROUPS_MAX
+        or end > len(content)
+        or crc32c(content[FRAME.size : end]) != checksum
+    ):
+        return None
+    rows = ROW.iter_unpack(content[FRAME.size + SIZES.size : end])
+    return sequence, {group: HardState(term, vote) for group, _, term, vote in rows}

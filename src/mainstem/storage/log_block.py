@@ -1,0 +1,209 @@
+"""One block of a write group's log on this node: from when it opens here, arrives from the leader or is read back,
+until it is applied and no follower is behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from mainstem.kernel import BlockBuilder, ProduceScan, Verdict
+from mainstem.model import AppendResult, Buffer, Outcome
+from mainstem.prompt_future import PromptFuture
+from mainstem.raft import Membership
+from mainstem.storage import control
+from mainstem.storage.errors import FormatError
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    KIND_CONTROL,
+    KIND_DATA,
+    KIND_MEMBERSHIP,
+    BlockHeader,
+)
+from mainstem.storage.journal.framing import BlockToWrite, size_of
+
+VERDICTS = {
+    Outcome.NOT_LEADER: Verdict.NOT_LEADER,
+    Outcome.STORAGE_BUSY: Verdict.STORAGE_BUSY,
+    Outcome.STORAGE_FAILED: Verdict.STORAGE_FAILED,
+}
+"""Why what was appended will not be acknowledged."""
+
+
+class Ticket(PromptFuture[list[AppendResult]]):
+    """One append request on its way: settled when the last of its blocks is as safe as it asked for."""
+
+    __slots__ = ("blocks", "results")
+
+    def __init__(self, results: list[AppendResult]) -> None:
+        super().__init__()
+        self.results = results
+        """One per batch; or the kernel's scan, which has them written into it (see `ports.MessageStore`)."""
+        self.blocks = 0
+
+    def block_safe(self) -> None:
+        self.blocks -= 1
+        if not self.blocks and not self.done():
+            self.set_result(self.results)
+
+    def failed(self, outcome: Outcome = Outcome.STORAGE_FAILED) -> None:
+        """Turn every result that would have been a success into this failure, and answer now."""
+        if self.done():
+            return
+        if isinstance(self.results, ProduceScan):
+            self.results.fail(VERDICTS[outcome])
+        else:
+            self.results = [
+                AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results
+            ]
+        self.set_result(self.results)
+
+
+class LogBlock:
+    """A block; its `header` (and with it a place in the journal) comes when it is written."""
+
+    __slots__ = (
+        "batch_count", "builder", "commands", "created_ms", "directory", "header", "index", "kind", "membership",
+        "outcome", "payload", "term", "tickets", "tickets_here",
+    )  # fmt: skip
+
+    def __init__(self, kind: int, term: int, index: int) -> None:
+        self.kind = kind
+        self.term = term
+        self.index = index
+        self.created_ms = 0
+        self.batch_count = 0
+        self.directory: Buffer = b""
+        self.payload: Buffer | None = b""
+        """None: only the journal has it."""
+        self.header: BlockHeader | None = None
+        self.commands: Sequence[control.Command] = ()
+        self.membership: Membership | None = None
+        self.builder: BlockBuilder | None = None
+        """Of a data block that was opened here."""
+        self.outcome: asyncio.Future[list[str]] | None = None
+        """What applying its commands came to, for who proposed them."""
+        self.tickets: list[Ticket] = []
+        """Who waits until it is committed."""
+        self.tickets_here: list[Ticket] = []
+        """Who waits until it is durable on this node."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the journal and on the wire, without padding."""
+        return (
+            BLOCK_HEADER_BYTES
+            + size_of(self.directory)
+            + (size_of(self.payload) if self.payload is not None else 0)
+        )
+
+    def close(self, now_ms: int) -> None:
+        """Fix what is in it."""
+        self.created_ms = now_ms
+        if self.builder is not None:
+            self.directory = self.builder.directory
+            self.payload = self.builder.payload
+            self.batch_count = self.builder.batch_count
+        elif self.kind == KIND_CONTROL:
+            self.payload = control.encode(self.commands)
+        elif self.membership is not None:
+            self.payload = encode_membership(self.membership)
+
+    def to_write(self, group: int) -> BlockToWrite:
+        assert self.payload is not None, "it is in the journal already"
+        return BlockToWrite(
+            self.kind,
+            group,
+            self.term,
+            self.index,
+            self.directory,
+            self.batch_count,
+            (self.payload,),
+            self.created_ms,
+        )
+
+    def join(self, ticket: Ticket, *, here: bool = False) -> None:
+        """Make a ticket wait for this block, once however many of its batches ride here."""
+        tickets = self.tickets_here if here else self.tickets
+        if not tickets or tickets[-1] is not ticket:
+            tickets.append(ticket)
+            ticket.blocks += 1
+
+    def durable_here(self) -> None:
+        """Answer who waits for no more than this node's disk."""
+        tickets, self.tickets_here = self.tickets_here, []
+        for ticket in tickets:
+            ticket.block_safe()
+
+    def committed(self, outcomes: list[str]) -> None:
+        """It is applied: answer everybody."""
+        self.durable_here()
+        tickets, self.tickets = self.tickets, []
+        for ticket in tickets:
+            ticket.block_safe()
+        if self.outcome is not None and not self.outcome.done():
+            self.outcome.set_result(outcomes)
+
+    def given_up(self, outcome: Outcome, error: Exception) -> None:
+        """Whether it will be committed is not known here, and nobody will be told."""
+        for ticket in (*self.tickets_here, *self.tickets):
+            ticket.failed(outcome)
+        self.tickets_here, self.tickets = [], []
+        if self.outcome is not None and not self.outcome.done():
+            self.outcome.set_exception(error)
+
+
+def received_block(
+    kind: int,
+    term: int,
+    index: int,
+    created_ms: int,
+    batch_count: int,
+    directory: memoryview,
+    payload: memoryview,
+) -> LogBlock:
+    """A block as a leader sent it. Raises `FormatError` when the commands or the membership in it cannot be read."""
+    block = LogBlock(kind, term, index)
+    block.created_ms = created_ms
+    block.batch_count = batch_count
+    block.directory = directory
+    block.payload = payload
+    _read(block, payload, f"block {index} of term {term} from the leader")
+    return block
+
+
+def recovered_block(header: BlockHeader, directory: bytes, payload: bytes, where: str) -> LogBlock:
+    """A block as read back from the journal. Raises `FormatError`."""
+    block = LogBlock(header.kind, header.term, header.index)
+    block.created_ms = header.created_ms
+    block.batch_count = header.batch_count
+    block.directory = directory
+    block.payload = None if header.kind == KIND_DATA else payload
+    block.header = header
+    _read(block, payload, where)
+    return block
+
+
+def _read(block: LogBlock, payload: Buffer, where: str) -> None:
+    if block.kind == KIND_CONTROL:
+        block.commands = control.decode(bytes(payload), where)
+    elif block.kind == KIND_MEMBERSHIP:
+        block.membership = decode_membership(bytes(payload), where)
+
+
+_membership_decoder = msgspec.msgpack.Decoder(tuple[list[int], list[int]])
+
+
+def encode_membership(membership: Membership) -> bytes:
+    return msgspec.msgpack.encode((sorted(membership.voters), sorted(membership.learners)))
+
+
+def decode_membership(payload: bytes, where: str) -> Membership:
+    """Raises `FormatError` naming `where`."""
+    try:
+        voters, learners = _membership_decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"{where}: membership cannot be read: {error}") from error
+    return Membership.of(voters, learners)

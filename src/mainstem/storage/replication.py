@@ -1,0 +1,236 @@
+"""The write groups of a node as parts of their replicated logs: ticks, messages to and from other nodes, who leads.
+
+What one group's consensus wants of the node comes together here (`write_group.Watcher`), and what arrives from other
+nodes is handed to its group. No decision is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mainstem.model import Buffer
+from mainstem.raft import Entry, Membership, Message, RaftConfig
+from mainstem.rpc.raft_member import Carried, Member
+from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.group_blocks import BlockPlace
+from mainstem.storage.hard_states import HardStates
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    KIND_DATA,
+    KINDS,
+    BlockHeader,
+)
+from mainstem.storage.journal.framing import size_of
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.log_block import LogBlock, encode_membership, received_block
+from mainstem.storage.message_store import LocalMessageStore
+from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_loop import WriteLoop
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.05
+ELECTION_TICKS = 10
+"""A follower stands for election after half a second to a second without its leader…"""
+HEARTBEAT_TICKS = 2
+"""…that speaks every tenth of a second."""
+
+
+class Exchange(Protocol):
+    """The other nodes; `rpc.RaftExchange`, or a simulated network."""
+
+    def join(self, group: int, member: Member) -> None: ...
+
+    def leave(self, group: int) -> None: ...
+
+    def send(self, group: int, messages: Iterable[Message]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """How a node takes part in its write groups' logs. The default: alone."""
+
+    node_id: int = 1
+    exchange: Exchange | None = None
+    """None: there are no other nodes."""
+    replicas: Mapping[int, Sequence[int]] | None = None
+    """Per write group the nodes it began with; None: this node alone has all groups."""
+    randomness: random.Random = field(default_factory=random.Random)
+    leader_changed: Callable[[int, int, int], None] = lambda group, leader_id, term: None
+    """Told of every group here who leads it (0: nobody known) and in which term."""
+    serving_changed: Callable[[int, bool], None] = lambda group, serving: None
+    """Told when this node begins to serve a group, or stops."""
+
+    def members(self, group: int) -> Membership:
+        return Membership.of([self.node_id] if self.replicas is None else self.replicas.get(group, ()))
+
+    def config(self) -> RaftConfig:
+        return RaftConfig(
+            node_id=self.node_id, election_ticks=ELECTION_TICKS, heartbeat_ticks=HEARTBEAT_TICKS
+        )
+
+
+class Replication:
+    """`write_group.Watcher` of all groups of a node."""
+
+    def __init__(self, consensus: Consensus, journal: Journal, journal_map: JournalMap) -> None:
+        self._consensus = consensus
+        self._journal = journal
+        self._map = journal_map
+        self._groups: Sequence[WriteGroup] = ()
+        self._write_loop: WriteLoop | None = None
+        self._messages: LocalMessageStore | None = None
+        self._settled: dict[int, asyncio.Event] = {}
+        """Set when a group is served for the first time, or never will be."""
+
+    def drive(self, groups: Sequence[WriteGroup], write_loop: WriteLoop, messages: LocalMessageStore) -> None:
+        """What to drive; called once."""
+        self._groups, self._write_loop, self._messages = groups, write_loop, messages
+
+    async def start(self, hard_states: HardStates) -> None:
+        """Take part in every group this node has a part in, and return once those it has alone are served. Raises
+        `StorageError` when what was promised to other nodes is not known any more."""
+        consensus = self._consensus
+        config = consensus.config()
+        alone: list[WriteGroup] = []
+        for group in self._groups:
+            began_with = consensus.members(group.group)
+            if consensus.node_id not in began_with.members and not group.blocks.memberships:
+                continue
+            hard_state = hard_states.of(group.group)
+            if hard_state.term == 0 and group.blocks.last_index() and len(began_with.voters) > 1:
+                raise StorageError(
+                    f"write group {group.group} has a log and no record of this node's votes: the file `hard_states` "
+                    "is missing. Restore it, or replace this node by one with an empty directory"
+                )
+            self._settled[group.group] = asyncio.Event()
+            if consensus.exchange is not None:
+                consensus.exchange.join(group.group, Replica(group, self._journal))
+            group.join(config, hard_state, began_with, consensus.randomness)
+            assert group.core is not None
+            if group.core.membership.voters == {consensus.node_id}:
+                alone.append(group)
+        for group in alone:
+            await self._settled[group.group].wait()
+            if not group.serving:
+                raise group.failure or StorageError(f"write group {group.group} is not served")
+
+    async def run(self) -> None:
+        """Let time pass, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            for group in self._groups:
+                group.tick()
+
+    def stop(self) -> None:
+        """Nothing is received any more."""
+        if self._consensus.exchange is not None:
+            for group in self._settled:
+                self._consensus.exchange.leave(group)
+
+    # --- write_group.Watcher ------------------------------------------------------------------------------
+
+    def send(self, group: int, messages: Iterable[Message]) -> None:
+        assert self._consensus.exchange is not None, "who is alone has nobody to send to"
+        self._consensus.exchange.send(group, messages)
+
+    def wake(self) -> None:
+        assert self._write_loop is not None, "driven before it is started"
+        self._write_loop.wake()
+
+    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
+        self._map.superseded(group, first_index, positions)
+
+    def leader_changed(self, group: int, leader_id: int, term: int) -> None:
+        self._consensus.leader_changed(group, leader_id, term)
+
+    def serving_changed(self, group: int, *, serving: bool) -> None:
+        assert self._messages is not None, "driven before it is started"
+        self._messages.serve(group, serving=serving)
+        if group in self._settled:
+            self._settled[group].set()
+        self._consensus.serving_changed(group, serving)
+
+
+class Replica:
+    """`rpc.Member`: one write group as the exchange knows it. On the wire a block is (time it was made, rows of its
+    directory) and its directory and payload, as they are."""
+
+    def __init__(self, group: WriteGroup, journal: Journal) -> None:
+        self._group = group
+        self._journal = journal
+
+    def received(self, messages: Sequence[Message]) -> None:
+        self._group.received(messages)
+
+    def unreachable(self, node_id: int) -> None:
+        self._group.unreachable(node_id)
+
+    def carried(self, entry: Entry) -> Carried | None:
+        block = entry.data
+        if isinstance(block, BlockPlace):
+            return None
+        if isinstance(block, Membership):
+            return Carried((0, 0), (encode_membership(block),))
+        if block is None:  # a no-op
+            return Carried((0, 0), ())
+        assert isinstance(block, LogBlock), block
+        if block.payload is None:
+            return None
+        return Carried((block.created_ms, block.batch_count), (block.directory, block.payload))
+
+    async def load(self, entries: Sequence[Entry]) -> list[Carried]:
+        return [self.carried(entry) or await self._read(entry) for entry in entries]
+
+    async def _read(self, entry: Entry) -> Carried:
+        """A block from the journal. Raises `StorageError` when it is gone or damaged."""
+        place = entry.data
+        if isinstance(place, LogBlock):
+            assert place.header is not None, "only what is in the journal has left memory"
+            place = BlockPlace(place.header.position, place.header.length)
+        assert isinstance(place, BlockPlace), place
+        content = await self._journal.read(place.position, place.length)
+        header = BlockHeader.unpack(content, 0, f"block {entry.index} of write group {self._group.group}")
+        if (header.term, header.index) != (entry.term, entry.index) or not header.verify(content, 0):
+            raise StorageError(
+                f"block {entry.index} of write group {self._group.group} is not where it was written"
+            )
+        view = memoryview(content)
+        directory_end = BLOCK_HEADER_BYTES + header.batch_count * DIRECTORY_ROW_BYTES
+        parts: list[Buffer] = [
+            view[BLOCK_HEADER_BYTES:directory_end],
+            view[directory_end : directory_end + header.payload_length],
+        ]
+        return Carried((header.created_ms, header.batch_count), parts)
+
+    def entry(
+        self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview
+    ) -> Entry:
+        """Raises ValueError when this is no block."""
+        if len(numbers) != 2 or kind not in KINDS:
+            raise ValueError(f"block {index}: kind {kind} with {len(numbers)} numbers")
+        created_ms, batch_count = numbers
+        directory_bytes = batch_count * DIRECTORY_ROW_BYTES
+        if not 0 <= directory_bytes <= size_of(attachment) or (batch_count and kind != KIND_DATA):
+            raise ValueError(f"block {index}: {batch_count} batches in {size_of(attachment)} bytes")
+        try:
+            block = received_block(
+                kind,
+                term,
+                index,
+                created_ms,
+                batch_count,
+                attachment[:directory_bytes],
+                attachment[directory_bytes:],
+            )
+        except FormatError as error:
+            raise ValueError(str(error)) from error
+        data: object = block.membership if block.membership is not None else block
+        return Entry(term, index, kind, block.size, data)
