@@ -13,7 +13,9 @@ from mainstem.nameserver.log_format import (
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
     RECORD_HEADER_BYTES,
+    Kind,
     encode_file_header,
+    encode_mark,
     encode_record,
     read_log,
     read_snapshot,
@@ -29,12 +31,12 @@ def small_log(payloads: list[bytes]) -> tuple[bytes, list[int]]:
     starts = []
     for index, payload in enumerate(payloads):
         starts.append(len(data))
-        data += encode_record(len(data), FIRST + index, len(data), payload)
+        data += encode_record(len(data), FIRST + index, len(data), payload, term=3)
     return bytes(data), starts
 
 
 def mark(data: bytes) -> bytes:
-    return encode_record(len(data), FIRST + len(PAYLOADS) - 1, len(data), b"")
+    return encode_mark(len(data), FIRST + len(PAYLOADS) - 1, len(data))
 
 
 def test_read_back() -> None:
@@ -74,7 +76,7 @@ def test_a_write_torn_at_every_byte_leaves_what_was_durable() -> None:
     """The last record is being written over the mark of the one before."""
     before, _ = small_log(PAYLOADS[:-1])
     after, starts = small_log(PAYLOADS)
-    vouched = before + encode_record(len(before), FIRST + len(PAYLOADS) - 2, len(before), b"")
+    vouched = before + encode_mark(len(before), FIRST + len(PAYLOADS) - 2, len(before))
     for end in range(len(before), len(after)):
         for torn in (after[:end], after[:end] + bytes(len(after) - end), after[:end] + vouched[end:]):
             content = read_log("log", torn, FIRST)
@@ -103,9 +105,9 @@ def test_cut_at_every_byte_keeps_whole_records() -> None:
 
 def test_a_record_moved_or_out_of_order_is_refused() -> None:
     header = encode_file_header(KIND_LOG, FIRST)
-    record = encode_record(len(header) + 8, FIRST, len(header), b"elsewhere")
+    record = encode_record(len(header) + 8, FIRST, len(header), b"elsewhere", term=1)
     assert read_log("log", header + record, FIRST).records == []
-    skipped = encode_record(len(header), FIRST + 1, len(header), b"too new")
+    skipped = encode_record(len(header), FIRST + 1, len(header), b"too new", term=1)
     with pytest.raises(MetadataCorrupt, match="record 8 where 7 belongs"):
         read_log("log", header + skipped, FIRST)
 
@@ -125,7 +127,7 @@ def test_garbage_behind_a_header_is_a_torn_write() -> None:
 
 def test_a_length_beyond_bounds_is_no_record() -> None:
     header = encode_file_header(KIND_LOG, FIRST)
-    record = bytearray(encode_record(len(header), FIRST, len(header), b"payload"))
+    record = bytearray(encode_record(len(header), FIRST, len(header), b"payload", term=1))
     record[8:12] = (PAYLOAD_BYTES_MAX + 1).to_bytes(4, "little")
     assert read_log("log", header + record, FIRST).torn
 
@@ -133,8 +135,8 @@ def test_a_length_beyond_bounds_is_no_record() -> None:
 def small_snapshot() -> bytes:
     data = bytearray(encode_file_header(KIND_SNAPSHOT, 40))
     for number, payload in enumerate(PAYLOADS, 1):
-        data += encode_record(len(data), number, 0, payload)
-    data += encode_record(len(data), len(PAYLOADS), 0, b"")
+        data += encode_record(len(data), number, 0, payload, term=2)
+    data += encode_mark(len(data), len(PAYLOADS), 0)
     return bytes(data)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.model import SLOTS
-from mainstem.nameserver import state as state_module
+from mainstem.nameserver import topic_table
 from mainstem.nameserver.commands import (
     AddPartitions,
     AdvanceCounters,
@@ -38,11 +38,12 @@ from mainstem.nameserver.errors import (
     TopicExists,
     UnknownTopic,
 )
-from mainstem.nameserver.state import InconsistentCommand, MetadataState
+from mainstem.nameserver.errors import InconsistentCommand
+from mainstem.nameserver.state import MetadataState
 from mainstem.nameserver.topic_config import topic_settings
 
 CLUSTER = CreateCluster("c" * 22, 4, [slot % 4 for slot in range(SLOTS)])
-NODE = RegisterNode(1, "127.0.0.1", 9092)
+NODE = RegisterNode(1, "127.0.0.1", 9092, "rack a")
 
 
 def replayed(commands: Iterable[Command]) -> MetadataState:
@@ -184,7 +185,7 @@ def test_refused_growth(state: MetadataState) -> None:
 def test_the_cluster_takes_a_bounded_number_of_partitions(state: MetadataState) -> None:
     for index in range(10):
         state.apply(new_topic(state, f"t{index}", partitions=100_000))
-    assert state.partitions_total == state_module.PARTITIONS_TOTAL_MAX
+    assert state.partitions_total == topic_table.PARTITIONS_TOTAL_MAX
     with pytest.raises(InvalidPartitions, match="1000001 in the cluster"):
         state.check(new_topic(state, "more", partitions=1))
     state.apply(DeleteTopic(1))

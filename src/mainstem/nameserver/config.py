@@ -13,6 +13,7 @@ from mainstem.nameserver.topic_config import check_configs
 
 NODE_ID_MAX = 0x7FFF_FFFF
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):\d{1,5}")
 
 
 class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +29,28 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Metadata changes that may wait for the log; more are refused, with an error that can be retried."""
     log_bytes_max: int = 4 * 1024 * 1024
     """A snapshot replaces the log when it grows past this, or past the newest snapshot if that is larger."""
+    peers: dict[str, str] = {}
+    """Node id → RPC address (HOST:PORT) of every node of the cluster's first quorum, this one included if it is of
+    them. Empty: this node is a cluster of its own. Where the cluster exists already, only the addresses count."""
+    replication_factor: int = 3
+    """Replicas of each write group, at most one per node. For a new cluster only."""
+    tick_ms: int = 50
+    heartbeat_ticks: int = 2
+    election_ticks: int = 10
+    """Without news of the metadata leader for this long, up to twice, another one is elected."""
+    change_wait_ms_max: int = 15_000
+    """How long a change of the metadata is tried while the cluster has no leader, or its answer got lost."""
+    heartbeat_ms: int = 500
+    """How often a node tells the metadata leader that it lives, and hears who leads what."""
+    suspect_ms: int = 1_500
+    refused_ms: int = 1_500
+    """Without a heartbeat for this long a node is dead, when its address refuses connections."""
+    dead_ms: int = 5_000
+    """Without a heartbeat for this long a node is dead, whatever the reason."""
+
+    @property
+    def peer_addresses(self) -> dict[int, str]:
+        return {int(node_id): address for node_id, address in self.peers.items()}
 
     def validate(self) -> None:
         """Raises ConfigError."""
@@ -40,10 +63,30 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "write_groups": (self.write_groups, 1, SLOTS),
             "changes_waiting_max": (self.changes_waiting_max, 1, 1_000_000),
             "log_bytes_max": (self.log_bytes_max, 4096, 1 << 30),
+            "replication_factor": (self.replication_factor, 1, 15),
+            "tick_ms": (self.tick_ms, 1, 60_000),
+            "heartbeat_ticks": (self.heartbeat_ticks, 1, 1_000),
+            "election_ticks": (self.election_ticks, 2 * self.heartbeat_ticks, 10_000),
+            "change_wait_ms_max": (self.change_wait_ms_max, 1, 3_600_000),
+            "heartbeat_ms": (self.heartbeat_ms, 10, 60_000),
+            "suspect_ms": (self.suspect_ms, self.heartbeat_ms, 3_600_000),
+            "refused_ms": (self.refused_ms, self.heartbeat_ms, 3_600_000),
+            "dead_ms": (self.dead_ms, self.suspect_ms, 3_600_000),
         }
         for key, (value, least, most) in bounds.items():
             if not least <= value <= most:
                 raise ConfigError(f"{key}={value}: it takes a whole number from {least} to {most}")
+        for node_id, address in self.peers.items():
+            if not node_id.isascii() or not node_id.isdigit() or not 1 <= int(node_id) <= NODE_ID_MAX:
+                raise ConfigError(
+                    f"peers: {node_id!r} is no node id; it takes a whole number from 1 to {NODE_ID_MAX}"
+                )
+            if _ADDRESS.fullmatch(address) is None:
+                raise ConfigError(f"peers: node {node_id} = {address!r}: it takes HOST:PORT")
+        if self.peers and self.node_id == 0:
+            raise ConfigError(
+                "node_id=0: nodes of a cluster are numbered from 1; give another node_id, or no peers"
+            )
         try:
             check_configs(self.topic_defaults)
         except InvalidConfig as error:

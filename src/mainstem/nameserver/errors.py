@@ -1,7 +1,8 @@
 """What the nameserver refuses, and what can be wrong with its log.
 
-The refusals (everything but `MetadataUnavailable`, `MetadataCorrupt` and `ForeignDirectory`) are the asker's
-fault and leave the metadata as it was; the broker maps each class to a Kafka error code.
+The refusals (everything but `MetadataUnavailable`, `MetadataCorrupt`, `InconsistentCommand` and `ForeignDirectory`)
+are the asker's fault and leave the metadata as it was; the broker maps each class to a Kafka error code. They keep
+their class between nodes: `kind_of` and `refusal_of`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,25 @@ class InvalidConfig(NameserverError):
     """A topic config with an unknown key or a value it does not take; names both and what is allowed."""
 
 
+class InvalidPlacement(NameserverError):
+    """Replicas where they cannot be: on unknown nodes, twice on one, of a group that is not there."""
+
+
+class InvalidMembership(NameserverError):
+    """A change of the metadata group's members that makes no sense, or not now; the message says which."""
+
+
+class NodeIdTaken(NameserverError):
+    """Another node bears this id and lives; the message says where."""
+
+
 class MetadataUnavailable(NameserverError):
-    """The change cannot be made now: the log failed, the node is stopping, or too many changes wait."""
+    """The change cannot be made now: the log failed, the node is stopping, too many changes wait, or no majority of the
+    metadata group can be reached. It may be tried again."""
+
+
+class InconsistentCommand(MainstemError):
+    """A logged command does not fit the state it is applied to: the log is not what it was."""
 
 
 class MetadataCorrupt(NameserverError):
@@ -55,3 +73,32 @@ class MetadataCorrupt(NameserverError):
 
 class ForeignDirectory(NameserverError):
     """The directory belongs to another cluster or node, or lost its metadata but still holds messages."""
+
+
+_REFUSALS: dict[str, type[NameserverError]] = {
+    kind.__name__: kind
+    for kind in (
+        NameserverError,
+        TopicExists,
+        UnknownTopic,
+        InvalidTopicName,
+        InvalidPartitions,
+        InvalidReplicationFactor,
+        InvalidConfig,
+        InvalidPlacement,
+        InvalidMembership,
+        NodeIdTaken,
+        MetadataUnavailable,
+    )
+}
+
+
+def kind_of(refusal: NameserverError) -> str:
+    """The name under which a refusal travels and is logged."""
+    name = type(refusal).__name__
+    return name if name in _REFUSALS else NameserverError.__name__
+
+
+def refusal_of(kind: str, message: str) -> NameserverError:
+    """The refusal that travelled under this name; the base class for one of a newer version."""
+    return _REFUSALS.get(kind, NameserverError)(message)

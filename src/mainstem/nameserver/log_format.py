@@ -1,18 +1,21 @@
 """The bytes of metadata log and snapshot files: a header, then framed records. No I/O.
 
 All integers little-endian. File header, 24 bytes: magic, format version u16, kind u16, index u64, CRC32C u32
-of the 20 bytes before it. A log's index is that of its first record; a snapshot's that of the last command
-in it. Record: magic, CRC32C u32, payload length u32, number u64, durable position u64, payload. The CRC covers
-the record's position in the file (u64) and all that follows the CRC: a record is valid in one place only.
+of the 20 bytes before it. A log's index is that of its first record; a snapshot's that of the last entry
+in it. Record: magic, CRC32C u32, payload length u32, kind u16, 0 u16, number u64, durable position u64, term u64,
+payload. The CRC covers the record's position in the file (u64) and all that follows the CRC: a record is valid in
+one place only. Version 1 had neither kind nor term; its records are read as commands (or marks) of `TERM_OF_VERSION_1`.
 
-Strategy: a log is written by one writer and forced to disk record by record. Each record says up to where the
-file was known to be on disk when it was written, and after every forced write follows a *mark*, a record
+Strategy: a log is written by one writer and forced to disk record by record, and only ever grows: a record whose
+number was there before replaces that entry and all behind it, which never were committed. Each record says up to
+where the file was known to be on disk when it was written, and after every forced write follows a *mark*, a record
 without payload, not forced, overwritten by the next record. So a bad record that any later one knows to be
 durable is damage and is refused; one that nothing vouches for is a torn write, and the log ends before it.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
 from typing import NamedTuple
 
@@ -20,7 +23,10 @@ import google_crc32c
 
 from mainstem.nameserver.errors import MetadataCorrupt
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FORMAT_VERSION_OLDEST = 1
+TERM_OF_VERSION_1 = 1
+"""Logs of version 1 had one writer, whose every record was committed."""
 KIND_LOG = 1
 KIND_SNAPSHOT = 2
 
@@ -31,30 +37,61 @@ FILE_HEADER_BYTES = _FILE_HEADER.size + _FILE_CRC.size
 
 _RECORD_MAGIC = b"\xf5MR\x1a"
 _RECORD_START = struct.Struct("<4sI")
-_RECORD_REST = struct.Struct("<IQQ")
+_RECORD_REST = struct.Struct("<IHHQQQ")
+_RECORD_REST_1 = struct.Struct("<IQQ")
 _POSITION = struct.Struct("<Q")
 RECORD_HEADER_BYTES = _RECORD_START.size + _RECORD_REST.size
+RECORD_HEADER_BYTES_1 = _RECORD_START.size + _RECORD_REST_1.size
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # a topic with every config at its longest needs about 1 MiB
 
 
+class Kind(enum.IntEnum):
+    """What a record holds."""
+
+    MARK = 0
+    CHANGE = 1
+    """Commands; in a snapshot one of them."""
+    NO_OP = 2
+    """The first entry of a leader's term; without payload."""
+    MEMBERSHIP = 3
+    """Who votes and who follows; in a snapshot its first record."""
+
+
+_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+class Entry(NamedTuple):
+    """One entry of the group's log, as it is kept: what the payload means is the business of others."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    term: int
+    kind: Kind
+    payload: bytes
+
+
 class Record(NamedTuple):
-    """`payload` is empty in a mark; `durable` is the file position known to be on disk before it."""
+    """`durable` is the file position known to be on disk before it, `end` where the next record goes."""
 
     position: int
     number: int
     durable: int
     payload: bytes
+    term: int
+    kind: Kind
+    end: int
 
     @property
-    def end(self) -> int:
-        return self.position + RECORD_HEADER_BYTES + len(self.payload)
+    def entry(self) -> Entry:
+        return Entry(self.number, self.term, self.kind, self.payload)
 
 
 class LogContent(NamedTuple):
     records: list[Record]
+    """Numbers go up one by one: what was replaced is left out."""
     end: int
     """Where the next record goes; bytes behind it are a mark or a torn write."""
     torn: bool
+    version: int
 
 
 def encode_file_header(kind: int, index: int) -> bytes:
@@ -62,15 +99,21 @@ def encode_file_header(kind: int, index: int) -> bytes:
     return header + _FILE_CRC.pack(google_crc32c.value(header))
 
 
-def encode_record(position: int, index: int, durable: int, payload: bytes) -> bytes:
-    """A record for exactly this position of the file; an empty payload makes a mark."""
-    assert len(payload) <= PAYLOAD_BYTES_MAX, "commands are bounded before they are logged"
-    rest = _RECORD_REST.pack(len(payload), index, durable) + payload
+def encode_record(
+    position: int, number: int, durable: int, payload: bytes, *, term: int, kind: Kind = Kind.CHANGE
+) -> bytes:
+    """A record for exactly this position of the file."""
+    assert len(payload) <= PAYLOAD_BYTES_MAX, "changes are bounded before they are logged"
+    rest = _RECORD_REST.pack(len(payload), kind, 0, number, durable, term) + payload
     return _RECORD_START.pack(_RECORD_MAGIC, _crc(position, rest)) + rest
 
 
-def check_file_header(path: str, data: bytes, kind: int, index: int) -> None:
-    """Raise `MetadataCorrupt` unless the file starts as one of this kind and index should."""
+def encode_mark(position: int, number: int, durable: int) -> bytes:
+    return encode_record(position, number, durable, b"", term=0, kind=Kind.MARK)
+
+
+def check_file_header(path: str, data: bytes, kind: int, index: int) -> int:
+    """The format version. Raises `MetadataCorrupt` unless the file starts as one of this kind and index should."""
     if len(data) < FILE_HEADER_BYTES:
         raise MetadataCorrupt(path, 0, f"the file header has {len(data)} of {FILE_HEADER_BYTES} bytes")
     head = data[: _FILE_HEADER.size]
@@ -78,39 +121,53 @@ def check_file_header(path: str, data: bytes, kind: int, index: int) -> None:
     magic, version, found_kind, found_index = _FILE_HEADER.unpack(head)
     if magic != _FILE_MAGIC or crc != google_crc32c.value(head):
         raise MetadataCorrupt(path, 0, "the file header fails its checksum")
-    if version != FORMAT_VERSION:
-        raise MetadataCorrupt(path, 0, f"format version {version}, this program reads {FORMAT_VERSION}")
+    if not FORMAT_VERSION_OLDEST <= version <= FORMAT_VERSION:
+        raise MetadataCorrupt(
+            path,
+            0,
+            f"format version {version}, this program reads {FORMAT_VERSION_OLDEST} to {FORMAT_VERSION}",
+        )
     if (found_kind, found_index) != (kind, index):
         raise MetadataCorrupt(path, 0, f"the header is of kind {found_kind}, index {found_index}")
+    return int(version)
 
 
 def read_log(path: str, data: bytes, first_index: int) -> LogContent:
     """The records of a log up to a torn end. Raises `MetadataCorrupt` for damage below what is durable."""
-    check_file_header(path, data, KIND_LOG, first_index)
+    version = check_file_header(path, data, KIND_LOG, first_index)
     records: list[Record] = []
     position = FILE_HEADER_BYTES
-    while (record := _record_at(data, position)) is not None and record.payload:
-        if record.number != first_index + len(records):
-            raise MetadataCorrupt(
-                path, position, f"record {record.number} where {first_index + len(records)} belongs"
-            )
-        records.append(record)
+    while (record := _record_at(data, position, version)) is not None and record.kind != Kind.MARK:
+        _place(path, records, record, first_index, version)
         position = record.end
-    if _is_vouched_for(data, position):
+    if _is_vouched_for(data, position, version):
         raise MetadataCorrupt(path, position, "a record that was forced to disk fails its checksum")
-    return LogContent(records, position, torn=record is None and position < len(data))
+    return LogContent(records, position, torn=record is None and position < len(data), version=version)
+
+
+def _place(path: str, records: list[Record], record: Record, first_index: int, version: int) -> None:
+    """Append a record, or replace those from its number on."""
+    following = first_index + len(records)
+    least = first_index if version > 1 else following
+    if not least <= record.number <= following:
+        raise MetadataCorrupt(path, record.position, f"record {record.number} where {following} belongs")
+    del records[record.number - first_index :]
+    if records and record.term < records[-1].term:
+        what = f"record {record.number} of term {record.term} behind one of term {records[-1].term}"
+        raise MetadataCorrupt(path, record.position, what)
+    records.append(record)
 
 
 def read_snapshot(path: str, data: bytes, index: int) -> list[Record]:
     """All records of a snapshot, which ends with a mark that counts them. Raises `MetadataCorrupt`."""
-    check_file_header(path, data, KIND_SNAPSHOT, index)
+    version = check_file_header(path, data, KIND_SNAPSHOT, index)
     records: list[Record] = []
     position = FILE_HEADER_BYTES
     while True:
-        record = _record_at(data, position)
+        record = _record_at(data, position, version)
         if record is None:
             raise MetadataCorrupt(path, position, "a record of the snapshot fails its checksum")
-        if not record.payload:
+        if record.kind == Kind.MARK:
             break
         records.append(record)
         position = record.end
@@ -119,29 +176,34 @@ def read_snapshot(path: str, data: bytes, index: int) -> list[Record]:
     return records
 
 
-def _is_vouched_for(data: bytes, position: int) -> bool:
+def _is_vouched_for(data: bytes, position: int, version: int) -> bool:
     """Whether a valid record behind `position` knows that more than `position` bytes were durable."""
     candidate = data.find(_RECORD_MAGIC, position + 1)
     while candidate >= 0:
-        record = _record_at(data, candidate)
+        record = _record_at(data, candidate, version)
         if record is not None and record.durable > position:
             return True
         candidate = data.find(_RECORD_MAGIC, candidate + 1)
     return False
 
 
-def _record_at(data: bytes, position: int) -> Record | None:
-    if position + RECORD_HEADER_BYTES > len(data):
+def _record_at(data: bytes, position: int, version: int) -> Record | None:
+    header_bytes = RECORD_HEADER_BYTES if version > 1 else RECORD_HEADER_BYTES_1
+    if position + header_bytes > len(data):
         return None
     magic, crc = _RECORD_START.unpack_from(data, position)
     start = position + _RECORD_START.size
-    length, index, durable = _RECORD_REST.unpack_from(data, start)
-    end = position + RECORD_HEADER_BYTES + length
+    if version > 1:
+        length, kind, zero, number, durable, term = _RECORD_REST.unpack_from(data, start)
+    else:
+        length, number, durable = _RECORD_REST_1.unpack_from(data, start)
+        kind, zero, term = (Kind.CHANGE if length else Kind.MARK), 0, TERM_OF_VERSION_1
+    end = position + header_bytes + length
     if magic != _RECORD_MAGIC or length > PAYLOAD_BYTES_MAX or end > len(data):
         return None
-    if crc != _crc(position, data[start:end]):
+    if crc != _crc(position, data[start:end]) or kind not in _KINDS or zero:
         return None
-    return Record(position, index, durable, data[position + RECORD_HEADER_BYTES : end])
+    return Record(position, number, durable, data[position + header_bytes : end], term, Kind(kind), end)
 
 
 def _crc(position: int, rest: bytes) -> int:

@@ -1,142 +1,192 @@
-"""The durable log of metadata commands, with snapshots so that it stays short.
+"""The durable log of the metadata group on one node, with snapshots so that it stays short.
 
-`metadata/<first index>.log` takes commands; `metadata/<index>.snapshot` holds the state after that command as
-a shorter list of commands. To recover: the newest snapshot, then every log behind it, in an unbroken chain.
+`metadata/<first index>.log` takes entries; `metadata/<index>.snapshot` holds the state after that entry as a shorter
+list of commands, with its term and who were the members. What an entry means is not known here, nor what is
+committed. To recover: `metadata_recovery`.
 
-A snapshot is made in an order that may stop anywhere: first the next log is opened and takes over, then the
-snapshot is written aside and renamed, then the files it replaces are removed. Until the rename the old files
-are what counts, so a failure on the way costs nothing but a longer recovery.
+A log only ever grows: entries that replace others are written behind them. A snapshot is made in an order that may
+stop anywhere: first the next log is opened, with the entries behind the snapshot, and takes over; then the
+snapshot is written aside and renamed; then the files it replaces are removed. Until the rename the old files are what
+counts, so a failure on the way costs nothing but a longer recovery. A snapshot taken from another node goes the
+other way round, since there is nothing between the old entries and it.
 
-Commands appended together share one write and one sync; a stop in between may leave the first of them, never one
-without those before it.
-
-Invariants: `append` returns when the commands are on disk; a torn end is cut off, anything else that cannot be
-read is refused, file and position named, and left as it is; after a failed write nothing more is written,
-since what is on disk is then unknown until the next start; nothing outside `metadata/` is ever touched.
+Invariants: `append` returns when the entries are on disk; entries appended together share one write and one sync, a
+stop in between may leave the first of them, never one without those before it; a torn end is written over, anything
+else that cannot be read is refused, file and position named, and left as it is; after a failed write nothing more is
+written, since what is on disk is then unknown until the next start; nothing outside `metadata/` is ever touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from mainstem.nameserver.commands import Command, decode_command, encode_command
-from mainstem.nameserver.errors import ForeignDirectory, MetadataCorrupt, MetadataUnavailable
+from mainstem.nameserver.errors import ForeignDirectory, MetadataUnavailable
 from mainstem.nameserver.log_format import (
     FILE_HEADER_BYTES,
+    FORMAT_VERSION,
     KIND_LOG,
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
-    Record,
+    Entry,
+    Kind,
     encode_file_header,
+    encode_mark,
     encode_record,
-    read_log,
-    read_snapshot,
 )
-from mainstem.nameserver.state import InconsistentCommand
+from mainstem.nameserver.metadata_files import (
+    LOCK,
+    log_path,
+    remove_replaced,
+    remove_unfinished,
+    snapshot_path,
+    write_aside,
+)
+from mainstem.nameserver.metadata_recovery import Found, find
 from mainstem.ports import File, Files
 
-DIRECTORY = "metadata"
-_LOCK = f"{DIRECTORY}/lock"
 _CHUNK_BYTES = 64 * 1024  # of a snapshot, encoded between two turns of the event loop: about 2 ms
-COMMANDS_PER_TURN = 250
-"""Commands that are made, encoded or applied between two turns of the event loop: about 2 ms."""
 
 log = logging.getLogger(__name__)
 
 
-def _path(index: int, suffix: str) -> str:
-    return f"{DIRECTORY}/{index:020d}.{suffix}"
+class Snapshot(NamedTuple):
+    """The state after entry `index`: commands, encoded, that lead to it. `membership` is opaque here."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    term: int
+    membership: bytes
+    commands: Iterable[bytes]
 
 
 class MetadataLog:
-    """Made by `open`; one writer at a time. `bytes_max` is the length from which on `wants_snapshot`."""
+    """Made by `open`; one appender and one maker of snapshots at a time. `bytes_max` is the length from which on
+    `wants_snapshot`."""
 
     def __init__(self, files: Files, lock: File, bytes_max: int) -> None:
         self._files = files
         self._lock = lock
         self._bytes_max = bytes_max
         self._file: File | None = None
+        self._first_index = 1
+        self._last_index = 0
         self._end = 0
-        self._index = 0
         self._snapshot_bytes = 0
         self._bytes_at_last_try = 0
         self._failure: OSError | None = None
+        self._turn = asyncio.Lock()
+        """Held while the file is written or exchanged for the next."""
 
     @classmethod
-    async def open(cls, files: Files, replay: Callable[[Command], object], *, bytes_max: int) -> MetadataLog:
-        """Hand every durable command to `replay`, in order, and get ready to append. Raises
-        `MetadataCorrupt`, and `ForeignDirectory` when another process holds the log."""
-        lock = await files.open(_LOCK, create=True)
+    async def open(cls, files: Files, *, bytes_max: int) -> tuple[MetadataLog, Found]:
+        """Lock the directory and read it; nothing is changed before `start`. Raises `MetadataCorrupt`, and
+        `ForeignDirectory` when another process holds it."""
+        lock = await files.open(LOCK, create=True)
         metadata_log = cls(files, lock, bytes_max)
         try:
             if not await lock.lock(exclusive=True):
                 raise ForeignDirectory("the metadata directory is in use by another process")
-            await metadata_log._recover(replay)
+            return metadata_log, await find(files)
         except BaseException:
             await metadata_log._release()
             raise
-        return metadata_log
+
+    async def begin(self, snapshot: Snapshot) -> None:
+        """Before `start`, in a new directory: what the group begins with."""
+        await self._write_snapshot(snapshot)
+
+    async def start(self, found: Found) -> None:
+        """Get ready to append behind what was found."""
+        self._last_index = found.last_index
+        if found.snapshot is not None:
+            self._snapshot_bytes = found.snapshot.length
+        newest = found.newest
+        if newest is None or newest.version != FORMAT_VERSION:
+            await self._open_next(found.last_index + 1, ())
+        else:
+            self._file = await self._files.open(log_path(newest.first_index))
+            self._first_index, self._end = newest.first_index, newest.end
+            if newest.file_bytes != newest.end:
+                await self._file.size(truncate_to=newest.end)
+                await self._file.sync()
+        await remove_replaced(self._files)
+        await remove_unfinished(self._files)
 
     @property
-    def index(self) -> int:
-        """The index of the newest durable command; 0 before the first."""
-        return self._index
+    def last_index(self) -> int:
+        """The index of the newest durable entry; 0 before the first."""
+        return self._last_index
 
     @property
     def length(self) -> int:
-        """Bytes in the log that takes commands now."""
+        """Bytes in the log that takes entries now."""
         return self._end
 
     @property
     def wants_snapshot(self) -> bool:
         """Whether the log has outgrown its bound, and the newest snapshot, so that the bytes written for
-        snapshots never exceed those written for commands by much."""
+        snapshots never exceed those written for entries by much."""
         if self._failure is not None:
             return False  # a record of unknown fate may lie in the log: no other log may follow it
         return self._end - self._bytes_at_last_try > max(self._bytes_max, self._snapshot_bytes)
 
-    async def append(self, commands: Sequence[Command]) -> None:
-        """Write commands and force them to disk. Raises `MetadataUnavailable` when the disk refuses: the
-        commands, or the first of them, may or may not be there after a restart, and no other is taken before."""
-        if self._failure is not None or self._file is None:
-            raise MetadataUnavailable(f"the metadata log takes no more changes: {self._failure or 'closed'}")
-        records: list[bytes] = []
-        index, end = self._index, self._end
-        for command in commands:
-            payload = encode_command(command)
-            if len(payload) > PAYLOAD_BYTES_MAX:
-                raise MetadataUnavailable(f"a change of {len(payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
-            index += 1
-            records.append(encode_record(end, index, self._end, payload))
-            end += len(records[-1])
-            if len(records) % COMMANDS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        try:
-            await self._file.write(self._end, records, sync=True)
-        except OSError as error:
-            self._failure = error
-            raise MetadataUnavailable(f"the metadata log cannot be written: {error}") from error
-        self._index, self._end = index, end
-        await self._write_mark(sync=False)
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries, one after the other in their indexes, and force them to disk; the first may replace one that
+        is there. Raises `MetadataUnavailable` when the disk refuses: the entries, or the first of them, may or
+        may not be there after a restart, and no other is taken before."""
+        async with self._turn:
+            if self._failure is not None or self._file is None:
+                raise MetadataUnavailable(
+                    f"the metadata log takes no more changes: {self._failure or 'closed'}"
+                )
+            assert self._first_index <= entries[0].index <= self._last_index + 1, (
+                "entries follow those before"
+            )
+            records, end = _records(entries, self._end)
+            try:
+                await self._file.write(self._end, records, sync=True)
+            except OSError as error:
+                self._failure = error
+                raise MetadataUnavailable(f"the metadata log cannot be written: {error}") from error
+            self._last_index, self._end = entries[-1].index, end
+            await self._write_mark(sync=False)
 
-    async def snapshot(self, commands: Iterable[Command]) -> None:
-        """Replace the log by `commands`, which lead to the state after the newest one. The caller changes
-        nothing meanwhile. A failing disk leaves the log longer than wanted; the next try comes later."""
+    async def snapshot(self, snapshot: Snapshot, behind: Callable[[], Sequence[Entry]]) -> bool:
+        """Replace the log up to `snapshot.index`; `behind` gives the entries that follow it. False: a failing disk
+        leaves the log longer than wanted, and the next try comes later."""
         assert self._file is not None, "a closed log takes no snapshot"
         try:
-            await self._roll()
-            await self._write_snapshot(commands)
-            await self._remove_replaced()
+            async with self._turn:
+                if self._first_index != snapshot.index + 1:
+                    await self._open_next(snapshot.index + 1, behind())
+            self._snapshot_bytes = await self._write_snapshot(snapshot)
+            await remove_replaced(self._files)
         except OSError as error:
             self._bytes_at_last_try = self._end
             log.warning("no snapshot of the metadata could be written: %s", error)
+            return False
+        return True
+
+    async def install(self, snapshot: Snapshot) -> None:
+        """Put another node's snapshot in the place of all that is here. Raises `MetadataUnavailable`."""
+        async with self._turn:
+            if self._failure is not None or self._file is None:
+                raise MetadataUnavailable(f"the metadata log takes no snapshot: {self._failure or 'closed'}")
+            try:
+                self._snapshot_bytes = await self._write_snapshot(snapshot)
+                await self._open_next(snapshot.index + 1, ())
+                await remove_replaced(self._files)
+            except OSError as error:
+                self._failure = error
+                raise MetadataUnavailable(f"the metadata cannot be written: {error}") from error
 
     async def close(self) -> None:
-        if self._file is not None and self._failure is None:
-            await self._write_mark(sync=True)
-        await self._release()
+        async with self._turn:
+            if self._file is not None and self._failure is None:
+                await self._write_mark(sync=True)
+            await self._release()
 
     async def _release(self) -> None:
         file, self._file = self._file, None
@@ -147,147 +197,58 @@ class MetadataLog:
     async def _write_mark(self, *, sync: bool) -> None:
         """Vouch for the newest record. It is durable already, so a failure only stops what comes next."""
         assert self._file is not None
-        mark = encode_record(self._end, self._index, self._end, b"")
+        mark = encode_mark(self._end, self._last_index, self._end)
         try:
             await self._file.write(self._end, [mark], sync=sync)
         except OSError as error:
             self._failure = error
             log.error("the metadata log takes no more changes: %s", error)
 
-    # snapshots
-
-    async def _roll(self) -> None:
-        if self._end == FILE_HEADER_BYTES:
-            return  # an empty log already stands where the next would
-        file = await self._create_log(self._index + 1)
-        assert self._file is not None
+    async def _open_next(self, first_index: int, entries: Sequence[Entry]) -> None:
+        """The log that begins with `entries` takes over."""
+        path = log_path(first_index)
+        records, end = _records(entries, FILE_HEADER_BYTES)
+        await write_aside(self._files, path, [encode_file_header(KIND_LOG, first_index), *records])
+        file = await self._files.open(path)
         old, self._file = self._file, file
-        self._end = FILE_HEADER_BYTES
+        self._first_index, self._end = first_index, end
+        self._last_index = first_index - 1 + len(entries)
         self._bytes_at_last_try = 0
-        await old.close()
+        if old is not None:
+            await old.close()
 
-    async def _create_log(self, first_index: int) -> File:
-        await self._write_aside(_path(first_index, "log"), [encode_file_header(KIND_LOG, first_index)])
-        return await self._files.open(_path(first_index, "log"))
+    async def _write_snapshot(self, snapshot: Snapshot) -> int:
+        return await write_aside(self._files, snapshot_path(snapshot.index), _snapshot_chunks(snapshot))
 
-    async def _write_snapshot(self, commands: Iterable[Command]) -> None:
-        self._snapshot_bytes = await self._write_aside(
-            _path(self._index, "snapshot"), _snapshot_chunks(self._index, commands)
+
+def _records(entries: Sequence[Entry], position: int) -> tuple[list[bytes], int]:
+    """Records for these entries from this position on, and where the next goes. All that is before is durable."""
+    records: list[bytes] = []
+    durable = position
+    for entry in entries:
+        if len(entry.payload) > PAYLOAD_BYTES_MAX:
+            raise MetadataUnavailable(f"a change of {len(entry.payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
+        record = encode_record(
+            position, entry.index, durable, entry.payload, term=entry.term, kind=entry.kind
         )
-
-    async def _write_aside(self, path: str, chunks: Iterable[bytes]) -> int:
-        """Write a whole file under a temporary name, force it to disk and rename it; returns its length."""
-        file = await self._files.open(f"{path}.tmp", create=True)
-        try:
-            length = await file.size(truncate_to=0)
-            for chunk in chunks:
-                await file.write(length, [chunk])
-                length += len(chunk)
-                await asyncio.sleep(0)  # a small write may not have waited
-            await file.sync()
-        finally:
-            await file.close()
-        await self._files.rename(f"{path}.tmp", path)
-        return length
-
-    async def _remove_replaced(self) -> None:
-        snapshots, logs = await self._stored()
-        for index in snapshots[:-1]:
-            await self._files.remove(_path(index, "snapshot"))
-        for first_index in logs:
-            if snapshots and first_index <= snapshots[-1]:
-                await self._files.remove(_path(first_index, "log"))
-
-    async def _stored(self) -> tuple[list[int], list[int]]:
-        """Indexes of snapshots, first indexes of logs, each ascending."""
-        found: dict[str, list[int]] = {"snapshot": [], "log": []}
-        for name in await self._files.names(DIRECTORY):
-            stem, _, suffix = name.partition(".")
-            if suffix in found and len(stem) == 20 and stem.isdigit():
-                found[suffix].append(int(stem))
-        return sorted(found["snapshot"]), sorted(found["log"])
-
-    # recovery
-
-    async def _recover(self, replay: Callable[[Command], object]) -> None:
-        snapshots, logs = await self._stored()
-        if snapshots:
-            self._index = snapshots[-1]
-            await self._replay_snapshot(self._index, replay)
-        elif not logs:
-            logs = [1]
-            self._file = await self._create_log(1)
-        chain = [first_index for first_index in logs if first_index > self._index]
-        if not chain:
-            raise MetadataCorrupt(_path(self._index + 1, "log"), 0, "the file is missing")
-        for first_index in chain:
-            if first_index != self._index + 1:
-                what = f"commands {self._index + 1} to {first_index - 1} are missing"
-                raise MetadataCorrupt(_path(first_index, "log"), 0, what)
-            await self._replay_log(first_index, replay, last=first_index == chain[-1])
-        await self._remove_replaced()
-        for name in await self._files.names(DIRECTORY):
-            if name.endswith(".tmp"):
-                await self._files.remove(f"{DIRECTORY}/{name}")
-
-    async def _replay_snapshot(self, index: int, replay: Callable[[Command], object]) -> None:
-        path = _path(index, "snapshot")
-        file = await self._files.open(path)
-        try:
-            data = await _read_all(file)
-        finally:
-            await file.close()
-        for record in read_snapshot(path, data, index):
-            _replay_record(path, record, replay)
-        self._snapshot_bytes = len(data)
-
-    async def _replay_log(self, first_index: int, replay: Callable[[Command], object], *, last: bool) -> None:
-        path = _path(first_index, "log")
-        file = await self._files.open(path)
-        try:
-            data = await _read_all(file)
-            content = read_log(path, data, first_index)
-            for record in content.records:
-                _replay_record(path, record, replay)
-            self._index += len(content.records)
-            if last:
-                if content.torn:
-                    log.warning(
-                        "%s: cut off at byte %d, where a write was torn (%d bytes)",
-                        path, content.end, len(data) - content.end,
-                    )  # fmt: skip
-                await file.size(truncate_to=content.end)
-                await file.sync()
-                self._end = content.end
-                previous, self._file = self._file, file
-                if previous is not None:
-                    await previous.close()
-        finally:
-            if self._file is not file:
-                await file.close()
+        records.append(record)
+        position += len(record)
+    return records, position
 
 
-def _snapshot_chunks(index: int, commands: Iterable[Command]) -> Iterable[bytes]:
-    chunk = bytearray(encode_file_header(KIND_SNAPSHOT, index))
+def _snapshot_chunks(snapshot: Snapshot) -> Iterator[bytes]:
+    chunk = bytearray(encode_file_header(KIND_SNAPSHOT, snapshot.index))
     position = len(chunk)
-    count = 0
-    for command in commands:
+    count = 1
+    record = encode_record(position, count, 0, snapshot.membership, term=snapshot.term, kind=Kind.MEMBERSHIP)
+    position += len(record)
+    chunk += record
+    for command in snapshot.commands:
         count += 1
-        record = encode_record(position, count, 0, encode_command(command))
+        record = encode_record(position, count, 0, command, term=snapshot.term)
         position += len(record)
         chunk += record
         if len(chunk) >= _CHUNK_BYTES:
             yield bytes(chunk)
             chunk.clear()
-    yield bytes(chunk) + encode_record(position, count, 0, b"")
-
-
-def _replay_record(path: str, record: Record, replay: Callable[[Command], object]) -> None:
-    try:
-        replay(decode_command(record.payload))
-    except (ValueError, InconsistentCommand) as error:
-        raise MetadataCorrupt(path, record.position, str(error)) from error
-
-
-async def _read_all(file: File) -> bytes:
-    return await file.read(0, await file.size())
+    yield bytes(chunk) + encode_mark(position, count, 0)

@@ -1,291 +1,298 @@
 """The nameserver of a node: answers about the metadata at once, changes it one command at a time.
 
-Strategy: lookups read the state in memory and never wait. A change is a function from the present state to a
-command (or to many that share one write); one writer task takes the changes in order and for each makes the
-command, checks it, logs it, applies it and tells those who follow. Nothing else touches state or log, so
-nothing can come between a check and the change that rests on it, and a caller that goes away cannot leave a
-logged command unapplied. With several nodes the log becomes a Raft group's, and the writer its leader's
-proposer; the rest stays.
+Strategy: the metadata is the state machine of a Raft group, of one member or several. Lookups read this node's replica
+in memory and never wait (`lookups`). A change is made by the leader's one writer (`proposer`): from what is wanted
+(`changes`) to commands, checked, logged, applied on every member, and those who follow told; other nodes ask it
+(`requests`). One member drives the group's core (`metadata_group`) over its log on disk (`metadata_log`,
+`vote_file`). Who lives and who leads which write group is soft state beside it (`heartbeats`).
 
-Invariants: what a caller is told has happened is on disk; state in memory equals the log replayed; a topic
-number is never reused; messages are never deleted here, and a directory that holds messages but no metadata
-is refused rather than taken for a new one (topic numbers would start anew and meet the old messages).
+Invariants: what a caller is told has happened is on the disks of a majority and applied on the caller's node; state
+in memory equals the log replayed; a topic number is never reused; messages are never deleted here, and a directory that
+holds messages but no metadata is refused rather than taken for a new one (topic numbers would start anew and
+meet the old messages).
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import random
-import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from mainstem.errors import MainstemError
-from mainstem.model import SLOTS, NewTopic, Node, Sample, Topic, partition_of, topic_number_of
-from mainstem.nameserver.commands import (
-    AddPartitions,
-    AllocateProducerIds,
-    ChangeTopicConfigs,
-    Command,
-    CreateCluster,
-    CreateTopic,
-    DeleteTopic,
-    Event,
-    RegisterNode,
-)
+from mainstem.model import Node, Sample
+from mainstem.nameserver import bootstrap
+from mainstem.nameserver.administration import MetadataAdministration
+from mainstem.nameserver.changes import Ids, Made, new_cluster, registration_of
+from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, Facts
+from mainstem.nameserver.commands import Event, NodeRegistered
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.directory import Directory, member_id, open_directory
 from mainstem.nameserver.errors import (
     ForeignDirectory,
+    InvalidMembership,
     MetadataUnavailable,
     NameserverError,
-    UnknownTopic,
+    NodeIdTaken,
+    refusal_of,
 )
-from mainstem.nameserver.metadata_log import COMMANDS_PER_TURN, MetadataLog
-from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK, MetadataState, PendingChanges, topic_of
-from mainstem.nameserver.topic_config import topic_settings
+from mainstem.nameserver.follow import Follower
+from mainstem.nameserver.heartbeats import Condition, Heartbeats
+from mainstem.nameserver.liveness import State, Thresholds, Verdict
+from mainstem.nameserver.member import GroupMember
+from mainstem.nameserver.member_change import CATCH_UP_SECONDS_MAX, change_member
+from mainstem.nameserver.metadata_group import MetadataGroup, Outside, Started
+from mainstem.nameserver.proposer import NotLeading, Proposer, Unsettled
+from mainstem.nameserver.replica import Listener
+from mainstem.nameserver.requests import Requests
+from mainstem.nameserver.service import Introducer, Service
+from mainstem.nameserver.transfer import Transfer
 from mainstem.ports import Files
+from mainstem.raft import Membership, RaftConfig
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.metadata import CHANGE_MEMBER, ChangeMember, Wanted, WantNode, WantPlacement
+from mainstem.rpc.raft_member import METADATA_GROUP
 
-JOURNAL_DIRECTORY = "journal"
-
-TOGETHER_MAX = 10_000
-"""Topics created or deleted with one write: a few MB of log, unless their configs are long."""
-
-W = TypeVar("W")
-R = TypeVar("R")
-
-Listener = Callable[[Event], None]
+STOP_SECONDS_MAX = 2.0
+"""How long a stop waits for changes that were accepted; the cluster may not have a majority any more."""
+READ_SECONDS_MAX = 1.0
+"""A read whose message was lost is asked for again."""
+PAUSE_SECONDS = 0.1
 
 log = logging.getLogger(__name__)
 
 
-class Applied(NamedTuple):
-    """A command that is logged and applied, and what it did to topics."""
+class Link(NamedTuple):
+    """What a nameserver has where there may be others."""
 
-    command: Command
-    event: Event | None
-
-
-class _Change(NamedTuple):
-    """What the writer is asked to do, and who waits for what comes of it."""
-
-    work: Callable[[], Awaitable[Any]]
-    done: asyncio.Future[Any]
+    identity: Identity
+    ports: ClusterPorts
+    introducer: Introducer
 
 
-class Nameserver:
+class Nameserver(MetadataAdministration):
     """Made by `open`. Implements `ports.Metadata`, `ports.MetadataAdmin` and `ports.Statistics`."""
 
     def __init__(
         self,
-        metadata_log: MetadataLog,
-        state: MetadataState,
+        directory: Directory,
+        first: Membership,
         randomness: random.Random,
         config: NameserverConfig,
+        link: Link | None,
+        facts: Facts,
     ) -> None:
-        self._log = metadata_log
-        self._state = state
-        self._randomness = randomness
-        self._config = config
-        self._listeners: list[Listener] = []
-        self._producer_ids = range(0)
+        super().__init__(directory.replica, config)
+        self._directory = directory
+        self._link = link
+        self._facts = facts
+        self._ids = Ids(randomness)
         self._producer_ids_lock = asyncio.Lock()
-        self._changes: asyncio.Queue[_Change | None] = asyncio.Queue()  # bounded in `_commit`
-        self._closing = False
-        self._applied_count = 0
-        self._refused_count = 0
-        self._snapshot_count = 0
-        self._writer = asyncio.create_task(self._write(), name="metadata writer")
+        self._group = MetadataGroup(
+            RaftConfig(
+                node_id=member_id(config.node_id),
+                election_ticks=config.election_ticks,
+                heartbeat_ticks=config.heartbeat_ticks,
+            ),
+            Started(directory.group_log(), directory.memberships(first), directory.vote),
+            directory.log,
+            directory.owned_vote_file,
+            directory.replica,
+            randomness,
+        )
+        ports = link.ports if link is not None else None
+        clock_ms = ports.clock.now_ms if ports is not None else _now_ms
+        self._proposer = Proposer(self._group, directory.replica, clock_ms, config.changes_waiting_max)
+        self._requests = Requests(
+            self._group, self._proposer, directory.replica, self._ids, ports,
+            config.change_wait_ms_max / 1000, config.replication_factor, self._check_wanted,
+        )  # fmt: skip
+        self._heartbeats: Heartbeats | None = None
+        if link is not None:
+            self._heartbeats = self._connect(link)
+        self._task = asyncio.create_task(self._run(), name="metadata")
 
     @classmethod
     async def open(
-        cls, files: Files, randomness: random.Random, config: NameserverConfig, node: Node
+        cls,
+        files: Files,
+        randomness: random.Random,
+        config: NameserverConfig,
+        node: Node,
+        connect: Connect | None = None,
+        facts: Facts = NO_FACTS,
     ) -> Nameserver:
         """Recover the metadata below `files`, or create the cluster where there is nothing at all yet, and
-        register `node`. Open it before the journal. Raises `ForeignDirectory`, `MetadataCorrupt`, OSError."""
+        register `node`. Open it before the journal. With peers it takes `connect`, and waits for a majority of
+        them. Raises `ForeignDirectory`, `MetadataCorrupt`, `NodeIdTaken`, `rpc.errors.IdentityRefused`, OSError."""
         assert node.node_id == config.node_id, "a node registers itself"
-        state = MetadataState(lambda configs: topic_settings(configs, config.topic_defaults))
-        metadata_log = await MetadataLog.open(files, state.apply, bytes_max=config.log_bytes_max)
+        assert connect is not None or not config.peers, "nodes of a cluster are connected"
+        directory = await open_directory(files, config)
         try:
-            if state.cluster is None and await files.names(JOURNAL_DIRECTORY):
-                raise ForeignDirectory(
-                    "the directory holds messages but no metadata that says to which topics they belong; "
-                    "restore its metadata directory, or start in an empty directory"
-                )
-            _check_owner(state, config)
+            nameserver = await cls._opened(directory, randomness, config, connect, facts)
         except BaseException:
-            await metadata_log.close()
+            await directory.close()
             raise
-        nameserver = cls(metadata_log, state, randomness, config)
         try:
-            if state.cluster is None:
-                await nameserver._commit(nameserver._new_cluster)
-            await nameserver.register(node)
+            await nameserver._until(lambda: nameserver._state.cluster is not None)
+            if connect is None:
+                await nameserver._until(lambda: nameserver._group.serves)
+            await nameserver._registered(node)
+            if connect is None:
+                await nameserver._until(lambda: bool(nameserver._state.placements))
         except BaseException:
             await nameserver.close()
             raise
         return nameserver
 
+    @classmethod
+    async def _opened(
+        cls,
+        directory: Directory,
+        randomness: random.Random,
+        config: NameserverConfig,
+        connect: Connect | None,
+        facts: Facts,
+    ) -> Nameserver:
+        node_id, peers = config.node_id, config.peer_addresses
+        me = Membership.of([member_id(node_id)])
+        first = me if directory.found.version_1 or not peers else Membership.of(peers)
+        members = directory.memberships(first)[-1].membership.members
+        if connect is None and members != me.members:
+            raise ForeignDirectory(
+                f"the directory belongs to a cluster of nodes {', '.join(map(str, sorted(members)))}; "
+                f"give their addresses (nameserver.peers)"
+            )
+        await directory.apply_committed(all_of_it=members == me.members)
+        _check_owner(directory, config)
+        new = directory.new
+        owner = await directory.take(node_id, Ids(randomness))
+        link = None
+        if connect is not None:
+            cluster_id = directory.cluster_id() or config.cluster_id or bootstrap.cluster_id_of(peers)
+            identity = Identity(cluster_id, node_id, owner.identity)
+            ports = await connect(identity)
+            for peer, address in peers.items():
+                if peer != node_id:
+                    ports.calls.know(peer, address)
+            link = Link(identity, ports, Introducer(node_id, directory.replica, ports.handlers))
+            if new and peers:
+                first = await bootstrap.first_members(identity, peers, ports)
+        await directory.start(first)
+        return cls(directory, first, randomness, config, link, facts)
+
     async def close(self) -> None:
         """Finish the changes that were accepted, and let go of the log."""
-        if not self._closing:
-            self._closing = True
-            self._changes.put_nowait(None)
-        await asyncio.wait([self._writer])
-        await self._log.close()
+        self._proposer.refuse("the node is stopping and takes no more changes of the metadata")
+        try:
+            async with asyncio.timeout(None if self._link is None else STOP_SECONDS_MAX):
+                await self._proposer.ended.wait()
+        except TimeoutError:
+            log.warning("changes of the metadata that nobody confirmed are left to the other nodes")
+        if self._link is not None:
+            self._link.ports.exchange.leave(METADATA_GROUP)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self._group.remember_commit()
+        await self._directory.close()
 
-    # Metadata
+    # what nodes tell
 
-    def topic(self, name: str) -> Topic | None:
-        return self._state.topic(name)
+    @property
+    def incarnation(self) -> bytes:
+        """16 bytes that tell this node's directory from any other."""
+        return self._directory.owned_vote_file.owner.identity
 
-    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        return self._state.topic_by_id(topic_id)
-
-    def topic_by_number(self, number: int) -> Topic | None:
-        return self._state.topic_by_number(number)
-
-    def topics(self) -> Iterable[Topic]:
-        return tuple(self._state.topics.values())
-
-    def nodes(self) -> Sequence[Node]:
-        return self._state.nodes
-
-    def leader(self, queue_id: int) -> int:
-        topic = self._state.topic_by_number(topic_number_of(queue_id))
-        if topic is None or partition_of(queue_id) >= topic.partitions:
-            return -1
-        return self._config.node_id  # the only node there is, so far
-
-    def cluster_id(self) -> str:
-        assert self._state.cluster is not None
-        return self._state.cluster.cluster_id
-
-    def slots(self) -> Sequence[int]:
-        """The write group of each of the 4,096 slots."""
-        assert self._state.cluster is not None
-        return self._state.cluster.slots
-
-    def write_groups(self) -> int:
-        """How many write groups the cluster has."""
-        assert self._state.cluster is not None
-        return self._state.cluster.write_groups
-
-    def totals(self) -> tuple[int, int]:
-        """How many topics there are, and how many partitions they have."""
-        return len(self._state.topics), self._state.partitions_total
-
-    def was_deleted(self, topic_number: int) -> bool:
-        """Whether a topic of this number was deleted, so that what is left of its data may go. False for one
-        that the metadata has never heard of."""
-        return self._state.was_deleted(topic_number)
-
-    def topic_defaults(self) -> Mapping[str, str]:
-        """This node's defaults of topic configs, where they differ from Kafka's."""
-        return self._config.topic_defaults
-
-    # MetadataAdmin
-
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        configs: Mapping[str, str],
-        *,
-        validate_only: bool = False,
-        internal: bool = False,
-    ) -> Topic:
-        def make(state: MetadataState) -> CreateTopic:
-            return CreateTopic(
-                name=name,
-                number=state.next_topic_number,
-                topic_id=self._new_uuid(),
-                partitions=partitions,
-                replication_factor=replication_factor,
-                configs=dict(configs),
-                internal=internal,
-            )
-
-        if validate_only:
-            command = make(self._state)
-            self._state.check(command)
-            return self._as_created(command)
-        return _topic_after(await self._commit(make))
-
-    async def create_topics(
-        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> list[Topic | MainstemError]:
-        def make(topic: NewTopic, created: int) -> CreateTopic:
-            return CreateTopic(
-                name=topic.name,
-                number=self._state.next_topic_number + created,
-                topic_id=self._new_uuid(),
-                partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                configs=dict(topic.configs),
-            )
-
-        return await self._together(make, wanted, validate_only=validate_only)
-
-    async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
-        """The topics as they were. Their queues are still there."""
-
-        def make(name: str, deleted: int) -> DeleteTopic:
-            return DeleteTopic(_named(self._state, name).number)
-
-        return await self._together(make, names)
-
-    async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
-        def make(state: MetadataState) -> AddPartitions:
-            return AddPartitions(_named(state, name).number, total)
-
-        if validate_only:
-            self._state.check(make(self._state))
-            return replace(_named(self._state, name), partitions=total)
-        return _topic_after(await self._commit(make))
-
-    async def alter_configs(
-        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
-    ) -> Topic:
-        def make(state: MetadataState) -> ChangeTopicConfigs:
-            return ChangeTopicConfigs(_named(state, name).number, dict(changes))
-
-        if validate_only:
-            self._state.check(make(self._state))
-            return self._state.with_configs(_named(self._state, name), changes)
-        return _topic_after(await self._commit(make))
-
-    async def allocate_producer_id(self) -> int:
-        async with self._producer_ids_lock:
-            if not self._producer_ids:
-                applied = await self._commit(
-                    lambda state: AllocateProducerIds(
-                        self._config.node_id, state.next_producer_id, PRODUCER_IDS_PER_BLOCK
-                    )
-                )
-                block = applied.command
-                assert isinstance(block, AllocateProducerIds)
-                self._producer_ids = range(block.first, block.first + block.count)
-            producer_id = self._producer_ids[0]
-            self._producer_ids = self._producer_ids[1:]
-            return producer_id
-
-    # the node's own
-
-    async def register(self, node: Node) -> None:
-        """Note the address that `node` advertises; no change is logged when it is the one known."""
-        if self._state.node(node.node_id) == node:
-            return
-        await self._commit(lambda state: RegisterNode(node.node_id, node.host, node.port, node.rack))
+    @property
+    def metadata_leader(self) -> int:
+        """The node id of the metadata group's leader, as far as this node knows; -1: nobody."""
+        if self._group.leader_id == self._group.node_id:
+            return self._config.node_id
+        return self._group.leader_id or -1
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` with every change to topics from now on, after it was applied and before the one
+        """Call `listener` with every change from now on, after it was applied here and before the one
         who asked for it hears of it. It must not block."""
-        self._listeners.append(listener)
+        self._replica.subscribe(listener)
+
+    def learned_leader(self, group: int, node_id: int, term: int) -> None:
+        """The storage role knows who leads a write group; the other nodes hear of it within a second."""
+        if self._leaders.learn(group, node_id, term) and self._heartbeats is not None:
+            self._heartbeats.beat_now()
+
+    def report_condition(self, condition: Callable[[], Condition]) -> None:
+        """How the node's disks are, asked before each heartbeat."""
+        if self._heartbeats is not None:
+            self._heartbeats.condition = condition
+
+    async def current(self) -> None:
+        """Until this node has applied all that was committed before the call: lookups then answer as the leader would
+        have. Raises `MetadataUnavailable`."""
+        reason = "no leader of the metadata group is known"
+        sleep = asyncio.sleep if self._link is None else self._link.ports.sleep
+        try:
+            async with asyncio.timeout(self._config.change_wait_ms_max / 1000):
+                while True:
+                    try:
+                        async with asyncio.timeout(READ_SECONDS_MAX):
+                            return await self._group.read()
+                    except TimeoutError:
+                        reason = "the leader of the metadata group does not answer"
+                    except MetadataUnavailable as error:
+                        reason = str(error)
+                        if self._group.failure is not None:
+                            raise
+                    await sleep(PAUSE_SECONDS)
+        except TimeoutError:
+            raise MetadataUnavailable(
+                f"the metadata cannot be read safely now: {reason}; try again"
+            ) from None
+
+    async def register(self, node: Node) -> None:
+        """Note the addresses of this node; no change is logged when they are those known. Raises `NodeIdTaken`,
+        `MetadataUnavailable`."""
+        facts = self._facts
+        wanted = WantNode(
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            rack=node.rack,
+            rpc=facts.rpc,
+            incarnation=self.incarnation,
+            roles=list(facts.roles),
+            version=facts.version,
+        )
+        if self._state.registered(node.node_id) == registration_of(wanted):
+            return
+        (outcome,) = (await self._requests.change(wanted)).items
+        if isinstance(outcome, NameserverError):
+            raise outcome
+
+    async def change_member(self, old: int, new: int) -> None:
+        """Replace voter `old` of the metadata group by node `new`, which is registered and runs; 0 for none. Raises
+        `InvalidMembership`, `MetadataUnavailable`."""
+        if self._link is None:
+            raise InvalidMembership("this node is a cluster of its own: it takes nameserver.peers to be more")
+        ports = self._link.ports
+        try:
+            if self._group.serves:
+                await change_member(self._group, self._replica, ports, old, new)
+                return
+            reply = await ports.calls.call(
+                self._group.leader_id,
+                CHANGE_MEMBER,
+                ChangeMember(old, new),
+                timeout_seconds=CATCH_UP_SECONDS_MAX,
+            )
+        except (NotLeading, Unsettled, RpcError) as error:
+            raise MetadataUnavailable(
+                f"the change of members may not be done: {error}; begin it again"
+            ) from error
+        for refusal in reply.message.refusals:
+            raise refusal_of(refusal.kind, refusal.message)
 
     def samples(self) -> Iterable[Sample]:
         yield Sample("mainstem_topics", "gauge", "Topics in the cluster", len(self._state.topics))
@@ -293,7 +300,10 @@ class Nameserver:
             "mainstem_partitions", "gauge", "Partitions in the cluster", self._state.partitions_total
         )
         yield Sample("mainstem_nodes", "gauge", "Nodes in the cluster", len(self._state.nodes))
-        for result, count in (("applied", self._applied_count), ("refused", self._refused_count)):
+        for result, count in (
+            ("applied", self._replica.applied_count),
+            ("refused", self._proposer.refused_count),
+        ):
             yield Sample(
                 "mainstem_metadata_changes_total",
                 "counter",
@@ -301,165 +311,141 @@ class Nameserver:
                 count,
                 (("result", result),),
             )
-        yield Sample("mainstem_metadata_snapshots_total", "counter", "Snapshots tried", self._snapshot_count)
-        yield Sample("mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self._log.length)
-
-    # the writer
-
-    async def _commit(self, make: Callable[[MetadataState], Command]) -> Applied:
-        """Have the writer make, check, log and apply a command."""
-        return await self._by_the_writer(lambda: self._apply_logged(make))
-
-    async def _together(
-        self, make: Callable[[W, int], Command], wanted: Sequence[W], *, validate_only: bool = False
-    ) -> list[Topic | MainstemError]:
-        """Have the writer make, check, log and apply many commands, `TOGETHER_MAX` to a write. `make` gets what is
-        wanted and how many were accepted before it since the state changed."""
-        outcomes: list[Topic | MainstemError] = []
-        for first in range(0, len(wanted), TOGETHER_MAX):
-            part = wanted[first : first + TOGETHER_MAX]
-            outcomes += await self._by_the_writer(partial(self._apply_together, make, part, validate_only))
-        return outcomes
-
-    async def _by_the_writer(self, work: Callable[[], Awaitable[R]]) -> R:
-        if self._closing:
-            raise MetadataUnavailable("the node is stopping and takes no more changes of the metadata")
-        if self._changes.qsize() >= self._config.changes_waiting_max:
-            raise MetadataUnavailable("too many changes of the metadata wait for the disk; try again")
-        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._changes.put_nowait(_Change(work, done))
-        return await done
-
-    async def _write(self) -> None:
-        try:
-            while (change := await self._changes.get()) is not None:
-                if not change.done.done():
-                    await self._answer(change)
-                if self._log.wants_snapshot:
-                    self._snapshot_count += 1
-                    await self._log.snapshot(self._state.commands())
-        except Exception:
-            log.exception("the metadata takes no more changes")
-        finally:
-            self._closing = True
-            while not self._changes.empty():
-                left = self._changes.get_nowait()
-                if left is not None and not left.done.done():
-                    left.done.set_exception(MetadataUnavailable("the metadata takes no more changes"))
-
-    async def _answer(self, change: _Change) -> None:
-        """Make the change and resolve its future, whatever happens. What is no refusal ends the writer: after
-        it, memory and log may differ."""
-        try:
-            outcome = await change.work()
-        except Exception as error:
-            self._refused_count += 1
-            if not change.done.done():
-                change.done.set_exception(error)
-            if not isinstance(error, NameserverError):
-                raise
-        else:
-            if not change.done.done():
-                change.done.set_result(outcome)
-
-    async def _apply_logged(self, make: Callable[[MetadataState], Command]) -> Applied:
-        command = make(self._state)
-        self._state.check(command)
-        await self._log.append([command])
-        return self._apply(command)
-
-    async def _apply_together(
-        self, make: Callable[[W, int], Command], wanted: Sequence[W], validate_only: bool
-    ) -> list[Topic | MainstemError]:
-        """Only the writer changes the state, so it stands still while this waits."""
-        pending, commands = PendingChanges(), list[Command]()
-        outcomes: list[Topic | MainstemError | None] = []
-        for number, item in enumerate(wanted):
-            try:
-                command = make(item, len(commands))
-                self._state.check(command, pending)
-            except NameserverError as refusal:
-                self._refused_count += 1
-                outcomes.append(refusal)
-            else:
-                pending.add(command)
-                commands.append(command)
-                outcomes.append(None)
-            if number % COMMANDS_PER_TURN == COMMANDS_PER_TURN - 1:
-                await asyncio.sleep(0)
-        if validate_only:
-            made = iter([self._as_created(command) for command in commands])
-            return [next(made) if outcome is None else outcome for outcome in outcomes]
-        if commands:
-            await self._log.append(commands)
-        topics: list[Topic] = []
-        for command in commands:
-            topics.append(_topic_after(self._apply(command)))
-            if len(topics) % COMMANDS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        applied = iter(topics)
-        return [next(applied) if outcome is None else outcome for outcome in outcomes]
-
-    def _apply(self, command: Command) -> Applied:
-        event = self._state.apply(command)
-        self._applied_count += 1
-        if event is not None:
-            self._tell(event)
-        return Applied(command, event)
-
-    def _as_created(self, command: Command) -> Topic:
-        assert isinstance(command, CreateTopic), "only creations are merely validated together"
-        return topic_of(command, topic_settings(command.configs, self._config.topic_defaults))
-
-    def _tell(self, event: Event) -> None:
-        for listener in self._listeners:
-            try:
-                listener(event)
-            except Exception:  # the change stands; a follower's fault must not stop the metadata
-                log.exception("a follower of the metadata failed on %s", type(event).__name__)
-
-    # ids
-
-    def _new_cluster(self, state: MetadataState) -> CreateCluster:
-        groups = self._config.write_groups
-        return CreateCluster(
-            cluster_id=self._config.cluster_id or self._new_cluster_id(),
-            write_groups=groups,
-            slots=[slot % groups for slot in range(SLOTS)],
+        snapshots = self._group.snapshot_count
+        yield Sample("mainstem_metadata_snapshots_total", "counter", "Snapshots tried", snapshots)
+        yield Sample(
+            "mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self._directory.log.length
         )
+        yield Sample("mainstem_metadata_term", "gauge", "Term of the metadata group", self._group.term)
 
-    def _new_cluster_id(self) -> str:
+    # inside
+
+    def _verdicts(self) -> Mapping[int, Verdict]:
+        return self._heartbeats.verdicts if self._heartbeats is not None else {}
+
+    def _connect(self, link: Link) -> Heartbeats:
+        config, ports = self._config, link.ports
+        transfer = Transfer(self._group, ports)
+        self._group.outside = Outside(
+            partial(ports.exchange.send, METADATA_GROUP), transfer.send, config.tick_ms / 1000, ports.sleep
+        )
+        thresholds = Thresholds(config.suspect_ms / 1000, config.refused_ms / 1000, config.dead_ms / 1000)
+        heartbeats = Heartbeats(
+            config.node_id,
+            self._group,
+            self._replica,
+            self._leaders,
+            ports,
+            config.heartbeat_ms / 1000,
+            thresholds,
+        )
+        link.introducer.group = self._group
+        Service(self._group, self._replica, self._requests, heartbeats, transfer, ports)
+        ports.exchange.join(METADATA_GROUP, GroupMember(self._group))
+        self._replica.subscribe(partial(_know, ports, config.node_id))
+        for node in self._state.node_table.registered.values():
+            _know(ports, config.node_id, NodeRegistered(node))
+        return heartbeats
+
+    async def _run(self) -> None:
+        """Everything that goes on in the background."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._group.run(), name="metadata group")
+                tasks.create_task(self._proposer.run(), name="metadata writer")
+                tasks.create_task(self._lead(), name="metadata leader's duties")
+                if self._link is not None and self._heartbeats is not None:
+                    tasks.create_task(self._heartbeats.run(), name="metadata heartbeats")
+                    follower = Follower(self._group, self._replica, self._link.ports)
+                    tasks.create_task(follower.run(), name="metadata follower")
+        except Exception as failure:
+            log.error("the metadata takes no more changes: %s", self._group.failure or failure)
+            log.debug("how that came", exc_info=failure)
+            self._group.fail(failure)
+
+    async def _lead(self) -> None:
+        """What only a leader can do: create the cluster, place the write groups once enough nodes are there."""
         while True:
-            text = base64.urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")
-            if not text.startswith("-"):  # command lines would take it for an option
-                return text
+            version = self._group.version
+            try:
+                if self._group.serves:
+                    await self._do_duties()
+            except (NotLeading, Unsettled):
+                pass  # somebody else's duties now
+            except MetadataUnavailable as error:
+                log.debug("tried again soon: %s", error)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            await self._group.changed_since(version)
 
-    def _new_uuid(self) -> uuid.UUID:
-        return uuid.UUID(bytes=self._randomness.randbytes(16), version=4)
+    async def _do_duties(self) -> None:
+        state = self._state
+        if state.cluster is None:
+            await self._proposer.propose(self._make_cluster, b"")
+        elif not state.placements and len(state.nodes) >= len(self._group.membership.voters):
+            make = self._requests.maker(WantPlacement())
+            await self._proposer.propose(make, b"")
+
+    async def _make_cluster(self) -> Made:
+        if self._state.cluster is not None:
+            return Made([], [])
+        config = self._config
+        cluster_id = config.cluster_id or self._ids.cluster_id()
+        if self._link is not None:
+            cluster_id = self._link.identity.cluster_id
+        return Made([new_cluster(cluster_id, config.write_groups)], [])
+
+    async def _registered(self, node: Node) -> None:
+        while True:
+            try:
+                return await self.register(node)
+            except MetadataUnavailable as error:
+                if self._group.failure is not None:
+                    raise
+                log.warning("node %d is not registered yet: %s", node.node_id, error)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """Raises `MetadataUnavailable` when it cannot come about any more."""
+        while not is_so():
+            if self._group.failure is not None:
+                raise MetadataUnavailable(f"the metadata failed: {self._group.failure}")
+            await self._group.changed_since(self._group.version)
+
+    def _check_wanted(self, wanted: Wanted) -> None:
+        """The leader refuses a node that another one is."""
+        if not isinstance(wanted, WantNode) or self._heartbeats is None:
+            return
+        known = self._state.registered(wanted.node_id)
+        if known is None or known.incarnation in (b"", wanted.incarnation):
+            return
+        verdict = self._heartbeats.judged(wanted.node_id)
+        if verdict.state is not State.DEAD:
+            raise NodeIdTaken(
+                f"node {wanted.node_id} runs at {known.rpc or f'{known.host}:{known.port}'} from another directory "
+                f"({verdict.reason or 'it is alive'}); give this node another node_id, or stop that one first"
+            )
 
 
-def _named(state: MetadataState, name: str) -> Topic:
-    topic = state.topic(name)
-    if topic is None:
-        raise UnknownTopic(f"there is no topic {name[:260]!r}")
-    return topic
+def _know(ports: ClusterPorts, own: int, event: Event) -> None:
+    if isinstance(event, NodeRegistered) and event.node.rpc and event.node.node_id != own:
+        ports.calls.know(event.node.node_id, event.node.rpc)
 
 
-def _topic_after(applied: Applied) -> Topic:
-    assert applied.event is not None, "changes of topics bring an event"
-    return applied.event.topic
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
-def _check_owner(state: MetadataState, config: NameserverConfig) -> None:
-    if state.cluster is None:
+def _check_owner(directory: Directory, config: NameserverConfig) -> None:
+    state = directory.replica.state
+    found = directory.cluster_id()
+    if found is None:
         return
-    found = state.cluster.cluster_id
     if config.cluster_id is not None and config.cluster_id != found:
         raise ForeignDirectory(
             f"the directory belongs to cluster {found}, the configuration says {config.cluster_id}"
         )
     node_ids = [node.node_id for node in state.nodes]
-    if node_ids and config.node_id not in node_ids:
+    if directory.found.version_1 and node_ids and config.node_id not in node_ids:
         raise ForeignDirectory(
             f"the directory belongs to node {node_ids[0]} of cluster {found}, "
             f"the configuration says node {config.node_id}"

@@ -1,0 +1,167 @@
+"""Changes of the metadata as the broker asks for them, on whatever node: each comes back when this node has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from mainstem.errors import MainstemError
+from mainstem.model import NewTopic, Topic
+from mainstem.nameserver.changes import Ids, make_commands, named
+from mainstem.nameserver.commands import AddPartitions, ChangeTopicConfigs, CreateTopic
+from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, refusal_of
+from mainstem.nameserver.lookups import MetadataLookups
+from mainstem.nameserver.replica import Outcome
+from mainstem.nameserver.requests import Requests
+from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK
+from mainstem.nameserver.topic_config import topic_settings
+from mainstem.nameserver.topic_table import topic_of
+from mainstem.rpc.metadata import (
+    ITEMS_MAX,
+    WantConfigs,
+    WantDeletions,
+    WantedTopic,
+    WantMove,
+    WantPartitions,
+    WantProducerIds,
+    WantTopics,
+)
+
+TOGETHER_MAX = ITEMS_MAX
+TOGETHER_BYTES_MAX = 1024 * 1024
+"""Of names and configs in one change, unless a single topic has more: a log entry stays far below its bound."""
+TOPIC_BYTES = 64
+"""A topic without name and configs, about."""
+
+
+class MetadataAdministration(MetadataLookups):
+    """Implements `ports.MetadataAdmin`."""
+
+    _requests: Requests
+    _ids: Ids
+    _producer_ids = range(0)
+    _producer_ids_lock: asyncio.Lock
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        internal: bool = False,
+    ) -> Topic:
+        topic = WantedTopic(name, partitions, replication_factor, dict(configs), internal)
+        (outcome,) = await self._create([topic], validate_only=validate_only)
+        return _or_raise(outcome)
+
+    async def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[Topic | MainstemError]:
+        topics = [
+            WantedTopic(it.name, it.partitions, it.replication_factor, dict(it.configs)) for it in wanted
+        ]
+        return await self._create(topics, validate_only=validate_only)
+
+    async def _create(
+        self, wanted: Sequence[WantedTopic], *, validate_only: bool
+    ) -> list[Topic | MainstemError]:
+        outcomes: list[Topic | MainstemError] = []
+        for part in _parts(wanted):
+            if validate_only:
+                outcomes += await self._as_created(WantTopics(part))
+            else:
+                outcomes += _topics(await self._requests.change(WantTopics(part)))
+        return outcomes
+
+    async def _as_created(self, wanted: WantTopics) -> list[Topic | MainstemError]:
+        """What the topics would be, by what this node knows now."""
+        made = await make_commands(wanted, self._state, self._ids, replicas=1)
+        topics: list[Topic | MainstemError] = []
+        for command in made.commands:
+            assert isinstance(command, CreateTopic), "topics are created"
+            topics.append(topic_of(command, topic_settings(command.configs, self._config.topic_defaults)))
+        for refusal in made.refusals:
+            topics.insert(refusal.item, refusal_of(refusal.kind, refusal.message))
+        return topics
+
+    async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
+        """The topics as they were. Their queues are still there."""
+        outcomes: list[Topic | MainstemError] = []
+        for first in range(0, len(names), TOGETHER_MAX):
+            part = list(names[first : first + TOGETHER_MAX])
+            outcomes += _topics(await self._requests.change(WantDeletions(part)))
+        return outcomes
+
+    async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
+        if validate_only:
+            topic = named(self._state, name)
+            self._state.check(AddPartitions(topic.number, total))
+            return replace(topic, partitions=total)
+        (outcome,) = _topics(await self._requests.change(WantPartitions(name, total)))
+        return _or_raise(outcome)
+
+    async def alter_configs(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> Topic:
+        if validate_only:
+            topic = named(self._state, name)
+            self._state.check(ChangeTopicConfigs(topic.number, dict(changes)))
+            return self._state.with_configs(topic, changes)
+        (outcome,) = _topics(await self._requests.change(WantConfigs(name, dict(changes))))
+        return _or_raise(outcome)
+
+    async def allocate_producer_id(self) -> int:
+        async with self._producer_ids_lock:
+            if not self._producer_ids:
+                (block,) = (await self._requests.change(WantProducerIds(self._config.node_id))).items
+                if isinstance(block, NameserverError):
+                    raise block
+                self._producer_ids = range(block.number, block.number + PRODUCER_IDS_PER_BLOCK)
+            producer_id = self._producer_ids[0]
+            self._producer_ids = self._producer_ids[1:]
+            return producer_id
+
+    async def move_replica(self, group: int, old: int, new: int) -> None:
+        """Have the replica of a write group on node `old` move to node `new`; the storage roles do it later. Raises
+        `InvalidPlacement`."""
+        (outcome,) = (await self._requests.change(WantMove(group, old, new))).items
+        if isinstance(outcome, NameserverError):
+            raise outcome
+
+
+def _parts(wanted: Sequence[WantedTopic]) -> Iterator[list[WantedTopic]]:
+    """In order, each small enough for one log entry."""
+    part: list[WantedTopic] = []
+    size = 0
+    for topic in wanted:
+        weight = TOPIC_BYTES + len(topic.name) + sum(len(k) + len(v) for k, v in topic.configs.items())
+        if part and (len(part) == TOGETHER_MAX or size + weight > TOGETHER_BYTES_MAX):
+            yield part
+            part, size = [], 0
+        part.append(topic)
+        size += weight
+    if part:
+        yield part
+
+
+def _topics(outcome: Outcome) -> list[Topic | MainstemError]:
+    topics: list[Topic | MainstemError] = []
+    for item in outcome.items:
+        if isinstance(item, NameserverError):
+            topics.append(item)
+        elif item.topic is not None:
+            topics.append(item.topic)
+        else:  # known only from a snapshot that came in between
+            topics.append(
+                MetadataUnavailable("the change was made, and the topic changed again since; look it up")
+            )
+    return topics
+
+
+def _or_raise(outcome: Topic | MainstemError) -> Topic:
+    if isinstance(outcome, MainstemError):
+        raise outcome
+    return outcome

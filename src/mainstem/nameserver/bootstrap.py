@@ -1,0 +1,75 @@
+"""The first minutes of a cluster: its id, its first members, and whether a new directory may take part.
+
+The nodes of the first quorum are configured alike, so the cluster's id follows from what they have in common, before
+anybody leads. A new directory asks the others before it votes: where there is a cluster already that knows this node
+from another directory, that one's votes are lost with it, and a second set of votes must not be cast under its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections.abc import Mapping
+
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.errors import ForeignDirectory
+from mainstem.raft import Membership
+from mainstem.rpc.errors import IdentityRefused, RpcError
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.metadata import INTRODUCE, Introduction
+from mainstem.rpc.method import Nothing
+
+INTRODUCE_SECONDS_MAX = 10.0
+"""How long a new node waits for all others of the first quorum; then those who answered decide."""
+ATTEMPT_SECONDS_MAX = 2.0
+PAUSE_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
+
+def cluster_id_of(peers: Mapping[int, str]) -> str:
+    """The same on all nodes that are configured with the same peers."""
+    lines = "\n".join(f"{node_id}={peers[node_id]}" for node_id in sorted(peers))
+    digest = hashlib.sha256(f"mainstem cluster\n{lines}".encode()).digest()
+    text = base64.urlsafe_b64encode(digest[:16]).decode().rstrip("=")
+    return "m" + text[1:]  # command lines would take a leading '-' for an option
+
+
+async def first_members(own: Identity, peers: Mapping[int, str], ports: ClusterPorts) -> Membership:
+    """Whom a node with a new directory begins with. Raises `ForeignDirectory`, `IdentityRefused`."""
+    others = [node_id for node_id in peers if node_id != own.node_id]
+    answers = await asyncio.gather(*(_introduction(node_id, ports) for node_id in others))
+    for answer in answers:
+        if answer is None or not answer.voters or not answer.cluster_id:
+            continue
+        known = answer.incarnations.get(own.node_id, b"")
+        if known and known != own.incarnation:
+            raise ForeignDirectory(
+                f"cluster {answer.cluster_id} knows node {own.node_id} from another directory, whose votes it relies "
+                f"on; start it there, or replace it as a member of the metadata group and start this one under a "
+                f"node_id of its own"
+            )
+        return Membership.of(answer.voters)
+    return Membership.of(peers)
+
+
+async def _introduction(node_id: int, ports: ClusterPorts) -> Introduction | None:
+    """None: nobody answered for long enough. Raises `IdentityRefused`."""
+    try:
+        async with asyncio.timeout(INTRODUCE_SECONDS_MAX):
+            while True:
+                try:
+                    reply = await ports.calls.call(
+                        node_id, INTRODUCE, Nothing(), timeout_seconds=ATTEMPT_SECONDS_MAX
+                    )
+                    return reply.message
+                except IdentityRefused:
+                    raise
+                except RpcError as error:
+                    log.debug("node %d does not introduce itself yet: %s", node_id, error)
+                await ports.sleep(PAUSE_SECONDS)
+    except TimeoutError:
+        log.warning("node %d did not answer; the metadata begins without its word", node_id)
+        return None

@@ -1,0 +1,200 @@
+"""The metadata directory of a node, opened: log, vote and state, whose it is and who its group's members are.
+
+Everything is read and judged before anything is written. A new directory is made in the order vote, membership (a
+snapshot of nothing, at index 0), log: until the log is there, the next start begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from mainstem.nameserver.changes import COMMANDS_PER_TURN, Ids
+from mainstem.nameserver.commands import CreateCluster, decode_change, decode_command
+from mainstem.nameserver.config import NODE_ID_MAX, NameserverConfig
+from mainstem.nameserver.errors import ForeignDirectory, InconsistentCommand, MetadataCorrupt
+from mainstem.nameserver.group_log import GroupLog, decode_membership, encode_membership, from_stored
+from mainstem.nameserver.log_format import Kind
+from mainstem.nameserver.metadata_files import VOTE, log_path, snapshot_path
+from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
+from mainstem.nameserver.metadata_recovery import Found
+from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.topic_config import topic_settings
+from mainstem.nameserver.vote_file import Owner, Vote, VoteFile
+from mainstem.ports import Files
+from mainstem.raft import Entry, LoggedMembership, Membership
+
+JOURNAL_DIRECTORY = "journal"
+ALONE_AS_NODE_0 = NODE_ID_MAX + 1
+"""Members are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
+
+
+def member_id(node_id: int) -> int:
+    return node_id or ALONE_AS_NODE_0
+
+
+@dataclass(slots=True)
+class Directory:
+    """`found` was there before; `replica` has the newest snapshot applied, nothing behind it."""
+
+    files: Files
+    log: MetadataLog
+    found: Found
+    replica: Replica
+    vote_file: VoteFile | None
+    """None: a new directory, or one of version 0.1."""
+
+    @property
+    def new(self) -> bool:
+        """No member of any group has worked here."""
+        return self.found.last_index == 0 and (self.vote_file is None or self.vote_file.vote.term == 0)
+
+    @property
+    def owned_vote_file(self) -> VoteFile:
+        assert self.vote_file is not None, "`take` comes first"
+        return self.vote_file
+
+    @property
+    def vote(self) -> Vote:
+        return self.owned_vote_file.vote
+
+    def memberships(self, first: Membership) -> list[LoggedMembership]:
+        """All that the log has; `first` is what a group of which nothing is recorded began with."""
+        snapshot = self.found.snapshot
+        began = first
+        if snapshot is not None and snapshot.membership is not None:
+            began = decode_membership(snapshot.membership)
+        logged = [LoggedMembership(snapshot.index if snapshot is not None else 0, began)]
+        for entry in self.found.entries:
+            if entry.kind == Kind.MEMBERSHIP:
+                logged.append(LoggedMembership(entry.index, decode_membership(entry.payload)))
+        return logged
+
+    def entries(self) -> list[Entry]:
+        return [from_stored(entry) for entry in self.found.entries]
+
+    def group_log(self) -> GroupLog:
+        snapshot = self.found.snapshot
+        term_before = snapshot.term if snapshot is not None else 0
+        return GroupLog(self.found.first_index, term_before, self.entries())
+
+    async def apply_committed(self, *, all_of_it: bool) -> None:
+        """Entries known to be committed, which all of them are where this node is alone. Raises `MetadataCorrupt`
+        naming the one that makes no sense."""
+        hint = self.vote_file.vote.commit if self.vote_file is not None else 0
+        for entry in self.found.entries:
+            if entry.index > hint and not all_of_it:
+                return
+            payload = entry.payload if entry.kind == Kind.CHANGE else b""
+            try:
+                await self.replica.apply(entry.index, entry.term, payload)
+            except (ValueError, InconsistentCommand) as error:
+                place = self.found.places[entry.index]
+                raise MetadataCorrupt(place.path, place.position, str(error)) from error
+
+    def cluster_id(self) -> str | None:
+        """Of the cluster that the newest entries are of, committed or not; None: there is none yet."""
+        cluster = self.replica.state.cluster
+        for entry in self.found.entries:
+            if cluster is None and entry.kind == Kind.CHANGE:
+                created = [
+                    it for it in decode_change(entry.payload).commands if isinstance(it, CreateCluster)
+                ]
+                cluster = created[0] if created else None
+        return cluster.cluster_id if cluster is not None else None
+
+    async def take(self, node_id: int, ids: Ids) -> Owner:
+        """Make the vote file where there is none: from then on the directory is this node's."""
+        if self.vote_file is None:
+            # version 0.1 kept no votes: it was alone, and all it logged is committed
+            found = self.found
+            term = found.entries[-1].term if found.entries else (found.snapshot.term if found.snapshot else 0)
+            owner = Owner(node_id, ids.request())
+            self.vote_file = await VoteFile.create(self.files, owner, Vote(term, None, found.last_index))
+        return self.vote_file.owner
+
+    async def start(self, first: Membership) -> None:
+        """Make what is missing, and get ready to append."""
+        if self.found.snapshot is None and not self.found.version_1:
+            await self.log.begin(Snapshot(0, 0, encode_membership(first), ()))
+        await self.log.start(self.found)
+
+    async def close(self) -> None:
+        try:
+            await self.log.close()
+        finally:
+            if self.vote_file is not None:
+                await self.vote_file.close()
+
+
+async def open_directory(files: Files, config: NameserverConfig) -> Directory:
+    """Read and judge; nothing is changed before `Directory.start`. Raises `ForeignDirectory`, `MetadataCorrupt`,
+    OSError."""
+    log, found = await MetadataLog.open(files, bytes_max=config.log_bytes_max)
+    directory = Directory(
+        files, log, found, Replica(lambda configs: topic_settings(configs, config.topic_defaults)), None
+    )
+    try:
+        await _open_vote(directory)
+        await _restore(directory)
+        if directory.vote_file is not None and directory.vote_file.owner.node_id != config.node_id:
+            raise ForeignDirectory(
+                f"the directory belongs to node {directory.vote_file.owner.node_id}, "
+                f"the configuration says node {config.node_id}"
+            )
+        changes = (entry for entry in found.entries if entry.kind == Kind.CHANGE)
+        if (
+            directory.replica.state.cluster is None
+            and not any(changes)
+            and await files.names(JOURNAL_DIRECTORY)
+        ):
+            raise ForeignDirectory(
+                "the directory holds messages but no metadata that says to which topics they belong; "
+                "restore its metadata directory, or start in an empty directory"
+            )
+    except BaseException:
+        await directory.close()
+        raise
+    return directory
+
+
+async def _open_vote(directory: Directory) -> None:
+    found = directory.found
+    try:
+        directory.vote_file = await VoteFile.open(directory.files)
+    except FileNotFoundError:
+        if (found.snapshot is not None or found.newest is not None) and not found.version_1:
+            raise MetadataCorrupt(VOTE, 0, "the file is missing") from None
+        if found.newest is not None and found.newest.version > 1:
+            raise MetadataCorrupt(VOTE, 0, "the file is missing") from None
+        return
+    if directory.vote.term and not found.version_1:
+        if found.snapshot is None:
+            raise MetadataCorrupt(snapshot_path(0), 0, "the file is missing")
+        if found.snapshot.index == 0 and found.newest is None:
+            raise MetadataCorrupt(log_path(1), 0, "the file is missing")
+
+
+async def _restore(directory: Directory) -> None:
+    """Put the snapshot's state into the replica, and read every entry once."""
+    found, replica = directory.found, directory.replica
+    if (snapshot := found.snapshot) is not None:
+        for number, record in enumerate(snapshot.commands, 1):
+            try:
+                replica.state.apply(decode_command(record.payload))
+            except (ValueError, InconsistentCommand) as error:
+                raise MetadataCorrupt(snapshot.path, record.position, str(error)) from error
+            if number % COMMANDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        replica.applied_index, replica.applied_term = snapshot.index, snapshot.term
+        try:
+            if snapshot.membership is not None:
+                decode_membership(snapshot.membership)
+        except ValueError as error:
+            raise MetadataCorrupt(snapshot.path, 0, str(error)) from error
+    for entry in found.entries:
+        try:
+            from_stored(entry)
+        except ValueError as error:
+            place = found.places[entry.index]
+            raise MetadataCorrupt(place.path, place.position, str(error)) from error

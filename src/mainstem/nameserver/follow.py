@@ -1,0 +1,112 @@
+"""Nodes that are no members of the metadata group follow it: a member streams them what it applies.
+
+A follower begins with a snapshot, then takes entry after entry; it keeps nothing on disk. When the stream breaks it
+asks another member, from where it stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
+from mainstem.nameserver.metadata_group import MetadataGroup
+from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.transfer import joined, parts
+from mainstem.raft import KIND_DATA
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.metadata import FOLLOW, Follow, FollowPart, SnapshotPart
+
+STREAM_SECONDS_MAX = 600.0
+"""A stream that nothing went wrong with ends after this long, too, and is asked for anew."""
+PAUSE_SECONDS = 0.2
+BYTES_MAX = 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Feed:
+    """The member's end."""
+
+    def __init__(self, group: MetadataGroup, replica: Replica) -> None:
+        self._group = group
+        self._replica = replica
+
+    async def parts(self, index: int) -> AsyncIterator[FollowPart]:
+        """From entry `index` on, without end. Raises `MetadataUnavailable`."""
+        if self._group.node_id not in self._group.membership.members:
+            raise MetadataUnavailable("this node is no member of the metadata group itself; ask another")
+        while True:
+            if self._group.failure is not None:
+                raise MetadataUnavailable(f"the metadata of this node failed: {self._group.failure}")
+            version = self._group.version
+            if index < self._group.entries.first_index():
+                name, commands = await self._group.snapshot_to_give()
+                for part in parts(name, commands):
+                    yield FollowPart(name.index, snapshot=part)
+                index = name.index + 1
+            elif index <= self._replica.applied_index:
+                last = self._replica.applied_index
+                for entry in self._group.entries.entries(index, last, BYTES_MAX):
+                    payload = entry.data if entry.kind == KIND_DATA else b""
+                    assert isinstance(payload, bytes), "changes are logged encoded"
+                    yield FollowPart(entry.index, payload)
+                    index = entry.index + 1
+            else:
+                await self._group.changed_since(version)
+
+
+class Follower:
+    """The stranger's end; `run` is a task."""
+
+    def __init__(self, group: MetadataGroup, replica: Replica, ports: ClusterPorts) -> None:
+        self._group = group
+        self._replica = replica
+        self._ports = ports
+        self._asked_last = 0
+
+    async def run(self) -> None:
+        """Until this node is a member itself."""
+        while True:
+            membership = self._group.membership
+            if self._group.node_id in membership.members:
+                return
+            voters = sorted(membership.voters)
+            self._asked_last += 1
+            member = voters[self._asked_last % len(voters)]
+            try:
+                await self._follow(member)
+            except (RpcError, ValueError, InconsistentCommand) as error:
+                log.info("following the metadata by node %d ended: %s", member, error)
+            await self._ports.sleep(PAUSE_SECONDS)
+
+    async def _follow(self, member: int) -> None:
+        replica = self._replica
+        first = replica.applied_index + 1 if replica.applied_index else 0
+        stream = self._ports.calls.stream(member, FOLLOW, Follow(first), timeout_seconds=STREAM_SECONDS_MAX)
+        async with aclosing(stream) as replies:
+            received = (reply.message async for reply in replies)
+            async for part in received:
+                if part.snapshot is not None:
+                    await self._restore(part.snapshot, received)
+                elif part.index != replica.applied_index + 1:
+                    raise ValueError(f"entry {part.index} where {replica.applied_index + 1} belongs")
+                else:
+                    await replica.apply(part.index, replica.applied_term, part.payload)
+                self._group.tell()
+                if self._group.node_id in self._group.membership.members:
+                    return
+
+    async def _restore(self, first: SnapshotPart, rest: AsyncIterator[FollowPart]) -> None:
+        async def whole() -> AsyncIterator[SnapshotPart]:
+            yield first
+            async for part in rest:
+                if part.snapshot is None:
+                    raise ValueError("a snapshot ends in the middle")
+                yield part.snapshot
+
+        snapshot = await joined(whole())
+        state = await self._replica.restored(snapshot.commands)
+        await self._replica.replace(state, snapshot.name.index, snapshot.name.term)

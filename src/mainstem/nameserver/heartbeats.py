@@ -1,0 +1,200 @@
+"""Nodes tell the metadata leader that they live; it tells them who leads which group, and who does not live.
+
+One task per node: every `heartbeat_seconds`, and at once when there is news of this node's own groups. All of it is
+soft: nothing is logged, and a new leader begins with what it last heard from the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.group_leaders import GroupLeaders
+from mainstem.nameserver.liveness import Liveness, Report, State, Thresholds, Verdict
+from mainstem.nameserver.metadata_group import MetadataGroup
+from mainstem.nameserver.replica import Replica
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.metadata import (
+    HEARTBEAT,
+    INTRODUCE,
+    GroupLeader,
+    Heartbeat,
+    HeartbeatReply,
+    NodeVerdict,
+    NotTheLeader,
+)
+from mainstem.rpc.method import Nothing, Reply
+from mainstem.rpc.server import Call
+
+PROBE_SECONDS_MAX = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Condition(NamedTuple):
+    """How this node is, as its storage role says."""
+
+    disk: str = ""
+    lag_bytes: int = 0
+
+
+class Heartbeats:
+    """`run` is the task."""
+
+    def __init__(
+        self,
+        node_id: int,
+        group: MetadataGroup,
+        replica: Replica,
+        leaders: GroupLeaders,
+        ports: ClusterPorts,
+        heartbeat_seconds: float,
+        thresholds: Thresholds,
+    ) -> None:
+        self.condition: Callable[[], Condition] = Condition
+        self.verdicts: dict[int, Verdict] = {}
+        """The newest known, of nodes that are not well."""
+        self._verdicts_term = 0
+        self._node_id = node_id
+        self._group = group
+        self._replica = replica
+        self._leaders = leaders
+        self._ports = ports
+        self._heartbeat_seconds = heartbeat_seconds
+        self._thresholds = thresholds
+        self._liveness: Liveness | None = None
+        self._liveness_term = 0
+        self._now = asyncio.Event()
+        self._asked_last = 0
+
+    def beat_now(self) -> None:
+        self._now.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pace(), name="metadata heartbeat pace")
+            while True:
+                await self._now.wait()
+                self._now.clear()
+                await self._beat()
+
+    async def _pace(self) -> None:
+        while True:
+            self._now.set()
+            await self._ports.sleep(self._heartbeat_seconds)
+
+    async def _beat(self) -> None:
+        if self._group.serves:
+            await self._lead()
+            return
+        condition = self.condition()
+        beat = Heartbeat(
+            leaders=self._leaders.told(),
+            applied=self._replica.applied_index,
+            disk=condition.disk,
+            lag_bytes=condition.lag_bytes,
+        )
+        leader = self._group.leader_id or self._next_to_ask()
+        if leader in (0, self._node_id):
+            return
+        try:
+            reply = await self._ports.calls.call(
+                leader, HEARTBEAT, beat, timeout_seconds=max(1.0, 2 * self._heartbeat_seconds)
+            )
+        except RpcError as error:
+            log.debug("no answer to a heartbeat from node %d: %s", leader, error)
+            return
+        self._learn(reply.message)
+
+    def _next_to_ask(self) -> int:
+        """A node that is no member hears of no leader: it asks the voters in turn."""
+        others = sorted(self._group.membership.voters - {self._node_id})
+        if not others:
+            return 0
+        self._asked_last += 1
+        return others[self._asked_last % len(others)]
+
+    def _learn(self, reply: HeartbeatReply) -> None:
+        self._learn_leaders(reply.leaders)
+        if reply.term < self._verdicts_term:
+            return
+        self._verdicts_term = reply.term
+        known = {state.value: state for state in State}
+        self.verdicts = {
+            it.node: Verdict(known[it.state], it.reason) for it in reply.verdicts if it.state in known
+        }
+
+    def _learn_leaders(self, leaders: Iterable[GroupLeader]) -> bool:
+        return self._leaders.learn_all(leaders, self._groups())
+
+    def _groups(self) -> int:
+        cluster = self._replica.state.cluster
+        return cluster.write_groups if cluster is not None else 0
+
+    # the leader
+
+    def liveness(self) -> Liveness:
+        """Of this leadership."""
+        if self._liveness is None or self._liveness_term != self._group.term:
+            dead = {node: it.reason for node, it in self.verdicts.items() if it.state is State.DEAD}
+            dead.pop(self._node_id, None)
+            self._liveness = Liveness(self._thresholds, self._ports.clock.monotonic(), dead)
+            self._liveness_term = self._group.term
+        return self._liveness
+
+    async def _lead(self) -> None:
+        now = self._ports.clock.monotonic()
+        liveness = self.liveness()
+        condition = self.condition()
+        liveness.heard(
+            self._node_id, now, Report(self._replica.applied_index, condition.disk, condition.lag_bytes)
+        )
+        self._judge(liveness, now)
+        suspects = [node for node, it in self.verdicts.items() if it.state is State.SUSPECTED]
+        await asyncio.gather(*(self._probe(liveness, node_id) for node_id in suspects))
+
+    def judged(self, node_id: int) -> Verdict:
+        """The leader's verdict as of now."""
+        return self.liveness().verdict(node_id, self._ports.clock.monotonic())
+
+    def _judge(self, liveness: Liveness, now: float) -> None:
+        before = self.verdicts
+        self.verdicts = liveness.verdicts(self._replica.state.node_table.nodes, now)
+        self._verdicts_term = self._group.term
+        for node_id in before.keys() | self.verdicts.keys():
+            old, new = before.get(node_id), self.verdicts.get(node_id)
+            if (old and old.state) == (new and new.state):
+                continue
+            if new is None:
+                log.info("node %d is alive", node_id)
+            else:
+                log.warning("node %d is %s: %s", node_id, new.state.value, new.reason)
+
+    async def _probe(self, liveness: Liveness, node_id: int) -> None:
+        """Somebody who is silent: is anybody there?"""
+        try:
+            await self._ports.calls.call(node_id, INTRODUCE, Nothing(), timeout_seconds=PROBE_SECONDS_MAX)
+        except RpcError as error:
+            refused = isinstance(error.__cause__, ConnectionRefusedError)
+            liveness.failed(node_id, str(error), refused=refused, now=self._ports.clock.monotonic())
+
+    def answer(self, call: Call[Heartbeat]) -> Reply[HeartbeatReply]:
+        """Raises `NotTheLeader`."""
+        if not self._group.serves:
+            raise NotTheLeader("this node does not lead the metadata group")
+        assert call.node is not None, "the method is for nodes only"
+        node_id, beat = call.node.node_id, call.request
+        self._learn_leaders(beat.leaders)
+        known = self._replica.state.registered(node_id)
+        if known is not None and known.incarnation in (b"", call.node.incarnation):
+            now = self._ports.clock.monotonic()
+            self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes))
+            if node_id in self.verdicts:
+                self._judge(self.liveness(), now)
+        verdicts = [NodeVerdict(node, it.state.value, it.reason) for node, it in self.verdicts.items()]
+        return Reply(
+            HeartbeatReply(term=self._group.term, leaders=self._leaders.told(), verdicts=verdicts[:1_000])
+        )

@@ -1,0 +1,112 @@
+"""Which nodes live, as the metadata leader sees it: from when they were last heard of and what was said of them.
+
+Soft state: a new leader begins with the verdicts it was told by the one before and gives everybody time to be heard.
+A node is suspected after `suspect_seconds` without a heartbeat and dead after `dead_seconds`; where another node says
+that its address refuses connections, the process is gone and it is dead after `refused_seconds`. Each verdict says why.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class State(enum.Enum):
+    ALIVE = "alive"
+    SUSPECTED = "suspected"
+    DEAD = "dead"
+
+
+class Verdict(NamedTuple):
+    """`reason` is for people; empty for a node that is well."""
+
+    state: State
+    reason: str = ""
+
+
+ALIVE = Verdict(State.ALIVE)
+
+
+class Thresholds(NamedTuple):
+    """Seconds without a heartbeat."""
+
+    suspect_seconds: float
+    refused_seconds: float
+    dead_seconds: float
+
+
+class Report(NamedTuple):
+    """What a node said of itself in its last heartbeat."""
+
+    applied: int = 0
+    disk: str = ""
+    lag_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Heard:
+    at: float
+    ever: bool
+    report: Report
+    failure: str = ""
+    refused: bool = False
+    gone: bool = False
+
+
+class Liveness:
+    """`began`: when this node began to lead, in seconds of the clock that all times here are of."""
+
+    def __init__(self, thresholds: Thresholds, began: float, dead: Mapping[int, str] = {}) -> None:
+        self._thresholds = thresholds
+        self._began = began
+        self._inherited = dict(dead)
+        """Nodes that the leader before held for dead, and why."""
+        self._heard: dict[int, _Heard] = {}
+
+    def heard(self, node_id: int, now: float, report: Report) -> None:
+        """A heartbeat came."""
+        self._inherited.pop(node_id, None)
+        self._heard[node_id] = _Heard(now, True, report)
+
+    def failed(self, node_id: int, reason: str, *, refused: bool, now: float) -> None:
+        """The node could not be reached; `refused`: there is a machine, but nobody listens."""
+        heard = self._heard.setdefault(node_id, _Heard(self._began, False, Report()))
+        if heard.at < now:
+            heard.failure, heard.refused = reason, refused
+
+    def left(self, node_id: int, now: float) -> None:
+        """The node said that it stops."""
+        self._heard[node_id] = _Heard(now, True, Report(), gone=True)
+
+    def report(self, node_id: int) -> Report | None:
+        heard = self._heard.get(node_id)
+        return heard.report if heard is not None and heard.ever else None
+
+    def last_heard(self, node_id: int) -> float | None:
+        """None: not since this node leads."""
+        heard = self._heard.get(node_id)
+        return heard.at if heard is not None and heard.ever else None
+
+    def verdict(self, node_id: int, now: float) -> Verdict:
+        if node_id in self._inherited:
+            return Verdict(State.DEAD, self._inherited[node_id])
+        heard = self._heard.get(node_id) or _Heard(self._began, False, Report())
+        if heard.gone:
+            return Verdict(State.DEAD, f"it said that it stops, {now - heard.at:.1f} s ago")
+        silence = now - heard.at
+        limits = self._thresholds
+        dead_after = limits.refused_seconds if heard.refused else limits.dead_seconds
+        if silence < limits.suspect_seconds and silence < dead_after:
+            return ALIVE
+        since = "no heartbeat" if heard.ever else "never heard of since this leader began"
+        reason = f"{since} for {silence:.1f} s" if heard.ever else f"{since}, {silence:.1f} s ago"
+        if heard.failure:
+            reason += f"; {heard.failure}"
+        return Verdict(State.DEAD if silence >= dead_after else State.SUSPECTED, reason)
+
+    def verdicts(self, node_ids: Iterable[int], now: float) -> dict[int, Verdict]:
+        """Those that are not well."""
+        found = {node_id: self.verdict(node_id, now) for node_id in node_ids}
+        return {node_id: verdict for node_id, verdict in found.items() if verdict.state is not State.ALIVE}

@@ -1,0 +1,429 @@
+"""This node's part in the metadata group: owns the Raft core, and does what it says.
+
+Three tasks share one event loop. `_drive` runs `mainstem.raft`'s loop, persist → send → apply → advance, whenever
+something happened; `_write` makes durable what it was handed, in that order, and tells the core; `_tick` counts time
+while there is anybody to hear from. A group of one voter elects itself at once, needs no clock, and rests when
+nothing is asked of it.
+
+What a disk refuses ends the member: what is on the disk is then unknown until the next start, so it says nothing any
+more, and the others elect a leader without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.group_log import GroupLog, encode_membership, to_stored
+from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
+from mainstem.nameserver.proposer import NotLeading, Unsettled
+from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.vote_file import Vote, VoteFile
+from mainstem.raft import (
+    KIND_DATA,
+    Entry,
+    HardState,
+    LoggedMembership,
+    Membership,
+    MembershipChange,
+    Message,
+    NotReady,
+    RaftConfig,
+    RaftCore,
+    Ready,
+    Role,
+)
+from mainstem.raft import NotLeader as RaftNotLeader
+from mainstem.raft import Snapshot as RaftSnapshot
+from mainstem.raft.messages import InstallSnapshot
+
+log = logging.getLogger(__name__)
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class ReceivedSnapshot(NamedTuple):
+    """The bytes of a snapshot that came from the leader."""
+
+    name: RaftSnapshot
+    commands: Sequence[bytes]
+
+
+class Outside(NamedTuple):
+    """What connects a member with the others; a group of one has none."""
+
+    send: Callable[[Iterable[Message]], None]
+    """Never blocks, may lose messages."""
+    send_snapshot: Callable[[InstallSnapshot], Awaitable[bool]]
+    """Have a member fetch the newest snapshot; whether it has it."""
+    tick_seconds: float = 0.05
+    sleep: Sleep = asyncio.sleep
+
+
+class Started(NamedTuple):
+    """What a member begins with: its log, and what its state has of it."""
+
+    log: GroupLog
+    memberships: Sequence[LoggedMembership]
+    vote: Vote
+
+
+class MetadataGroup:
+    """Made, then `run` as a task until it is cancelled or fails."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        started: Started,
+        metadata_log: MetadataLog,
+        vote_file: VoteFile,
+        replica: Replica,
+        randomness: random.Random,
+    ) -> None:
+        self.outside: Outside | None = None
+        """To be set before `run`, unless this is a group of one."""
+        self.failure: Exception | None = None
+        self.snapshot_count = 0
+        self.version = 0
+        """Goes up with every change that `changed_since` tells of."""
+        self.node_id = config.node_id
+        self._entries = started.log
+        self._log = metadata_log
+        self._vote_file = vote_file
+        self._replica = replica
+        started.log.snapshot_now = self.snapshot_now
+        self._membership = max(
+            (it for it in started.memberships if it.index <= replica.applied_index), key=lambda it: it.index
+        )
+        self._core = RaftCore(
+            config,
+            started.log,
+            HardState(started.vote.term, started.vote.vote or 0),
+            started.memberships,
+            randomness,
+            applied_index=replica.applied_index,
+        )
+        self._news = asyncio.Event()
+        self._to_write: deque[HardState | Sequence[Entry]] = deque()  # bounded by the core
+        self._has_to_write = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._in_company = asyncio.Event()
+        self._received: ReceivedSnapshot | None = None
+        self._reads: dict[object, asyncio.Future[bool]] = {}
+        self._snapshotting = False
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._write(), name="metadata disk")
+                tasks.create_task(self._tick(), name="metadata ticks")
+                if self._core.membership.voters == {self.node_id}:
+                    self._core.campaign()
+                await self._drive()
+        except BaseExceptionGroup as group:
+            self.failure = next((e for e in group.exceptions if isinstance(e, Exception)), None)
+            raise
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self._tasks = None
+            self._fail_waiting()
+
+    # what can be seen
+
+    @property
+    def leader_id(self) -> int:
+        """0: nobody known."""
+        return self._core.leader_id
+
+    @property
+    def term(self) -> int:
+        return self._core.term
+
+    @property
+    def commit_index(self) -> int:
+        return self._core.commit_index
+
+    @property
+    def serves(self) -> bool:
+        """Leads, and has applied all that was ever committed."""
+        return self.failure is None and self._core.serves
+
+    @property
+    def membership(self) -> Membership:
+        return self._core.membership
+
+    @property
+    def entries(self) -> GroupLog:
+        return self._entries
+
+    async def changed_since(self, version: int) -> None:
+        """Until `version` is another: somebody else leads, or entries were applied."""
+        while self.version == version:
+            await self._changed.wait()
+
+    def fail(self, error: Exception) -> None:
+        """Something that the group cannot do without has ended."""
+        if self.failure is None:
+            self.failure = error
+        self._fail_waiting()
+
+    def tell(self) -> None:
+        """Wake those who wait for changes."""
+        self.version += 1
+        self._changed.set()
+        self._changed.clear()
+
+    # what is asked
+
+    def propose(self, payload: bytes) -> int:
+        """Log an entry; its index. Raises `NotLeading`, `MetadataUnavailable`."""
+        self._check()
+        try:
+            entry = self._core.propose(payload, len(payload), KIND_DATA)
+        except RaftNotLeader as error:
+            raise NotLeading(str(error)) from error
+        except NotReady as error:
+            raise MetadataUnavailable(str(error)) from error
+        self._news.set()
+        return entry.index
+
+    def change_membership(self, change: MembershipChange) -> int:
+        """One step; the index of its entry. Raises as `propose`, and `MembershipRefused`."""
+        self._check()
+        try:
+            entry = self._core.propose_membership(change)
+        except RaftNotLeader as error:
+            raise NotLeading(str(error)) from error
+        except NotReady as error:
+            raise MetadataUnavailable(str(error)) from error
+        self._news.set()
+        return entry.index
+
+    async def read(self) -> None:
+        """Until all that was committed before this call is applied here. Raises `MetadataUnavailable`, at once when no
+        leader is known; a lost message lets it wait, so use a timeout."""
+        self._check()
+        context = object()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._reads[context] = future
+        try:
+            self._core.read_index(context)
+            self._news.set()
+            if not await future:
+                raise MetadataUnavailable("the leader of the metadata group changed during a read; try again")
+        except (RaftNotLeader, NotReady) as error:
+            raise MetadataUnavailable(str(error)) from error
+        finally:
+            self._reads.pop(context, None)
+
+    def received(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if isinstance(message, InstallSnapshot):
+                continue  # only `received_snapshot` brings one, with its bytes
+            self._core.step(message)
+        self._news.set()
+
+    def received_snapshot(self, sender: int, term: int, received: ReceivedSnapshot) -> None:
+        """The bytes of the leader's snapshot are here."""
+        self._received = received
+        self._core.step(InstallSnapshot(sender, self.node_id, term, received.name))
+        self._news.set()
+
+    def unreachable(self, node_id: int) -> None:
+        self._core.report_unreachable(node_id)
+        self._news.set()
+
+    def transfer_leadership(self, to: int) -> None:
+        self._core.transfer_leadership(to)
+        self._news.set()
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise MetadataUnavailable(f"the metadata takes no more changes: {self.failure}")
+
+    # the loop
+
+    async def _drive(self) -> None:
+        core = self._core
+        while True:
+            while (ready := core.ready()) is not None:
+                self._persist(ready)
+                self._send(ready)
+                await self._apply(ready)
+                core.advance(ready)
+                self._after(ready)
+            self._news.clear()
+            await self._news.wait()
+
+    def _persist(self, ready: Ready) -> None:
+        if ready.hard_state is not None:
+            self._to_write.append(ready.hard_state)
+            self._has_to_write.set()
+        if ready.truncate_from:
+            self._entries.truncate_from(ready.truncate_from)
+        if ready.entries:
+            self._entries.extend(ready.entries)
+            self._to_write.append(ready.entries)
+            self._has_to_write.set()
+        if ready.snapshot is not None:
+            self._spawn(self._install(ready.snapshot), "metadata snapshot from the leader")
+
+    def _send(self, ready: Ready) -> None:
+        if self.outside is None:
+            return
+        if ready.messages:
+            self.outside.send(ready.messages)
+        for message in ready.snapshots_to_send:
+            self._spawn(self._send_snapshot(message), "metadata snapshot to a member")
+
+    async def _apply(self, ready: Ready) -> None:
+        if ready.role_change is not None and ready.role_change.role is not Role.LEADER:
+            self._replica.fail_proposals(Unsettled("the leader of the metadata group changed"))
+        for entry in ready.committed:
+            payload = entry.data if entry.kind == KIND_DATA else b""
+            assert payload is None or isinstance(payload, bytes), "changes are logged encoded"
+            await self._replica.apply(entry.index, entry.term, payload or b"")
+            if isinstance(entry.data, Membership):
+                self._membership = LoggedMembership(entry.index, entry.data)
+
+    def _after(self, ready: Ready) -> None:
+        for read in ready.reads:
+            if (future := self._reads.get(read.context)) is not None and not future.done():
+                future.set_result(read.granted)
+        if self._core.membership.members - {self.node_id}:
+            self._in_company.set()
+        else:
+            self._in_company.clear()
+        if ready.role_change is not None or ready.committed:
+            self.tell()
+        level = self._replica.applied_index == self._core.applied_index > 0
+        if self._log.wants_snapshot and not self._snapshotting and level:
+            self._snapshotting = True
+            self._spawn(self._snapshot(*self._present()), "metadata snapshot")
+
+    # tasks
+
+    async def _write(self) -> None:
+        while True:
+            await self._has_to_write.wait()
+            self._has_to_write.clear()
+            while self._to_write:
+                work = self._to_write.popleft()
+                if isinstance(work, HardState):
+                    await self._write_vote(work)
+                else:
+                    await self._write_entries(work)
+                self._news.set()
+
+    async def _write_vote(self, hard_state: HardState) -> None:
+        commit = min(self._core.commit_index, self._log.last_index)
+        await self._vote_file.write(Vote(hard_state.term, hard_state.vote or None, commit))
+        self._core.hard_state_persisted(hard_state)
+
+    async def _write_entries(self, first: Sequence[Entry]) -> None:
+        """One sync for all that follow each other."""
+        entries = list(first)
+        while self._to_write:
+            following = self._to_write[0]
+            if isinstance(following, HardState) or following[0].index != entries[-1].index + 1:
+                break
+            entries.extend(following)
+            self._to_write.popleft()
+        await self._log.append([to_stored(entry) for entry in entries])
+        if self._entries.has(entries[-1].index, entries[-1].term):
+            self._core.persisted(entries[-1].index, entries[-1].term)
+
+    async def _tick(self) -> None:
+        while True:
+            await self._in_company.wait()
+            if self.outside is None:
+                return
+            await self.outside.sleep(self.outside.tick_seconds)
+            self._core.tick()
+            self._news.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        assert self._tasks is not None, "the group runs"
+        self._tasks.create_task(work, name=name)
+
+    # snapshots
+
+    def snapshot_now(self) -> RaftSnapshot | None:
+        """Names the snapshot of the state as it is applied; None: nothing is applied yet."""
+        replica = self._replica
+        if not replica.applied_index or replica.applied_index > self._entries.last_index():
+            return None  # a node that followed as a stranger is ahead of its own log for a while
+        return RaftSnapshot(replica.applied_index, replica.applied_term, self._membership.membership)
+
+    def _present(self) -> tuple[RaftSnapshot, Iterable[bytes]]:
+        name = self.snapshot_now()
+        assert name is not None, "something is applied"
+        return name, self._replica.commands()
+
+    async def snapshot_to_give(self) -> tuple[RaftSnapshot, Iterable[bytes]]:
+        """The state as it is. Raises `MetadataUnavailable` where there is none."""
+        async with self._replica.still():
+            if self.snapshot_now() is None:
+                raise MetadataUnavailable("nothing is committed in this metadata group yet")
+            return self._present()
+
+    async def _snapshot(self, name: RaftSnapshot, commands: Iterable[bytes]) -> None:
+        self.snapshot_count += 1
+        snapshot = Snapshot(name.index, name.term, encode_membership(name.membership), commands)
+        try:
+            if await self._log.snapshot(
+                snapshot, lambda: [to_stored(entry) for entry in self._entries.behind(name.index)]
+            ):
+                self._entries.release(name.index)
+        finally:
+            self._snapshotting = False
+
+    async def _install(self, name: RaftSnapshot) -> None:
+        received = self._received
+        if received is None or received.name != name:
+            self._core.snapshot_failed(name)
+            self._news.set()
+            return
+        self._received = None
+        state = await self._replica.restored(received.commands)
+        await self._log.install(
+            Snapshot(name.index, name.term, encode_membership(name.membership), received.commands)
+        )
+        await self._replica.replace(state, name.index, name.term)
+        self._membership = LoggedMembership(name.index, name.membership)
+        self._entries.reset(name.index, name.term)
+        self._core.snapshot_installed(name)
+        self._news.set()
+
+    async def _send_snapshot(self, message: InstallSnapshot) -> None:
+        assert self.outside is not None, "there is somebody to send to"
+        ok = await self.outside.send_snapshot(message)
+        self._core.report_snapshot(message.to, ok)
+        self._news.set()
+
+    # the end
+
+    async def remember_commit(self) -> None:
+        """Note at a stop how far the state may be applied at the next start, before there is a leader."""
+        vote = self._vote_file.vote
+        commit = min(self._core.commit_index, self._log.last_index)
+        if self.failure is None and commit > vote.commit:
+            await self._vote_file.write(vote._replace(commit=commit))
+
+    def _fail_waiting(self) -> None:
+        reason = self.failure if self.failure is not None else "the node is stopping"
+        error = MetadataUnavailable(f"the metadata takes no more changes: {reason}")
+        self._replica.fail_proposals(error)
+        for future in self._reads.values():
+            if not future.done():
+                future.set_exception(error)
+        self.tell()

@@ -1,0 +1,38 @@
+"""Requests whose changes were made, remembered for a while: one that comes again is not made again.
+
+A caller whose answer got lost asks the next leader with the same request id. Time is that of the log (`at_ms` of the
+changes), so that all nodes remember and forget alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainstem.nameserver.commands import RememberChange
+
+REMEMBERED_MS = 10 * 60 * 1000
+"""Callers give up after seconds; nothing of theirs is still under way after minutes."""
+REQUESTS_MAX = 20_000
+"""Some tens of changes per second, for as long as `REMEMBERED_MS`."""
+
+
+class RememberedChanges:
+    def __init__(self) -> None:
+        self._changes: dict[bytes, RememberChange] = {}  # oldest first
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def of(self, request: bytes) -> RememberChange | None:
+        return self._changes.get(request) if request else None
+
+    def add(self, change: RememberChange) -> None:
+        self._changes[change.request] = change
+        while self._changes:
+            oldest = next(iter(self._changes.values()))
+            if len(self._changes) <= REQUESTS_MAX and oldest.at_ms > change.at_ms - REMEMBERED_MS:
+                return
+            del self._changes[oldest.request]
+
+    def commands(self) -> Iterator[RememberChange]:
+        return iter(tuple(self._changes.values()))

@@ -1,0 +1,144 @@
+"""Changes asked for on this node: made here where it leads, else asked of the leader, until their outcome is known.
+
+A request keeps its id through all attempts, so that a lost answer costs time only: the leader knows what was made, and
+this node learns what came of it when it applies the change itself, which is before the caller is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mainstem.nameserver.changes import Ids, Made, make_commands
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.commands import Refusal
+from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, kind_of, refusal_of
+from mainstem.nameserver.metadata_group import MetadataGroup
+from mainstem.nameserver.proposer import Make, NotLeading, Proposer, Unsettled
+from mainstem.nameserver.replica import Outcome, Replica, refused
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.metadata import (
+    CHANGE,
+    ChangeReply,
+    ChangeRequest,
+    ItemRefused,
+    NotAvailable,
+    NotTheLeader,
+    Wanted,
+)
+from mainstem.rpc.method import Reply
+from mainstem.rpc.server import Call
+
+ATTEMPT_SECONDS_MAX = 3.0
+"""A leader that does not answer by then may be gone; the request is sent again, to whoever leads then."""
+PAUSE_SECONDS = 0.05
+WHOLE_REQUEST = -1
+"""The item of a refusal of everything that was wanted."""
+
+log = logging.getLogger(__name__)
+
+
+class Requests:
+    def __init__(
+        self,
+        group: MetadataGroup,
+        proposer: Proposer,
+        replica: Replica,
+        ids: Ids,
+        ports: ClusterPorts | None,
+        wait_seconds_max: float,
+        replicas: int,
+        check: Callable[[Wanted], None],
+    ) -> None:
+        """`replicas` of each write group are placed; `check` refuses what only the leader's eyes can see."""
+        self._group = group
+        self._proposer = proposer
+        self._replica = replica
+        self._ids = ids
+        self._ports = ports
+        self._wait_seconds_max = wait_seconds_max
+        self._replicas = replicas
+        self._check = check
+
+    async def change(self, wanted: Wanted) -> Outcome:
+        """Raises `MetadataUnavailable` when there was no leader, or no answer, for too long: the change may then still
+        be made."""
+        if self._ports is None:
+            try:
+                return await self._proposer.propose(self.maker(wanted), b"")
+            except (NotLeading, Unsettled) as error:
+                why = self._group.failure or error
+                raise MetadataUnavailable(f"the metadata takes no more changes: {why}") from error
+        request = self._ids.request()
+        applied = self._replica.expect_request(request)
+        reason = "no leader of the metadata group is known"
+        try:
+            async with asyncio.timeout(self._wait_seconds_max):
+                while True:
+                    try:
+                        return await self._attempt(request, wanted, applied, self._ports)
+                    except (NotLeading, Unsettled, RpcError) as error:
+                        reason = str(error)
+                    if applied.done():
+                        return applied.result()
+                    if self._group.failure is not None:
+                        raise MetadataUnavailable(
+                            f"the metadata takes no more changes: {self._group.failure}"
+                        )
+                    await self._ports.sleep(PAUSE_SECONDS)
+        except TimeoutError:
+            raise MetadataUnavailable(
+                f"no majority of the metadata group answered within {self._wait_seconds_max:g} s ({reason}); try again"
+            ) from None
+        finally:
+            applied.cancel()
+            self._replica.forget_request(request)
+
+    async def _attempt(
+        self, request: bytes, wanted: Wanted, applied: asyncio.Future[Outcome], ports: ClusterPorts
+    ) -> Outcome:
+        leader = self._group.leader_id
+        if self._group.serves:
+            return await self._proposer.propose(self.maker(wanted), request)
+        if leader == 0 or leader == self._group.node_id:
+            raise NotLeading("no leader of the metadata group is known")
+        reply = await ports.calls.call(
+            leader, CHANGE, ChangeRequest(request, wanted), timeout_seconds=ATTEMPT_SECONDS_MAX
+        )
+        if reply.message.index:
+            return await asyncio.shield(applied)
+        return _all_refused(reply.message)
+
+    def maker(self, wanted: Wanted) -> Make:
+        """What the leader makes of it, against the state at that moment."""
+
+        async def make() -> Made:
+            self._check(wanted)
+            return await make_commands(wanted, self._replica.state, self._ids, self._replicas)
+
+        return make
+
+    async def answer(self, call: Call[ChangeRequest]) -> Reply[ChangeReply]:
+        """The leader's end. Raises `NotTheLeader`, `NotAvailable`."""
+        try:
+            outcome = await self._proposer.propose(self.maker(call.request.wanted), call.request.request)
+        except NotLeading as error:
+            raise NotTheLeader(str(error)) from error
+        except (Unsettled, MetadataUnavailable) as error:
+            raise NotAvailable(str(error)) from error
+        except NameserverError as error:
+            return Reply(ChangeReply(0, [ItemRefused(WHOLE_REQUEST, kind_of(error), str(error))]))
+        refusals = [
+            ItemRefused(item, kind_of(outcome), str(outcome))
+            for item, outcome in enumerate(outcome.items)
+            if isinstance(outcome, NameserverError)
+        ]
+        return Reply(ChangeReply(outcome.index, refusals))
+
+
+def _all_refused(reply: ChangeReply) -> Outcome:
+    for refusal in reply.refusals:
+        if refusal.item == WHOLE_REQUEST:
+            raise refusal_of(refusal.kind, refusal.message)
+    return refused([Refusal(it.item, it.kind, it.message) for it in reply.refusals])

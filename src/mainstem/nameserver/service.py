@@ -1,0 +1,104 @@
+"""What other nodes may ask of a nameserver: the methods of `rpc.metadata` and who answers them here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.errors import (
+    InvalidMembership,
+    MetadataUnavailable,
+    NameserverError,
+    kind_of,
+)
+from mainstem.nameserver.follow import Feed
+from mainstem.nameserver.heartbeats import Heartbeats
+from mainstem.nameserver.member_change import change_member
+from mainstem.nameserver.metadata_group import MetadataGroup
+from mainstem.nameserver.proposer import NotLeading, Unsettled
+from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.requests import WHOLE_REQUEST, Requests
+from mainstem.nameserver.transfer import Transfer
+from mainstem.rpc.metadata import (
+    CHANGE,
+    CHANGE_MEMBER,
+    FETCH_SNAPSHOT,
+    FOLLOW,
+    HEARTBEAT,
+    INTRODUCE,
+    OFFER_SNAPSHOT,
+    ChangeMember,
+    Follow,
+    FollowPart,
+    Introduction,
+    ItemRefused,
+    MemberChanged,
+    NotAvailable,
+    NotTheLeader,
+)
+from mainstem.rpc.method import Nothing, Reply
+from mainstem.rpc.server import Call, Handlers
+
+
+class Introducer:
+    """Answers from the first second on, when there is no group yet."""
+
+    def __init__(self, node_id: int, replica: Replica, handlers: Handlers) -> None:
+        self.group: MetadataGroup | None = None
+        self._node_id = node_id
+        self._replica = replica
+        handlers.prompt(INTRODUCE, self._introduce)
+
+    def _introduce(self, call: Call[Nothing]) -> Reply[Introduction]:
+        state = self._replica.state
+        return Reply(
+            Introduction(
+                node_id=self._node_id,
+                cluster_id=state.cluster.cluster_id if state.cluster is not None else "",
+                voters=sorted(self.group.membership.voters) if self.group is not None else [],
+                incarnations={node_id: it.incarnation for node_id, it in state.node_table.registered.items()},
+            )
+        )
+
+
+class Service:
+    def __init__(
+        self,
+        group: MetadataGroup,
+        replica: Replica,
+        requests: Requests,
+        heartbeats: Heartbeats,
+        transfer: Transfer,
+        ports: ClusterPorts,
+    ) -> None:
+        self._group = group
+        self._replica = replica
+        self._ports = ports
+        self._feed = Feed(group, replica)
+        handlers = ports.handlers
+        handlers.unary(CHANGE, requests.answer)
+        handlers.unary(CHANGE_MEMBER, self._change_member)
+        handlers.prompt(HEARTBEAT, heartbeats.answer)
+        handlers.unary(OFFER_SNAPSHOT, transfer.take)
+        handlers.stream(FETCH_SNAPSHOT, transfer.give)
+        handlers.stream(FOLLOW, self._follow)
+
+    async def _change_member(self, call: Call[ChangeMember]) -> Reply[MemberChanged]:
+        old, new = call.request.old, call.request.new
+        refusals: list[ItemRefused] = []
+        try:
+            await change_member(self._group, self._replica, self._ports, old, new)
+        except NotLeading as error:
+            raise NotTheLeader(str(error)) from error
+        except (Unsettled, MetadataUnavailable) as error:
+            raise NotAvailable(str(error)) from error
+        except InvalidMembership as error:
+            refusals = [ItemRefused(WHOLE_REQUEST, kind_of(error), str(error))]
+        return Reply(MemberChanged(sorted(self._group.membership.voters), refusals))
+
+    async def _follow(self, call: Call[Follow]) -> AsyncIterator[Reply[FollowPart]]:
+        try:
+            async for part in self._feed.parts(call.request.index):
+                yield Reply(part)
+        except NameserverError as error:
+            raise NotAvailable(str(error)) from error

@@ -1,0 +1,121 @@
+"""What a member of the metadata group must never forget: its term, its vote, and which directory this is.
+
+Two slots on pages of their own in `metadata/vote`. A change goes to the first and is forced to disk, then to the
+second, which is not: so one of them is whole at any time, and after a while both say the same, so that damage to one
+costs nothing. The commit index rides along as a hint of how far the state may be applied before the group has a
+leader; it may be old.
+
+Invariants: `write` returns when the change is on disk, and nothing that follows from it (a vote, an answer) may leave
+before; a file without a whole slot is refused, never taken for a new one: a forgotten vote can be cast twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import google_crc32c
+
+from mainstem.nameserver.errors import MetadataCorrupt, MetadataUnavailable
+from mainstem.nameserver.metadata_files import VOTE, write_aside
+from mainstem.ports import File, Files
+
+FORMAT_VERSION = 1
+SLOT_STRIDE_BYTES = 4096
+IDENTITY_BYTES = 16
+
+_MAGIC = b"MSVOTE\r\n"
+_SLOT = struct.Struct("<8sHHQQqQq16s")
+_CRC = struct.Struct("<I")
+SLOT_BYTES = _SLOT.size + _CRC.size
+
+
+class Vote(NamedTuple):
+    """`vote` is the node voted for in `term`, None: nobody yet."""
+
+    term: int
+    vote: int | None
+    commit: int
+
+
+class Owner(NamedTuple):
+    """Whose directory it is: `identity`, 16 bytes made with it, tells it from any other."""
+
+    node_id: int
+    identity: bytes
+
+
+class VoteFile:
+    """Made by `create` or `open`. One writer."""
+
+    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote) -> None:
+        self.owner = owner
+        self.vote = vote
+        self._file = file
+        self._sequence = sequence
+        self._failure: OSError | None = None
+
+    @classmethod
+    async def create(cls, files: Files, owner: Owner, vote: Vote) -> VoteFile:
+        slot = _encode(1, owner, vote)
+        await write_aside(files, VOTE, [slot.ljust(SLOT_STRIDE_BYTES, b"\0"), slot])
+        return cls(await files.open(VOTE), 1, owner, vote)
+
+    @classmethod
+    async def open(cls, files: Files) -> VoteFile:
+        """Raises `MetadataCorrupt` when no slot is whole."""
+        file = await files.open(VOTE)
+        try:
+            slots = [_decode(await file.read(position, SLOT_BYTES)) for position in (0, SLOT_STRIDE_BYTES)]
+            found = [slot for slot in slots if slot is not None]
+            if not found:
+                raise MetadataCorrupt(VOTE, 0, "neither copy of term and vote passes its checksum")
+        except BaseException:
+            await file.close()
+            raise
+        sequence, owner, vote = max(found, key=lambda slot: slot[0])
+        opened = cls(file, sequence, owner, vote)
+        if len(set(slots)) > 1:
+            await opened.write(vote)  # heals the other one
+        return opened
+
+    async def write(self, vote: Vote) -> None:
+        """Raises `MetadataUnavailable` when the disk refuses; nothing may follow from the change then."""
+        if self._failure is not None:
+            raise MetadataUnavailable(f"{VOTE} takes no more changes: {self._failure}")
+        slot = _encode(self._sequence + 1, self.owner, vote)
+        try:
+            await (
+                self._file.sync()
+            )  # the second slot, of the change before: one slot is being written at a time
+            await self._file.write(0, [slot], sync=True)
+            await self._file.write(SLOT_STRIDE_BYTES, [slot])
+        except OSError as error:
+            self._failure = error
+            raise MetadataUnavailable(f"{VOTE} cannot be written: {error}") from error
+        self._sequence += 1
+        self.vote = vote
+
+    async def close(self) -> None:
+        await self._file.close()
+
+
+def _encode(sequence: int, owner: Owner, vote: Vote) -> bytes:
+    assert len(owner.identity) == IDENTITY_BYTES, "an identity has 16 bytes"
+    chosen = -1 if vote.vote is None else vote.vote
+    slot = _SLOT.pack(
+        _MAGIC, FORMAT_VERSION, 0, sequence, vote.term, chosen, vote.commit, owner.node_id, owner.identity
+    )
+    return slot + _CRC.pack(google_crc32c.value(slot))
+
+
+def _decode(data: bytes) -> tuple[int, Owner, Vote] | None:
+    if len(data) < SLOT_BYTES:
+        return None
+    (crc,) = _CRC.unpack_from(data, _SLOT.size)
+    magic, version, _, sequence, term, chosen, commit, node_id, identity = _SLOT.unpack_from(data)
+    if magic != _MAGIC or crc != google_crc32c.value(data[: _SLOT.size]):
+        return None
+    if version != FORMAT_VERSION:
+        raise MetadataCorrupt(VOTE, 0, f"format version {version}, this program reads {FORMAT_VERSION}")
+    return sequence, Owner(node_id, identity), Vote(term, None if chosen < 0 else chosen, commit)

@@ -1,0 +1,259 @@
+"""The nameservers' messages: changes asked of the leader, heartbeats, snapshots, and what strangers may know.
+
+Raft's own messages travel by `raft_messages`. A request says what is wanted, not how it is done: numbers and ids are
+chosen by the leader. Refusals of the metadata are part of a reply, named by their class (`nameserver.errors`), since
+of many items some may be refused; the refusals below say that the request itself was not taken.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from mainstem.rpc.errors import Refused
+from mainstem.rpc.method import Method, Nothing
+
+Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Group = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
+Text = Annotated[str, msgspec.Meta(max_length=32_767)]
+Count = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+RequestId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+NodeIds = Annotated[list[NodeId], msgspec.Meta(max_length=1_000)]
+
+ITEMS_MAX = 10_000
+"""Topics of one request: a few MB, unless their configs are long."""
+
+
+class NotTheLeader(Refused):
+    """Another node leads the metadata group, or none does; nothing was done."""
+
+    kind = "not the metadata leader"
+
+
+class NotAvailable(Refused):
+    """The leader can make no change now, or what came of it is not known; the same request may be sent again."""
+
+    kind = "metadata not available"
+
+
+class SnapshotRefused(Refused):
+    """No snapshot can be had, or it could not be taken."""
+
+    kind = "snapshot refused"
+
+
+# --- changes --------------------------------------------------------------------------------------------
+
+
+class WantedTopic(msgspec.Struct, frozen=True, array_like=True):
+    name: Text
+    partitions: Count
+    replication_factor: Count
+    configs: dict[Text, Text]
+    internal: bool = False
+
+
+class WantTopics(msgspec.Struct, frozen=True, tag="topics"):
+    topics: Annotated[list[WantedTopic], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class WantDeletions(msgspec.Struct, frozen=True, tag="deletions"):
+    names: Annotated[list[Text], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class WantPartitions(msgspec.Struct, frozen=True, tag="partitions"):
+    name: Text
+    total: Count
+
+
+class WantConfigs(msgspec.Struct, frozen=True, tag="configs"):
+    name: Text
+    changes: dict[Text, Text | None]
+
+
+class WantProducerIds(msgspec.Struct, frozen=True, tag="producer ids"):
+    node_id: NodeId
+
+
+class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
+    """A node registers itself."""
+
+    node_id: NodeId
+    host: Name
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+    rack: Name | None = None
+    rpc: Name = ""
+    incarnation: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+    roles: list[Name] = []
+    version: Name = ""
+
+
+class WantMove(msgspec.Struct, frozen=True, tag="move"):
+    group: Group
+    old: NodeId
+    new: NodeId
+
+
+class WantPlacement(msgspec.Struct, frozen=True, tag="placement"):
+    """The write groups are placed on the nodes there are."""
+
+
+Wanted = (
+    WantTopics
+    | WantDeletions
+    | WantPartitions
+    | WantConfigs
+    | WantProducerIds
+    | WantNode
+    | WantMove
+    | WantPlacement
+)
+
+
+class ChangeRequest(msgspec.Struct, frozen=True):
+    """`request` names it: sent again after a lost answer, it is not done twice."""
+
+    request: RequestId
+    wanted: Wanted
+
+
+class ItemRefused(msgspec.Struct, frozen=True, array_like=True):
+    item: int
+    kind: str
+    message: str
+
+
+class ChangeReply(msgspec.Struct, frozen=True):
+    """`index` of the log entry that made the change (the caller's own node applies it, too); 0: nothing was changed,
+    all was refused."""
+
+    index: Index
+    refusals: list[ItemRefused] = []
+
+
+class ChangeMember(msgspec.Struct, frozen=True):
+    """Replace a voter of the metadata group; `old` 0: only add, `new` 0: only remove."""
+
+    old: NodeId
+    new: NodeId
+
+
+class MemberChanged(msgspec.Struct, frozen=True):
+    voters: NodeIds
+    refusals: list[ItemRefused] = []
+
+
+# --- heartbeats -----------------------------------------------------------------------------------------
+
+
+class GroupLeader(msgspec.Struct, frozen=True, array_like=True):
+    """`node` leads write group `group` in `term`."""
+
+    group: Group
+    node: NodeId
+    term: Index
+
+
+GroupLeaders = Annotated[list[GroupLeader], msgspec.Meta(max_length=65_536)]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A node lives; who it is, its connection told. `leaders`: those it knows of, itself among them."""
+
+    leaders: GroupLeaders = []
+    applied: Index = 0
+    """Of the metadata."""
+    disk: Name = ""
+    """Empty: well; else what is wrong."""
+    lag_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Not split yet."""
+
+
+class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
+    """What the metadata leader thinks of a node: `state` is 'alive', 'suspected' or 'dead'; `reason` is for people."""
+
+    node: NodeId
+    state: str
+    reason: str
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
+    term: Index
+    """Of the metadata group; verdicts of an older one count no more."""
+    leaders: GroupLeaders = []
+    verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
+
+
+# --- snapshots and strangers ----------------------------------------------------------------------------
+
+
+class OfferSnapshot(msgspec.Struct, frozen=True):
+    """The leader of `term` asks a member to fetch its snapshot."""
+
+    term: Index
+
+
+class FetchSnapshot(msgspec.Struct, frozen=True):
+    pass
+
+
+class SnapshotPart(msgspec.Struct, frozen=True):
+    """A snapshot in parts that all say which one it is; `commands` are encoded. The last part has `total` commands."""
+
+    index: Index
+    term: Index
+    voters: NodeIds
+    learners: NodeIds
+    commands: Annotated[list[bytes], msgspec.Meta(max_length=100_000)]
+    total: Annotated[int, msgspec.Meta(ge=-1)] = -1
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """Changes from entry `index` on; 0, or one that is not in memory any more: a snapshot comes first."""
+
+    index: Index
+
+
+class FollowPart(msgspec.Struct, frozen=True):
+    """Either part of a snapshot, or a change: entry `index` with its payload (empty: the entry changes nothing)."""
+
+    index: Index
+    payload: bytes = b""
+    snapshot: SnapshotPart | None = None
+
+
+class Introduction(msgspec.Struct, frozen=True):
+    """Who answers, and whom it knows; `cluster_id` is empty where no cluster was created yet."""
+
+    node_id: NodeId
+    cluster_id: Name
+    voters: NodeIds
+    incarnations: dict[NodeId, bytes]
+    """Of the nodes that are registered."""
+
+
+CHANGE = Method(
+    80, "metadata.change", ChangeRequest, ChangeReply, (NotTheLeader, NotAvailable), nodes_only=True
+)
+HEARTBEAT = Method(81, "metadata.heartbeat", Heartbeat, HeartbeatReply, (NotTheLeader,), nodes_only=True)
+OFFER_SNAPSHOT = Method(
+    82, "metadata.offer_snapshot", OfferSnapshot, Nothing, (SnapshotRefused,), nodes_only=True
+)
+FETCH_SNAPSHOT = Method(
+    83,
+    "metadata.fetch_snapshot",
+    FetchSnapshot,
+    SnapshotPart,
+    (SnapshotRefused,),
+    streams=True,
+    nodes_only=True,
+)
+INTRODUCE = Method(84, "metadata.introduce", Nothing, Introduction)
+"""Open to clients: a node that is new knows no cluster id to introduce itself with."""
+CHANGE_MEMBER = Method(
+    85, "metadata.change_member", ChangeMember, MemberChanged, (NotTheLeader, NotAvailable), nodes_only=True
+)
+FOLLOW = Method(86, "metadata.follow", Follow, FollowPart, (NotAvailable,), streams=True, nodes_only=True)
