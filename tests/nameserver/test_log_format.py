@@ -13,7 +13,6 @@ from mainstem.nameserver.log_format import (
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
     RECORD_HEADER_BYTES,
-    Kind,
     encode_file_header,
     encode_mark,
     encode_record,

@@ -30,6 +30,7 @@ from mainstem.nameserver.commands import (
     encode_command,
 )
 from mainstem.nameserver.errors import (
+    InconsistentCommand,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
@@ -38,7 +39,6 @@ from mainstem.nameserver.errors import (
     TopicExists,
     UnknownTopic,
 )
-from mainstem.nameserver.errors import InconsistentCommand
 from mainstem.nameserver.state import MetadataState
 from mainstem.nameserver.topic_config import topic_settings
 

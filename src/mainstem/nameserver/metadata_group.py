@@ -122,6 +122,7 @@ class MetadataGroup:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
+                self._look_around()
                 tasks.create_task(self._write(), name="metadata disk")
                 tasks.create_task(self._tick(), name="metadata ticks")
                 if self._core.membership.voters == {self.node_id}:
@@ -299,16 +300,19 @@ class MetadataGroup:
         for read in ready.reads:
             if (future := self._reads.get(read.context)) is not None and not future.done():
                 future.set_result(read.granted)
-        if self._core.membership.members - {self.node_id}:
-            self._in_company.set()
-        else:
-            self._in_company.clear()
+        self._look_around()
         if ready.role_change is not None or ready.committed:
             self.tell()
         level = self._replica.applied_index == self._core.applied_index > 0
         if self._log.wants_snapshot and not self._snapshotting and level:
             self._snapshotting = True
             self._spawn(self._snapshot(*self._present()), "metadata snapshot")
+
+    def _look_around(self) -> None:
+        if self._core.membership.members - {self.node_id}:
+            self._in_company.set()
+        else:
+            self._in_company.clear()
 
     # tasks
 

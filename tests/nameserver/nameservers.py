@@ -1,0 +1,106 @@
+"""Several nameservers on simulated disks, time and network: started, killed, and asked for things."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.fakes.cluster import End, SimulatedNetwork, addresses
+from tests.fakes.files import SimulatedFiles
+from tests.fakes.simulated_loop import SimulatedLoop
+
+from mainstem.model import Node
+from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
+from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.rpc.identity import Identity
+
+
+class Nameservers:
+    def __init__(self, seed: int, count: int = 3, **config: Any) -> None:
+        self.seed = seed
+        self.network = SimulatedNetwork(seed)
+        self.first_quorum = list(range(1, count + 1))
+        self.disks = {node_id: SimulatedFiles(seed * 100 + node_id) for node_id in self.first_quorum}
+        self.running: dict[int, Nameserver] = {}
+        self.config = {"log_bytes_max": 16 * 1024, "change_wait_ms_max": 8_000, **config}
+        self.racks: dict[int, str] = {}
+        self._ends: dict[int, End] = {}
+        self._starts = 0
+
+    async def start(self, node_id: int, **config: Any) -> Nameserver:
+        self._starts += 1
+        randomness = random.Random(self.seed * 10_000 + self._starts)
+
+        async def connect(identity: Identity) -> ClusterPorts:
+            self._ends[node_id] = self.network.attach(identity)
+            return self._ends[node_id].ports
+
+        chosen = NameserverConfig(
+            node_id=node_id, peers=addresses(self.first_quorum), **{**self.config, **config}
+        )
+        chosen.validate()
+        node = Node(node_id=node_id, host="127.0.0.1", port=9000 + node_id, rack=self.racks.get(node_id))
+        facts = Facts(f"10.0.0.{node_id}:9093", ("broker", "storage", "nameserver"), "0.2")
+        disk = self.disks.setdefault(node_id, SimulatedFiles(self.seed * 100 + node_id))
+        try:
+            nameserver = await Nameserver.open(disk, randomness, chosen, node, connect, facts)
+        except BaseException:
+            if node_id in self._ends:
+                self._ends[node_id].detach()
+            raise
+        self.running[node_id] = nameserver
+        return nameserver
+
+    async def start_all(self) -> None:
+        await asyncio.gather(*(self.start(node_id) for node_id in self.first_quorum))
+
+    async def kill(self, node_id: int) -> None:
+        """The power goes: what was not synced is lost, in part."""
+        nameserver = self.running.pop(node_id)
+        self._ends[node_id].detach()
+        nameserver._task.cancel()
+        await asyncio.wait([nameserver._task])
+        self.disks[node_id].crash()
+
+    async def stop(self, node_id: int) -> None:
+        nameserver = self.running.pop(node_id)
+        await nameserver.close()
+        self._ends[node_id].detach()
+
+    async def close(self) -> None:
+        for node_id in list(self.running):
+            await self.kill(node_id)
+        await self.network.close()
+
+    async def until(self, is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not is_so():
+                await asyncio.sleep(0.02)
+
+    def leader(self) -> int:
+        """The node that serves as leader; 0: none does."""
+        serving = [(it._group.term, node_id) for node_id, it in self.running.items() if it._group.serves]
+        return max(serving, default=(0, 0))[1]
+
+    async def elected(self) -> int:
+        await self.until(lambda: self.leader() != 0)
+        return self.leader()
+
+    def same_state(self) -> bool:
+        states = [list(it._state.commands()) for it in self.running.values()]
+        return all(state == states[0] for state in states)
+
+    async def settled(self) -> None:
+        """All that run have the same state, with nothing under way."""
+        await self.elected()
+        await self.until(lambda: len({it.version for it in self.running.values()}) == 1)
+        assert self.same_state()
+
+
+def simulate(work: Coroutine[Any, Any, Any]) -> None:
+    """Run on simulated time."""
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(work)
