@@ -14,33 +14,42 @@ import random
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import mainstem
 from mainstem.broker.broker import Broker
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.node_facts import LogDir, NodeFacts
-from mainstem.broker.topics import restore_queues
 from mainstem.config import NodeConfig
 from mainstem.console.application import Console
 from mainstem.console.server import ConsoleServer
 from mainstem.errors import MainstemError
 from mainstem.heap import Heap
-from mainstem.model import Node
+from mainstem.model import Node, Topic
+from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
+from mainstem.ports import QueueAdmin, Statistics
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.server import Handlers
 from mainstem.rpc.server import Server as RpcServer
 from mainstem.server.addresses import parse_address
 from mainstem.server.server import Server
+from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.disk_files import DiskFiles
+from mainstem.storage.errors import NotTheLeader, StorageFailed
 from mainstem.storage.leadership import GroupLeadership
+from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.replication import Consensus
-from mainstem.storage.role import Storage
+from mainstem.storage.role import Storage, stop
 from mainstem.storage.split_lease import SplitLease
 from mainstem.storage.split_service import SplitService
 
@@ -53,6 +62,10 @@ JOURNAL_DIRECTORY = "journal"
 SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread keeps the interpreter: the default of 5 ms makes the event loop wait that long for the
 reading thread (measured: p99 6.2 against 1.7 ms)."""
+
+
+NODE_ALONE = 1
+"""Members of a write group are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
 
 
 class SystemClock:
@@ -87,6 +100,10 @@ class RunningNode:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._stack = AsyncExitStack()
+        self._clock = SystemClock()
+        self._handlers = Handlers()
+        self._end: NodeEnd | None = None
+        """What other nodes know of this one; None: there are no others."""
 
     async def start(self) -> Addresses:
         """Recover, listen, and accept clients. Raises a `MainstemError` that says what stands in the way; what
@@ -106,8 +123,7 @@ class RunningNode:
         await self._stack.aclose()
 
     async def _start(self, heap: Heap) -> Addresses:
-        config, stack = self._config, self._stack
-        clock = SystemClock()
+        config, stack, clock = self._config, self._stack, self._clock
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         write_dir, store_dir = directory(config.write_dir), store_directory(config.store_dir)
         stack.callback(os.close, lock(write_dir))
@@ -121,27 +137,15 @@ class RunningNode:
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)
         stack.push_async_callback(store_files.close)
-        nameserver = await Nameserver.open(write_files, random.SystemRandom(), config.nameserver, identity)
-        stack.push_async_callback(nameserver.close)
+        nameserver = await self._open_metadata(write_files, identity)
         nameserver.subscribe(heap.topic_changed)
-        log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
-        storage = await Storage.open(
-            write_files=write_files,
-            store_files=store_files,
-            clock=clock,
-            config=config.storage,
-            journal_config=config.journal,
-            store_config=config.queue_store,
-            manifest_path=str(write_dir / MANIFEST_NAME),
-            journal_path=str(write_dir / JOURNAL_DIRECTORY),
-            slots=nameserver.slots(),
-            topics=nameserver.topics,
-            was_deleted=nameserver.was_deleted,
-            consensus=Consensus(node_id=config.node_id),
+        served = ServedGroups(nameserver.topics, nameserver.was_deleted)
+        storage = await self._open_storage(nameserver, write_files, store_files, write_dir, served)
+        leadership = GroupLeadership(
+            config.node_id, storage.placement, storage.groups, nameserver.group_leader
         )
-        stack.push_async_callback(storage.close)
+        queue_admin = self._queue_admin(storage, leadership)
         await storage.start()
-        await storage.queues.delete(list(filter(nameserver.was_deleted, storage.table.topics())))
 
         groups = GroupCoordinator(
             node_id=config.node_id,
@@ -149,7 +153,7 @@ class RunningNode:
             metadata=nameserver,
             metadata_admin=nameserver,
             store=storage.messages,
-            queue_admin=storage.queues,
+            queue_admin=queue_admin,
             clock=clock,
         )
         broker = Broker(
@@ -158,8 +162,8 @@ class RunningNode:
             metadata=nameserver,
             metadata_admin=nameserver,
             store=storage.messages,
-            leadership=GroupLeadership(storage.placement, storage.groups),
-            queue_admin=storage.queues,
+            leadership=leadership,
+            queue_admin=queue_admin,
             groups=groups,
             clock=clock,
             fetch_sessions=FetchSessions(
@@ -174,9 +178,12 @@ class RunningNode:
                 store_dir=LogDir(str(store_dir), store_files),
             ),
         )
-        await restore_queues(broker)
+        await served.settle(storage.queues)
         await groups.start()
         stack.push_async_callback(groups.close)
+        stack.push_async_callback(
+            stop, [asyncio.create_task(served.run(storage.queues), name="served groups")]
+        )
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
 
         split = SplitService(
@@ -187,12 +194,8 @@ class RunningNode:
             lambda: storage.messages.appended_bytes,
         )
         stack.push_async_callback(split.close)
-        handlers = Handlers()
-        split.register(handlers)
-        rpc = RpcServer(handlers, name=f"node {config.node_id}")
-        stack.push_async_callback(rpc.close)
-        rpc_configured = parse_address(config.rpc)
-        rpc_host, rpc_port = await rpc.start(rpc_configured.host, rpc_configured.port)
+        split.register(self._handlers)
+        rpc_address = await self._listen_for_calls()
 
         supervisor = SplitSupervisor(config.pipeline, split, store_dir=str(store_dir), clock=clock)
         views = LocalNodeViews(
@@ -203,13 +206,13 @@ class RunningNode:
             supervisor=supervisor,
             write_dir=write_dir,
             store_dir=store_dir,
-            rpc=(rpc_host, rpc_port),
+            rpc=rpc_address,
             node=identity,
         )
-        console = ConsoleServer(
-            Console(views, [server, dispatcher, groups, nameserver, storage], config.console).application(),
-            config.console,
-        )
+        measured: list[Statistics] = [server, dispatcher, groups, nameserver, storage]
+        if self._end is not None:
+            measured.append(self._end.exchange)
+        console = ConsoleServer(Console(views, measured, config.console).application(), config.console)
         http_configured = parse_address(config.http)
         http_host, http_port = console.bind(http_configured.host, http_configured.port)
         console_task = asyncio.create_task(console.serve(), name="console")
@@ -225,9 +228,135 @@ class RunningNode:
         return Addresses(
             f"{advertised.host}:{advertised.port}",
             f"{http_host}:{http_port}",
-            f"{rpc_host}:{rpc_port}",
+            f"{rpc_address[0]}:{rpc_address[1]}",
             config.node_id,
         )
+
+    async def _open_metadata(self, files: DiskFiles, identity: Node) -> Nameserver:
+        """The cluster's metadata. Where there are other nodes this returns once a majority of them has met, and the
+        write groups have their places."""
+        config = self._config
+        nameserver = await Nameserver.open(
+            files,
+            random.SystemRandom(),
+            config.nameserver,
+            identity,
+            self._meet if config.nameserver.peers else None,
+            Facts(rpc=config.rpc, roles=config.roles, version=mainstem.__version__),
+        )
+        self._stack.push_async_callback(nameserver.close)
+        placed = asyncio.Event()
+        nameserver.subscribe(lambda _event: placed.set() if nameserver.placements() else None)
+        if not nameserver.placements():
+            await placed.wait()
+        log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
+        return nameserver
+
+    async def _meet(self, node: Identity) -> ClusterPorts:
+        """Listen for the other nodes."""
+        self._end = end = NodeEnd(node, self._handlers, random=random.SystemRandom())
+        self._stack.push_async_callback(end.close)
+        await end.start(*parse_address(self._config.rpc))
+        return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock)
+
+    async def _open_storage(
+        self,
+        nameserver: Nameserver,
+        write_files: DiskFiles,
+        store_files: DiskFiles,
+        write_dir: Path,
+        served: ServedGroups,
+    ) -> Storage:
+        config, end = self._config, self._end
+        consensus = Consensus(
+            node_id=config.node_id or NODE_ALONE,
+            randomness=random.SystemRandom(),
+            serving_changed=served.changed,
+        )
+        if end is not None:
+            consensus = replace(
+                consensus,
+                exchange=end.exchange,
+                replicas=nameserver.placements(),
+                leader_changed=lambda group, leader, term: (
+                    nameserver.learned_leader(group, leader, term) if leader else None
+                ),
+            )
+        storage = await Storage.open(
+            write_files=write_files,
+            store_files=store_files,
+            clock=self._clock,
+            config=config.storage,
+            journal_config=config.journal,
+            store_config=config.queue_store,
+            manifest_path=str(write_dir / MANIFEST_NAME),
+            journal_path=str(write_dir / JOURNAL_DIRECTORY),
+            slots=nameserver.slots(),
+            topics=nameserver.topics,
+            was_deleted=nameserver.was_deleted,
+            consensus=consensus,
+        )
+        self._stack.push_async_callback(storage.close)
+        return storage
+
+    def _queue_admin(self, storage: Storage, leadership: GroupLeadership) -> QueueAdmin:
+        if self._end is None:
+            return storage.queues
+        queue_admin = ClusterQueueAdmin(
+            storage.queues,
+            self._config.node_id,
+            len(storage.groups),
+            leadership.leader,
+            self._end.calls,
+            self._clock,
+        )
+        queue_admin.register(self._handlers)
+        return queue_admin
+
+    async def _listen_for_calls(self) -> tuple[str, int]:
+        """Where splitters and other nodes call; of a node among others it is open already."""
+        configured = parse_address(self._config.rpc)
+        if self._end is not None:
+            return configured
+        rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}")
+        self._stack.push_async_callback(rpc.close)
+        return await rpc.start(configured.host, configured.port)
+
+
+class ServedGroups:
+    """What a node does when it begins to serve a write group: it settles the group's queues."""
+
+    def __init__(self, topics: Callable[[], Iterable[Topic]], was_deleted: Callable[[int], bool]) -> None:
+        self._topics = topics
+        self._was_deleted = was_deleted
+        self._new: set[int] = set()
+        self._wake = asyncio.Event()
+
+    def changed(self, group: int, serving: bool) -> None:
+        if serving:
+            self._new.add(group)
+            self._wake.set()
+        else:
+            self._new.discard(group)
+
+    async def settle(self, queues: LocalQueueAdmin) -> None:
+        """Settle the queues of all groups that are newly served."""
+        while self._new:
+            group = self._new.pop()
+            try:
+                await queues.settle(group, self._topics(), self._was_deleted)
+            except NotTheLeader:  # not any more
+                continue
+
+    async def run(self, queues: LocalQueueAdmin) -> None:
+        """Settle whatever comes to be served, until cancelled or the disk fails."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.settle(queues)
+            except StorageFailed:
+                return
 
 
 async def finish(task: asyncio.Task[None], console: ConsoleServer) -> None:

@@ -29,6 +29,9 @@ class Applied:
     def __init__(self) -> None:
         self.blocks: list[BlockHeader] = []
 
+    def queues_seen(self, directory: Buffer) -> None:
+        raise AssertionError("every block was appended here")
+
     def block_applied(
         self,
         header: BlockHeader,

@@ -6,14 +6,17 @@ prunes holds this object; only applying changes what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, UnsplitIndex
-from mainstem.model import Buffer
+from mainstem.model import Buffer, partition_of, topic_number_of
 from mainstem.rpc.split import RunFile
 from mainstem.storage import control
-from mainstem.storage.journal.format import KIND_DATA, BlockHeader
+from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.liveness import UNKNOWN
 from mainstem.storage.manifest_queue import COMMITTED, ManifestQueue
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.waiters import Waiters
@@ -22,12 +25,25 @@ from mainstem.storage.waiters import Waiters
 class AppliedState:
     """What a node knows of everything committed; `write_group.Applier` of all its groups."""
 
-    def __init__(self, store: QueueStore, groups: int, *, cache_bytes_max: int) -> None:
+    def __init__(
+        self, store: QueueStore, groups: int, was_deleted: Callable[[int], bool], *, cache_bytes_max: int
+    ) -> None:
+        """`was_deleted` knows the numbers of topics that existed once."""
+        self._was_deleted = was_deleted
         self.table = QueueTable()
         self.index = UnsplitIndex(self.table, cache_bytes_max)
         self.journal_map = JournalMap(groups)
         self.manifest = ManifestQueue(store, groups)
         self.waiters = Waiters(self.table)
+
+    def queues_seen(self, directory: Buffer) -> None:
+        """Before a block from elsewhere is applied: its queues exist. Where their creation stands in the log of another
+        group, that may be behind, here."""
+        queue_ids = numpy.unique(numpy.frombuffer(directory, DIRECTORY_ROW)["queue_id"])
+        unknown = queue_ids[self.table.column(queue_ids, LOG_START, UNKNOWN) == UNKNOWN]
+        for queue_id in unknown.tolist():
+            if not self._was_deleted(topic_number_of(queue_id)):
+                self.table.create(topic_number_of(queue_id), 0, partition_of(queue_id) + 1)
 
     def block_applied(
         self,

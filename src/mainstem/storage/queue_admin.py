@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
-from mainstem.model import QueueRange, QueueUsage, queue_id_of
+from mainstem.model import QueueRange, QueueUsage, Topic, queue_id_of
 from mainstem.storage import control
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.usage import Usage
@@ -47,14 +47,28 @@ class LocalQueueAdmin:
         self._usage = usage
 
     async def create(self, ranges: Sequence[QueueRange]) -> None:
+        await self.create_in(
+            range(len(self._groups)), [wanted for wanted in ranges if not self._exists(wanted)]
+        )
+
+    async def create_in(self, groups: Collection[int], ranges: Sequence[QueueRange]) -> None:
+        """Log the creation in those of these groups that have some of the partitions. Raises `NotTheLeader`."""
         commands: list[list[control.Command]] = [[] for _ in self._groups]
         for looked_at, wanted in enumerate(ranges, 1):
-            if not self._exists(wanted):
-                for group in self._groups_with(wanted):
-                    commands[group].append(control.QueuesCreated(*wanted))
+            for group in self._groups_with(wanted).intersection(groups):
+                commands[group].append(control.QueuesCreated(*wanted))
             if looked_at % RANGES_PER_TURN == 0:
                 await asyncio.sleep(0)
         await self._propose_in_blocks(commands)
+
+    def groups_with(self, ranges: Sequence[QueueRange]) -> set[int]:
+        """The write groups that have some of these partitions."""
+        groups: set[int] = set()
+        for wanted in ranges:
+            groups |= self._groups_with(wanted)
+            if len(groups) == len(self._groups):
+                break
+        return groups
 
     def _exists(self, wanted: QueueRange) -> bool:
         """Partitions are created from the first to the last, so the last has the others before it."""
@@ -66,15 +80,30 @@ class LocalQueueAdmin:
         return set(map(self._group_of, range(first, first + min(wanted.count, SAMPLED_PARTITIONS))))
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
-        deleted: list[control.Command] = [
-            control.QueuesDeleted(number) for number in topic_numbers if self._table.ranges(number)
-        ]
-        await self._propose_in_blocks([deleted for _ in self._groups])
+        there = [number for number in topic_numbers if self._table.ranges(number)]
+        await self.delete_in(range(len(self._groups)), there)
+
+    async def delete_in(self, groups: Collection[int], topic_numbers: Sequence[int]) -> None:
+        """Log the deletion in these groups. Raises `NotTheLeader`."""
+        deleted: list[control.Command] = [control.QueuesDeleted(number) for number in topic_numbers]
+        await self._propose_in_blocks(
+            [deleted if group in groups else [] for group in range(len(self._groups))]
+        )
+
+    async def settle(self, group: int, topics: Iterable[Topic], was_deleted: Callable[[int], bool]) -> None:
+        """This node begins to lead a group: create the queues that a leader before did not come to create, and delete
+        those of topics that are gone. Raises `NotTheLeader`."""
+        ranges = (QueueRange(topic.number, 0, topic.partitions) for topic in topics)
+        await self.create_in([group], [wanted for wanted in ranges if not self._exists(wanted)])
+        await self.delete_in([group], list(filter(was_deleted, self._table.topics())))
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         answers: dict[int, int | None] = {}
         moves: dict[int, list[tuple[int, int]]] = {}
         for queue_id, offset in before.items():
+            group = self._groups[self._group_of(queue_id)]
+            if not group.serving:
+                raise group.not_the_leader()
             slot = self._table.find(queue_id)
             if slot == NO_SLOT:
                 answers[queue_id] = None
@@ -87,13 +116,14 @@ class LocalQueueAdmin:
             current = self._table.get(slot, LOG_START)
             answers[queue_id] = max(start, current)
             if start > current:
-                moves.setdefault(self._group_of(queue_id), []).append((queue_id, start))
+                moves.setdefault(group.group, []).append((queue_id, start))
         await self.move_log_starts(moves)
         return answers
 
     async def move_log_starts(self, moves: Mapping[int, list[tuple[int, int]]]) -> None:
-        """Log new log starts, (queue id, offset) pairs per write group."""
-        moves = {group: pairs for group, pairs in moves.items() if pairs}
+        """Log new log starts, (queue id, offset) pairs per write group: of those that this node leads. Their leaders
+        see to the others."""
+        moves = {group: pairs for group, pairs in moves.items() if pairs and self._groups[group].serving}
         await self._propose(
             (group, [control.LogStartMoved(tuple(pairs[first : first + MOVES_MAX]))])
             for group, pairs in moves.items()
@@ -115,7 +145,9 @@ class LocalQueueAdmin:
     async def _propose_in_blocks(self, commands: Sequence[Sequence[control.Command]]) -> None:
         """Log the commands of each group, `COMMANDS_MAX` to a block."""
         for first in range(0, max(map(len, commands), default=0), COMMANDS_MAX):
-            parts = [(group, of_group[first : first + COMMANDS_MAX]) for group, of_group in enumerate(commands)]
+            parts = [
+                (group, of_group[first : first + COMMANDS_MAX]) for group, of_group in enumerate(commands)
+            ]
             await self._propose((group, part) for group, part in parts if part)
         await self._write_loop.sync()
 
@@ -123,7 +155,7 @@ class LocalQueueAdmin:
         """Log a block of commands in each of these groups; applied and durable when it returns. So is then what
         somebody else had changed before, should there be nothing left to do.
 
-        Raises `StorageFailed` when this node writes no more."""
+        Raises `StorageFailed` when this node writes no more, `NotTheLeader`."""
         futures = [self._groups[group].propose(block) for group, block in commands]
         self._write_loop.wake()
         await asyncio.gather(*futures)

@@ -76,7 +76,7 @@ class Storage:
         self._was_deleted = was_deleted
         self.journal = journal
         self.queue_store = store
-        self.state = state = AppliedState(store, groups, cache_bytes_max=config.write_cache_bytes)
+        self.state = state = AppliedState(store, groups, was_deleted, cache_bytes_max=config.write_cache_bytes)
         self.hard_states = hard_states
         self.replication = Replication(consensus, journal, state.journal_map)
         journal.dead = state.journal_map.dead

@@ -78,6 +78,10 @@ class GroupState(NamedTuple):
 class Applier(Protocol):
     """What applying a block does outside the group; one for all groups of a node."""
 
+    def queues_seen(self, directory: Buffer) -> None:
+        """The queues of this directory, of a block that was not appended here, exist."""
+        ...
+
     def block_applied(
         self,
         header: BlockHeader,
@@ -259,7 +263,7 @@ class WriteGroup:
         or the error that nothing will be written after, or `NotTheLeader`."""
         outcome: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         if self.failure is not None or not self.serving:
-            outcome.set_exception(self.failure or self._not_the_leader())
+            outcome.set_exception(self.failure or self.not_the_leader())
             return outcome
         self._close()
         block = self._new_block(KIND_CONTROL if commands else KIND_NO_OP)
@@ -268,7 +272,13 @@ class WriteGroup:
         self._closed.append(block)
         return outcome
 
-    def _not_the_leader(self) -> NotTheLeader:
+    @property
+    def leads(self) -> bool:
+        """This node leads, though it may not serve yet."""
+        return self.core is not None and self.core.role is Role.LEADER
+
+    def not_the_leader(self) -> NotTheLeader:
+        """Why this node takes nothing for the group, to be raised."""
         leader = f"node {self.leader_id} leads" if self.leader_id else "no leader is known"
         return NotTheLeader(f"write group {self.group} is not led by this node: {leader}")
 
@@ -339,7 +349,7 @@ class WriteGroup:
         `raft.MembershipRefused`; `NotReady` also while batches wait to be proposed."""
         core = self.core
         if core is None or not self.serving:
-            raise self._not_the_leader()
+            raise self.not_the_leader()
         if self._open is not None or self._closed:
             raise NotReady(f"write group {self.group}: blocks are about to be proposed")
         entry = core.propose_membership(change)
@@ -390,7 +400,7 @@ class WriteGroup:
             while (ready := core.ready()) is not None:
                 if ready.role_change is not None:
                     if self.serving and ready.role_change.role is not Role.LEADER:
-                        self._stop_serving(Outcome.NOT_LEADER, self._not_the_leader())
+                        self._stop_serving(Outcome.NOT_LEADER, self.not_the_leader())
                     self._watcher.leader_changed(
                         self.group, ready.role_change.leader_id, ready.role_change.term
                     )
@@ -429,7 +439,7 @@ class WriteGroup:
         dropped, places = self.blocks.truncate(first)
         self._to_write = deque(block for block in self._to_write if block.index < first)
         for block in dropped:
-            block.given_up(Outcome.NOT_LEADER, self._not_the_leader())
+            block.given_up(Outcome.NOT_LEADER, self.not_the_leader())
         self._watcher.superseded(self.group, first, places)
         self._membership_changed()
 
@@ -442,7 +452,8 @@ class WriteGroup:
         assert block is not None, (self.group, index)
         assert block.header is not None, "what is committed is durable here"
         payload = memoryview(block.payload) if block.kind == KIND_DATA and block.payload is not None else None
-        outcomes = self.apply(block.header, block.directory, payload, block.commands)
+        own = block.builder is not None
+        outcomes = self.apply(block.header, block.directory, payload, block.commands, own=own)
         if block.builder is not None:
             self.log.applied_bytes(block.builder.payload_bytes)
             block.builder = None
@@ -491,10 +502,14 @@ class WriteGroup:
         directory: Buffer,
         payload: memoryview | None,
         commands: Sequence[control.Command],
+        *,
+        own: bool,
     ) -> list[str]:
-        """Make a committed block part of the state."""
+        """Make a committed block part of the state. `own`: its batches were appended here, to queues that exist."""
         assert header.index == self.applied_index + 1, (self.group, header.index, self.applied_index)
         self.applied_term = header.term
+        if header.kind == KIND_DATA and not own:
+            self._applier.queues_seen(directory)
         watched = self.log.apply(directory, header.index, header.created_ms)
         self._applier.block_applied(header, directory, payload, watched)
         deleted = [command.topic_number for command in commands if isinstance(command, control.QueuesDeleted)]

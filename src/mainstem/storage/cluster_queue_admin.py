@@ -1,0 +1,173 @@
+"""The `QueueAdmin` of a node among others: what concerns write groups that other nodes lead is asked of those.
+
+A leader may change while it is asked. Every change here may be made twice without harm, so it is repeated at the new
+one until it is done, or the time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from mainstem.model import QueueRange, QueueUsage
+from mainstem.ports import Clock
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.method import Method, Nothing, Reply, ReplyT, RequestT
+from mainstem.rpc.queues import (
+    CREATE_QUEUES,
+    DELETE_QUEUES,
+    RANGES_MAX,
+    CreateQueues,
+    DeleteQueues,
+    GroupsNotLed,
+)
+from mainstem.rpc.server import Call, Handlers
+from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.queue_admin import LocalQueueAdmin
+
+log = logging.getLogger(__name__)
+
+CHANGE_SECONDS_MAX = 10.0
+"""Longer than any election; a client's own patience is thirty seconds."""
+CALL_SECONDS_MAX = 3.0
+PAUSE_SECONDS = 0.1
+
+
+class Calls(Protocol):
+    """Calls to other nodes; `rpc.NodeCalls`, or a simulated network."""
+
+    async def call(
+        self, node_id: int, method: Method[RequestT, ReplyT], request: RequestT, *, timeout_seconds: float
+    ) -> Reply[ReplyT]: ...
+
+
+class ClusterQueueAdmin:
+    """`ports.QueueAdmin` over all write groups of the cluster, and the handlers other nodes ask."""
+
+    def __init__(
+        self,
+        local: LocalQueueAdmin,
+        node_id: int,
+        groups: int,
+        leader_of: Callable[[int], int],
+        calls: Calls,
+        clock: Clock,
+    ) -> None:
+        """`leader_of` names the node that leads a group, -1 when none is known."""
+        self._local = local
+        self._node_id = node_id
+        self._groups = groups
+        self._leader_of = leader_of
+        self._calls = calls
+        self._clock = clock
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(CREATE_QUEUES, self._create)
+        handlers.unary(DELETE_QUEUES, self._delete)
+
+    # --- ports.QueueAdmin ---------------------------------------------------------------------------------
+
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        """Raises `NotTheLeader` when a group has had no leader for long, and what keeps a leader from it."""
+        for first in range(0, len(ranges), RANGES_MAX):
+            part = ranges[first : first + RANGES_MAX]
+            wanted = [tuple(entry) for entry in part]
+
+            async def here(groups: Collection[int], part: Sequence[QueueRange] = part) -> None:
+                await self._local.create_in(groups, part)
+
+            async def there(
+                node_id: int,
+                groups: list[int],
+                wanted: list[tuple[int, int, int]] = wanted,  # type: ignore[assignment]
+            ) -> None:
+                request = CreateQueues(groups, wanted)
+                await self._calls.call(node_id, CREATE_QUEUES, request, timeout_seconds=CALL_SECONDS_MAX)
+
+            await self._everywhere(self._local.groups_with(part), here, there)
+
+    async def delete(self, topic_numbers: Sequence[int]) -> None:
+        """As `create`."""
+        for first in range(0, len(topic_numbers), RANGES_MAX):
+            part = list(topic_numbers[first : first + RANGES_MAX])
+
+            async def here(groups: Collection[int], part: list[int] = part) -> None:
+                await self._local.delete_in(groups, part)
+
+            async def there(node_id: int, groups: list[int], part: list[int] = part) -> None:
+                request = DeleteQueues(groups, part)
+                await self._calls.call(node_id, DELETE_QUEUES, request, timeout_seconds=CALL_SECONDS_MAX)
+
+            await self._everywhere(range(self._groups), here, there)
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
+        """Clients ask the leader. Raises `NotTheLeader`."""
+        return await self._local.truncate(before)
+
+    async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
+        return await self._local.epoch_end(queue_id, leader_epoch)
+
+    async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
+        return await self._local.usage(queue_ids)
+
+    # --- everywhere ---------------------------------------------------------------------------------------
+
+    async def _everywhere(
+        self,
+        groups: Collection[int],
+        here: Callable[[Collection[int]], Awaitable[None]],
+        there: Callable[[int, list[int]], Awaitable[None]],
+    ) -> None:
+        """Make a change in each group at its leader, again where that was refused, until it is made."""
+        deadline = self._clock.monotonic() + CHANGE_SECONDS_MAX
+        left = set(groups)
+        while True:
+            by_leader: dict[int, list[int]] = {}
+            for group in sorted(left):
+                by_leader.setdefault(self._leader_of(group), []).append(group)
+            why = ""
+            if -1 in by_leader:
+                why = f"write groups {by_leader.pop(-1)} have no leader"
+            asked = list(by_leader.items())
+            outcomes = await asyncio.gather(
+                *(here(led) if node_id == self._node_id else there(node_id, led) for node_id, led in asked),
+                return_exceptions=True,
+            )
+            for (node_id, led), outcome in zip(asked, outcomes, strict=True):
+                if outcome is None:
+                    left -= set(led)
+                elif isinstance(outcome, (NotTheLeader, RpcError)):
+                    why = f"node {node_id}: {outcome}"
+                else:
+                    raise outcome
+            if not left:
+                return
+            if self._clock.monotonic() >= deadline:
+                raise NotTheLeader(f"write groups {sorted(left)} could not be changed: {why}; try again")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    # --- what other nodes ask -----------------------------------------------------------------------------
+
+    async def _create(self, call: Call[CreateQueues]) -> Reply[Nothing]:
+        request = call.request
+        self._check(request.groups)
+        try:
+            await self._local.create_in(request.groups, [QueueRange(*entry) for entry in request.ranges])
+        except NotTheLeader as error:
+            raise GroupsNotLed(str(error)) from error
+        return Reply(Nothing())
+
+    async def _delete(self, call: Call[DeleteQueues]) -> Reply[Nothing]:
+        self._check(call.request.groups)
+        try:
+            await self._local.delete_in(call.request.groups, call.request.topic_numbers)
+        except NotTheLeader as error:
+            raise GroupsNotLed(str(error)) from error
+        return Reply(Nothing())
+
+    def _check(self, groups: Sequence[int]) -> None:
+        unknown = [group for group in groups if group >= self._groups]
+        if unknown:
+            raise GroupsNotLed(f"this cluster has {self._groups} write groups, {unknown[0]} is none of them")
