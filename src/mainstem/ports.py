@@ -41,6 +41,16 @@ class ReadPlan(Protocol):
     """What one fetch is to read, partition by partition, in order; `kernel.FetchPlan` to those who know the kernel."""
 
     @property
+    def round(self) -> int:
+        """How many rounds have begun."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Found in this round."""
+        ...
+
+    @property
     def whole_first(self) -> bool:
         """Nothing was found yet: the next batch comes back whole, whatever its size."""
         ...
@@ -72,11 +82,14 @@ class MessageStore(Protocol):
         ...
 
     async def read(
-        self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool = True
+        self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
     ) -> list[QueueSlice]:
         """Read committed batches, one slice per read, at most about `bytes_max` in all. With `whole_first` the
         first batch of the first slice that has data is returned whole even when it is larger. Never blocks the
-        event loop."""
+        event loop.
+
+        What is pending in a plan is settled, with what its round has found counted among the bytes, and there are
+        no slices; it returns early when another round of the plan begins meanwhile."""
         ...
 
     def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:

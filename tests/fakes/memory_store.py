@@ -108,8 +108,11 @@ class MemoryStore:
             plan.put(self._read(read, read.bytes_max, plan.whole_first))
 
     async def read(
-        self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool = True
+        self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
     ) -> list[QueueSlice]:
+        if not isinstance(reads, Sequence):
+            await self._settle(reads, bytes_max)
+            return []
         self.reads.append((tuple(reads), bytes_max))
         await asyncio.sleep(0)
         slices: list[QueueSlice] = []
@@ -121,6 +124,15 @@ class MemoryStore:
             bytes_max -= size
             slices.append(found)
         return slices
+
+    async def _settle(self, plan: ReadPlan, bytes_max: int) -> None:
+        begun = plan.round
+        while plan.round == begun and (read := plan.pending()) is not None:
+            room = max(0, min(read.bytes_max, bytes_max - plan.bytes))
+            (found,) = await self.read([read], room, whole_first=plan.whole_first)
+            if plan.round == begun:
+                plan.put(found)
+                self.read_at_once(plan)
 
     def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:
         return [self._offsets(self.queues.get(queue_id)) for queue_id in queue_ids]

@@ -2,7 +2,8 @@
 
 `append` runs to its end on the caller's turn of the event loop: checks, offsets and the copy into the open
 blocks are done when it returns; only the disk is waited for. `read` answers from memory on the spot where it
-can and goes to the disks, one queue after the other, where it cannot.
+can and goes to the disks where it cannot: for a plan for many queues at once (`plan_reads.py`), else one queue after
+the other.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class LocalMessageStore:
         self._slots = memoryview(array("H", slots))
         self._write_loop = write_loop
         self._read_path = read_path
+        self.plan_reads = read_path.plan_reads(self._logs, self._slots)
         self._lookup = lookup
         self._waiters = waiters
         self._clock = clock
@@ -109,8 +111,12 @@ class LocalMessageStore:
         self._read_path.read_plan(plan, self._logs, self._slots)
 
     async def read(
-        self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool = True
+        self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
     ) -> list[QueueSlice]:
+        if isinstance(reads, FetchPlan):
+            await self.plan_reads.settle(reads, bytes_max)
+            return []
+        assert isinstance(reads, Sequence), "plans come from the kernel's scan"
         slices: list[QueueSlice] = []
         remaining = bytes_max
         empty = whole_first

@@ -26,6 +26,13 @@ from mainstem.kernel import (
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.pacing import Lane, Pacing
+from mainstem.storage.plan_reads import (
+    BUSY_WINDOW_BYTES,
+    SPARSE_BYTES,
+    SPARSE_WINDOW_BYTES,
+    WINDOW_BYTES,
+    PlanReads,
+)
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.sealed_segments import Place, SealedSegments
 
@@ -39,20 +46,9 @@ BATCH_LENGTH_EXCLUDES = 12
 ATTEMPTS = 5
 """Reads that lose a race with pruning; each loss means a batch moved one tier down, and there are three."""
 
-WINDOW_BYTES = 12 << 20
-"""How far apart in the journal the batches of one read may lie. Readers of queues that lie interleaved then go through
-the journal together: what one of them had read is still in memory for the others."""
-
-SPARSE_WINDOW_BYTES = 48 << 20
-SPARSE_BYTES = 64 << 10
-"""A read that has found less than this goes on up to there: a read per batch would cost more than the batch. What lies
-in between still fits into the read cache."""
-
-BUSY_WINDOW_BYTES = 4 << 20
-"""The same while others publish…"""
-
 BUSY_BYTES_MAX = 256 << 10
-"""…and the most that one read of a disk's data comes back with then: between two reads all others are served."""
+"""The most that one read of a disk's data comes back with while others publish: between two reads all others are
+served."""
 
 STEPS = 16
 """Stretches (segments, extents, windows) one read of one queue strings together."""
@@ -84,7 +80,7 @@ class ReadPath:
         self._index = index
         self._sealed = sealed
         self._store = store
-        self._group_of = group_of
+        self.group_of = group_of
         self._leader_epoch = leader_epoch
         self._pacing = pacing
         self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
@@ -136,6 +132,23 @@ class ReadPath:
         before = plan.bytes
         self._served_to_plans += plan.read_cached(self._table, self._index, logs, slots)
         self._served_bytes_to_plans += plan.bytes - before
+
+    def plan_reads(self, logs: Sequence[GroupLog | None], slots: Buffer) -> PlanReads:
+        """Reads of plans from the disks. `slots` has the write group of each slot, `logs` the log of each group."""
+        return PlanReads(
+            self, self._table, self._index, self._sealed, self._store, self._pacing, logs, slots
+        )
+
+    def is_indexed(self, queue_id: int, offset: int) -> bool:
+        """Whether memory knows where the journal has the offset: the newest segments have no index on disk yet."""
+        slot = self._table.find(queue_id)
+        entries = self._index.window(slot, offset) if slot != NO_SLOT else []
+        return bool(entries) and entries[0].base_offset <= offset
+
+    def count(self, tier: Tier, slices: int, size: int) -> None:
+        """So many slices of so many bytes in all were served."""
+        self._served[tier] += slices
+        self._served_bytes[tier] += size
 
     async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
         """Read one queue from whatever tier has the offset. Data that should be there and is not, or fails
@@ -192,7 +205,7 @@ class ReadPath:
         places = await self._journal_places(queue_id, offset, budget)
         if places and places[0].base_offset <= offset:
             return await self._from_journal(queue_id, places, budget, whole_first)
-        stored = await self._store.read(queue_id, self._group_of(queue_id), offset, max(budget, 1))
+        stored = await self._store.read(queue_id, self.group_of(queue_id), offset, max(budget, 1))
         if stored is not None and (not places or stored.base_offset < places[0].base_offset):
             tier = Tier.READ_CACHE if stored.from_cache else Tier.QUEUE_STORE
             batches: list[Buffer] = list(stored.batches)

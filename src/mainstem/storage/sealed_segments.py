@@ -21,11 +21,12 @@ import numpy
 
 from mainstem.kernel import first_damaged
 from mainstem.model import Buffer
+from mainstem.storage.chunk_loads import load_chunks
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.read_cache import ChunkKey, Extent, ReadCache
+from mainstem.storage.read_cache import ChunkKey, Extent, ReadCache, Source
 
 GAP_BYTES = 64 * 1024
 """Reading this much in vain is cheaper than another trip to the reading thread."""
@@ -75,6 +76,15 @@ class SegmentSource:
         return await self._journal.read(position_of(self.sequence, position), length)
 
 
+class NearSegment(NamedTuple):
+    """A segment that is read for many queues at once."""
+
+    source: SegmentSource
+    extents: ExtentIndex
+    groups: None = None
+    """It counts for all write groups."""
+
+
 class SealedSegments:
     """Look-ups over the sealed, indexed segments of a journal."""
 
@@ -87,6 +97,12 @@ class SealedSegments:
         """Bytes asked for lately, by sequence and number of the chunk."""
         self._newest: ChunkKey | None = None
         """The chunk that was read last."""
+        self._nearest = 0
+        """The segment that many queues were read from last."""
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._journal.segment_bytes
 
     def distance(self, start: int, end: int) -> int:
         """Bytes of the journal between two of its positions, about."""
@@ -131,6 +147,63 @@ class SealedSegments:
             except SegmentGone:
                 if self._sequences()[:1] == sequences[:1]:
                     raise
+
+    async def near(self, queue_id: int, offset: int, window_bytes: int) -> tuple[list[NearSegment], int]:
+        """The segments from the one that holds this offset of the queue on, as far as a window of so many bytes may
+        reach, and the byte of the first at which the batch lies. No segments when none holds it. Only such that the
+        read cache takes. Raises as `places`."""
+        known = self._sequences()
+        known = known[: bisect_left(known, sequence_of(self._journal.end))]
+        hint = self._readers.get((queue_id, offset), self._nearest)
+        at = bisect_left(known, hint)
+        for candidate in known[at : at + SEGMENTS_AHEAD]:
+            found = await self._holding(candidate, queue_id, offset)
+            if found is not None:
+                break
+        else:
+            places = await self.places(queue_id, offset, 1)
+            if not places or places[0].base_offset > offset:
+                return [], 0
+            candidate, found = sequence_of(places[0].position), offset_of(places[0].position)
+        self._nearest = candidate
+        reach = (found + window_bytes) // self.segment_bytes
+        segments = []
+        for sequence in range(candidate, candidate + reach + 1):
+            at = bisect_left(known, sequence)
+            if at == len(known) or known[at] != sequence:
+                break
+            segments.append(NearSegment(SegmentSource(self._journal, sequence), await self._journal.index(sequence)))
+        return segments, found
+
+    async def _holding(self, sequence: int, queue_id: int, offset: int) -> int | None:
+        """The byte at which a segment has the batch that holds the offset."""
+        try:
+            index = await self._journal.index(sequence)
+        except SegmentGone:
+            return None
+        row = index.find(queue_id, offset)
+        if row is None or int(index.rows["base_offset"][row]) > offset:
+            return None
+        return int(index.rows["position"][row])
+
+    async def chunks(
+        self, wanted: Sequence[tuple[SegmentSource, int, int]]
+    ) -> tuple[list[memoryview | None], bool]:
+        """Chunks by number, of which so many bytes are wanted, and whether memory had all of them. None for one of
+        which too little is wanted, or which is gone."""
+        asked = self._asked
+        worth: list[tuple[Source, int, int]] = []
+        for source, number, length in wanted:
+            key = source.sequence, number
+            asked[key] = asked.pop(key, 0) + length
+            much = asked[key] >= WHOLE_BYTES or self._cache.holds(source, number)
+            worth.append((source, number, length if much else 0))
+        while len(asked) > ASKED_CHUNKS_MAX:
+            asked.popitem(last=False)
+        found = await load_chunks(self._cache, worth)
+        last, number, _length = max(wanted, key=lambda one: (one[0].sequence, one[1]))
+        self._go_ahead(last, number)
+        return found
 
     def _sequences(self) -> list[int]:
         return [segment.sequence for segment in self._journal.segments() if segment.index_ready]
@@ -217,7 +290,9 @@ class SealedSegments:
     def _read_ahead(self, source: SegmentSource, span: Sequence[Place]) -> None:
         """Readers of a journal's queues move through it together: ahead of all of them when one goes on."""
         last = span[-1]
-        number = (offset_of(last.position) + last.length - 1) // self._cache.chunk_bytes
+        self._go_ahead(source, (offset_of(last.position) + last.length - 1) // self._cache.chunk_bytes)
+
+    def _go_ahead(self, source: SegmentSource, number: int) -> None:
         before, self._newest = self._newest, (source.name, number)
         forward = before == (source.name, number - 1) or (before is not None and before[0] != source.name)
         if forward and not self._cache.holds(source, number + AHEAD_CHUNKS_MAX // 2):

@@ -3,9 +3,8 @@
 `begin` has the kernel scan the request into a plan of reads (that of its session, if it follows one), and the store
 settle what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
 response within the dispatch. Where there is not enough yet, the store says when there is more, and another round
-begins. Where memory does not have everything a task goes on, and the store reads the disks, one partition after the
-other. Nothing here runs per partition but for those that have to be read from a disk, or whose readers ask where
-their history left the queue's.
+begins. Where memory does not have everything a task goes on, and the store reads the disks. Nothing here runs per
+partition but for those whose readers ask where their history left the queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -209,15 +208,10 @@ class _Fetch:
         self._check_round()
         if plan.asks_epochs:
             await self._compare_epochs()
-        while True:
-            store.read_at_once(plan)
-            read = plan.pending()
-            if read is None:
-                return
-            room = max(0, min(read.bytes_max, self._broker.config.fetch_disk_bytes_max - plan.bytes))
-            (found,) = await store.read([read], room, whole_first=plan.whole_first)
+        store.read_at_once(plan)
+        while not plan.settled:
+            await store.read(plan, self._broker.config.fetch_disk_bytes_max)
             self._check_round()
-            plan.put(found)
 
     async def _compare_epochs(self) -> None:
         """Find readers whose history is not the queue's. Those that know another leader epoch than the node, or

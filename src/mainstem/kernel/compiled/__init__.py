@@ -7,6 +7,7 @@ where it was not built.
 from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
+from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
 from mainstem.kernel.compiled.group_log import GroupLog, append_all
@@ -18,6 +19,8 @@ from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
     Entry,
     EpochCheck,
+    PickLimits,
+    PickSource,
     ProducerState,
     ScannedBatch,
     ScannedTopic,
@@ -28,6 +31,7 @@ __all__ = [
     "TOPIC_IDS_FROM",
     "Arena",
     "BlockBuilder",
+    "DiskPicks",
     "Entry",
     "EpochCheck",
     "FetchPlan",
@@ -35,6 +39,8 @@ __all__ = [
     "FetchTopic",
     "GroupLog",
     "IndexedBlock",
+    "PickLimits",
+    "PickSource",
     "ProduceScan",
     "ProduceTopic",
     "ProducerState",

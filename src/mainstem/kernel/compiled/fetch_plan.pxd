@@ -1,9 +1,26 @@
 cimport cython
+from cpython.buffer cimport Py_buffer
 from cpython.ref cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.fetch_rows cimport Answer, Part, PlanRow, PlanTopic
-from mainstem.kernel.compiled.unsplit_index cimport Stretches
+from mainstem.kernel.compiled.queue_table cimport QueueTable
+from mainstem.kernel.compiled.unsplit_index cimport Stretches, UnsplitIndex
+
+cdef enum:
+    # What `answer_from_memory` made of a row.
+    UNKNOWN_TO_MEMORY = 0    # nothing
+    ANSWERED = 1             # settled without batches
+    ANSWERED_WITH_BATCHES = 2
+
+cdef enum:
+    SLOT_SHIFT = 52          # `model.slot_of`
+
+cdef inline Py_ssize_t group_slot(uint64_t queue_id) noexcept nogil:
+    """`model.slot_of`."""
+    return <Py_ssize_t> (queue_id * <uint64_t> 0x9E3779B97F4A7C15 >> SLOT_SHIFT)
+
+cdef int check_groups(const Py_buffer *groups) except -1
 
 
 @cython.final
@@ -54,7 +71,10 @@ cdef class FetchPlan:
 
     # a round
     cdef int32_t next_row(self) noexcept nogil
-    cdef int64_t budget(self, const PlanRow *row) noexcept nogil
+    cdef int64_t budget(self, const PlanRow *row, int64_t reserved) noexcept nogil
+    cdef int answer_from_memory(
+        self, int32_t number, QueueTable table, UnsplitIndex index, list logs, const uint16_t *groups, int64_t reserved
+    ) except -1
     cdef void reject(self, PlanRow *row, int verdict) noexcept nogil
     cdef void found(
         self, PlanRow *row, int64_t high_watermark, int64_t log_start, Py_ssize_t first_part, int64_t next_offset

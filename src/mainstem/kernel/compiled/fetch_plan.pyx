@@ -54,9 +54,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     AHEAD = 6                # rows whose slots are asked for before they are needed
-    SLOT_SHIFT = 52          # `model.slot_of`
     SPARE = 64               # rows or topics that may lie idle before the arrays are made anew
     ROWS_MAX = 0x7FFFFFF0
+
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 assert SLOTS == 1 << (64 - SLOT_SHIFT)
@@ -318,8 +318,9 @@ cdef class FetchPlan:
             self.cursor = self.rows[self.cursor].next
         return self.cursor
 
-    cdef int64_t budget(self, const PlanRow *row) noexcept nogil:
-        cdef int64_t left = self.bytes_max - self.found_bytes
+    cdef int64_t budget(self, const PlanRow *row, int64_t reserved) noexcept nogil:
+        """What the round still has for a row when so much is promised to others."""
+        cdef int64_t left = self.bytes_max - self.found_bytes - reserved
         if row.bytes_max < left:
             left = row.bytes_max
         return left if left > 0 else 0
@@ -330,7 +331,7 @@ cdef class FetchPlan:
         if number == NOBODY:
             return None
         return QueueRead(
-            self.rows[number].queue_id, self.rows[number].fetch_offset, self.budget(&self.rows[number])
+            self.rows[number].queue_id, self.rows[number].fetch_offset, self.budget(&self.rows[number], 0)
         )
 
     def put(self, found):
@@ -405,73 +406,75 @@ cdef class FetchPlan:
         each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
         many partitions were answered with batches."""
         cdef Py_buffer groups
-        cdef Py_ssize_t served = 0, group, first_part, stretch_number
+        cdef Py_ssize_t served = 0
         cdef int32_t number = self.next_row(), ahead = number
-        cdef PlanRow *row
-        cdef Slot *slot
-        cdef Stretch *stretch
-        cdef IndexedBlock block
-        cdef int64_t next_offset, budget
-        cdef int verdict
-        cdef int distance
+        cdef int answered, distance
         if number == NOBODY:
             return 0
         PyObject_GetBuffer(slots, &groups, PyBUF_SIMPLE)
         try:
-            if groups.len != <Py_ssize_t> (SLOTS * sizeof(uint16_t)):
-                raise ValueError(f"groups of {groups.len} bytes")
+            check_groups(&groups)
             for distance in range(AHEAD):
                 ahead = prefetch(self, table, ahead)
             while number != NOBODY:
                 ahead = prefetch(self, table, ahead)
-                row = &self.rows[number]
-                slot = table.find_slot(row.queue_id)
-                if slot == NULL:
-                    self.reject(row, UNKNOWN_QUEUE)
-                    number = self.next_row()
-                    continue
-                group = (<const uint16_t *> groups.buf)[row.queue_id * SPREAD >> SLOT_SHIFT]
-                if group >= len(logs):
-                    raise IndexError(f"no write group {group}")
-                log = logs[group]
-                if log is None:
-                    self.reject(row, NOT_LEADER)
-                    number = self.next_row()
-                    continue
-                verdict = OK
-                if row.current_leader_epoch != -1:
-                    if type(log) is GroupLog:
-                        verdict = epoch_verdict(row.current_leader_epoch, (<GroupLog> log).term)
-                    else:
-                        verdict = epoch_verdict(row.current_leader_epoch, log.term)
-                if verdict == OK and not slot.log_start <= row.fetch_offset <= slot.next_offset:
-                    verdict = OFFSET_OUT_OF_RANGE
-                if verdict != OK:
-                    self.reject(row, verdict)
-                    number = self.next_row()
-                    continue
-                budget = self.budget(row)
-                first_part = self.part_count
-                if row.fetch_offset >= slot.committed_end or (budget == 0 and self.found_bytes):
-                    self.found(row, slot.committed_end, slot.log_start, first_part, row.fetch_offset)
-                    number = self.next_row()
-                    continue
-                self.stretches.count = 0
-                next_offset = row.fetch_offset
-                if index.collect(
-                    slot, row.fetch_offset, budget, self.found_bytes == 0, &self.stretches, &next_offset
-                ) == NOT_CACHED:
+                answered = self.answer_from_memory(number, table, index, logs, <const uint16_t *> groups.buf, 0)
+                if answered == UNKNOWN_TO_MEMORY:
                     break
-                for stretch_number in range(self.stretches.count):
-                    stretch = &self.stretches.items[stretch_number]
-                    block = <IndexedBlock> stretch.block
-                    self.hold(block.cached, block.bytes + stretch.position, stretch.length)
-                self.found(row, slot.committed_end, slot.log_start, first_part, next_offset)
-                served += self.part_count > first_part
+                served += answered == ANSWERED_WITH_BATCHES
                 number = self.next_row()
         finally:
             PyBuffer_Release(&groups)
         return served
+
+    cdef int answer_from_memory(
+        self, int32_t number, QueueTable table, UnsplitIndex index, list logs, const uint16_t *groups, int64_t reserved
+    ) except -1:
+        """Settle a row, when so many bytes of the round are promised to others, if memory alone can."""
+        cdef Py_ssize_t first_part = self.part_count, group, stretch_number
+        cdef PlanRow *row = &self.rows[number]
+        cdef Slot *slot = table.find_slot(row.queue_id)
+        cdef Stretch *stretch
+        cdef IndexedBlock block
+        cdef int64_t next_offset = row.fetch_offset, budget
+        cdef int verdict = OK
+        cdef bint nothing_yet
+        if slot == NULL:
+            self.reject(row, UNKNOWN_QUEUE)
+            return ANSWERED
+        group = groups[group_slot(row.queue_id)]
+        if group >= len(logs):
+            raise IndexError(f"no write group {group}")
+        log = logs[group]
+        if log is None:
+            self.reject(row, NOT_LEADER)
+            return ANSWERED
+        if row.current_leader_epoch != -1:
+            if type(log) is GroupLog:
+                verdict = epoch_verdict(row.current_leader_epoch, (<GroupLog> log).term)
+            else:
+                verdict = epoch_verdict(row.current_leader_epoch, log.term)
+        if verdict == OK and not slot.log_start <= row.fetch_offset <= slot.next_offset:
+            verdict = OFFSET_OUT_OF_RANGE
+        if verdict != OK:
+            self.reject(row, verdict)
+            return ANSWERED
+        budget = self.budget(row, reserved)
+        nothing_yet = self.found_bytes == 0 and reserved == 0
+        if row.fetch_offset >= slot.committed_end or (budget == 0 and not nothing_yet):
+            self.found(row, slot.committed_end, slot.log_start, first_part, row.fetch_offset)
+            return ANSWERED
+        self.stretches.count = 0
+        if index.collect(
+            slot, row.fetch_offset, budget, nothing_yet, &self.stretches, &next_offset
+        ) == NOT_CACHED:
+            return UNKNOWN_TO_MEMORY
+        for stretch_number in range(self.stretches.count):
+            stretch = &self.stretches.items[stretch_number]
+            block = <IndexedBlock> stretch.block
+            self.hold(block.cached, block.bytes + stretch.position, stretch.length)
+        self.found(row, slot.committed_end, slot.log_start, first_part, next_offset)
+        return ANSWERED_WITH_BATCHES if self.part_count > first_part else ANSWERED
 
     def ends(self):
         """The high watermark of each queue that was read, by queue id."""
@@ -801,6 +804,12 @@ cdef inline bint is_news(const PlanRow *row) noexcept nogil:
         row.size > 0 or row.verdict != OK or row.told_error or row.diverged
         or row.high_watermark != row.told_high_watermark or row.log_start != row.told_log_start
     )
+
+
+cdef int check_groups(const Py_buffer *groups) except -1:
+    if groups.len != <Py_ssize_t> (SLOTS * sizeof(uint16_t)):
+        raise ValueError(f"groups of {groups.len} bytes")
+    return 0
 
 
 cdef inline int32_t prefetch(FetchPlan plan, QueueTable table, int32_t row_number) noexcept nogil:

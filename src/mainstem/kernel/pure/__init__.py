@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstem.kernel.pure.batch_check import first_damaged
 from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
+from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
 from mainstem.kernel.pure.group_log import GroupLog, append_all
@@ -25,6 +26,7 @@ __all__ = [
     "TOPIC_IDS_FROM",
     "Arena",
     "BlockBuilder",
+    "DiskPicks",
     "Entry",
     "EpochCheck",
     "FetchPlan",
@@ -32,6 +34,8 @@ __all__ = [
     "FetchTopic",
     "GroupLog",
     "IndexedBlock",
+    "PickLimits",
+    "PickSource",
     "ProduceScan",
     "ProduceTopic",
     "ProducerState",

@@ -175,7 +175,7 @@ class FetchPlan:
         """The rows of a session, in their order."""
         self._cursor = 0
         self._bytes_max = 0
-        self._released = True
+        self.released = True
         self.round = 0
         """How many rounds have begun. Two requests of a session may overlap: the later one takes the plan over."""
         self.bytes = 0
@@ -216,7 +216,7 @@ class FetchPlan:
         self._bytes_max = bytes_max
         self.bytes = 0
         self.final = not self._rows
-        self._released = False
+        self.released = False
         resolved: dict[int, FetchTopic] = {}
         for row in self._rows:
             facts = resolved.get(id(row.topic))
@@ -286,10 +286,11 @@ class FetchPlan:
         row = self._next()
         if row is None:
             return None
-        return QueueRead(row.queue_id, row.fetch_offset, self._budget(row))
+        return QueueRead(row.queue_id, row.fetch_offset, self.budget(row))
 
-    def _budget(self, row: PlanRow) -> int:
-        return max(0, min(row.bytes_max, self._bytes_max - self.bytes))
+    def budget(self, row: PlanRow, reserved: int = 0) -> int:
+        """What the round still has for a partition when so much is promised to others."""
+        return max(0, min(row.bytes_max, self._bytes_max - self.bytes - reserved))
 
     def put(self, found: QueueSlice) -> None:
         """Settle the pending partition with what was read."""
@@ -303,11 +304,12 @@ class FetchPlan:
         if verdict != Verdict.OK:
             self._refuse(row, verdict)
             return
-        self._found(row, offsets.high_watermark, offsets.log_start, found.batches, found.next_offset)
+        self.found(row, offsets.high_watermark, offsets.log_start, found.batches, found.next_offset)
 
-    def _found(
+    def found(
         self, row: PlanRow, high_watermark: int, log_start: int, records: Sequence[Buffer], next_offset: int
     ) -> None:
+        """Settle a partition with batches that end before `next_offset`."""
         row.settled = True
         row.high_watermark = high_watermark
         row.log_start = log_start
@@ -323,37 +325,57 @@ class FetchPlan:
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
         each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
         many partitions were answered with batches."""
-        groups = memoryview(slots).cast("B").cast("H")
-        if len(groups) != SLOTS:
-            raise ValueError(f"groups of {2 * len(groups)} bytes")
+        groups = groups_of_slots(slots)
         served = 0
         while (row := self._next()) is not None:
-            slot = table.find(row.queue_id)
-            if slot == NO_SLOT:
-                self._refuse(row, Verdict.UNKNOWN_QUEUE)
-                continue
-            log = logs[groups[slot_of(row.queue_id)]]
-            if log is None:
-                self._refuse(row, Verdict.NOT_LEADER)
-                continue
-            verdict = _epoch_verdict(row.current_leader_epoch, log.term)
-            log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
-            if verdict == Verdict.OK and not log_start <= row.fetch_offset <= table.get(slot, NEXT_OFFSET):
-                verdict = Verdict.OFFSET_OUT_OF_RANGE
-            if verdict != Verdict.OK:
-                self._refuse(row, verdict)
-                continue
-            budget = self._budget(row)
-            if row.fetch_offset >= end or (budget == 0 and not self.whole_first):
-                self._found(row, end, log_start, (), row.fetch_offset)
-                continue
-            found = index.read(slot, row.fetch_offset, budget, self.whole_first)
-            if found is None:
+            answered = self.answer_from_memory(row, table, index, logs, groups, 0)
+            if answered is None:
                 break
-            records, next_offset = found
-            self._found(row, end, log_start, records, next_offset)
-            served += bool(records)
+            served += answered
         return served
+
+    def unsettled(self) -> list[PlanRow]:
+        """The pending partition and those behind it."""
+        self._next()
+        return [row for row in self._rows[self._cursor :] if not row.settled]
+
+    def answer_from_memory(
+        self,
+        row: PlanRow,
+        table: QueueTable,
+        index: UnsplitIndex,
+        logs: Sequence[GroupLog | None],
+        groups: Sequence[int],
+        reserved: int,
+    ) -> bool | None:
+        """Settle a partition, when so many bytes of the round are promised to others; None when memory alone cannot.
+        Returns whether there were batches."""
+        slot = table.find(row.queue_id)
+        if slot == NO_SLOT:
+            self._refuse(row, Verdict.UNKNOWN_QUEUE)
+            return False
+        log = logs[groups[slot_of(row.queue_id)]]
+        if log is None:
+            self._refuse(row, Verdict.NOT_LEADER)
+            return False
+        verdict = _epoch_verdict(row.current_leader_epoch, log.term)
+        log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
+        if verdict == Verdict.OK and not log_start <= row.fetch_offset <= table.get(slot, NEXT_OFFSET):
+            verdict = Verdict.OFFSET_OUT_OF_RANGE
+        if verdict != Verdict.OK:
+            self._refuse(row, verdict)
+            return False
+        budget = self.budget(row, reserved)
+        whole_first = not self.bytes and not reserved
+        if row.fetch_offset >= end or (budget == 0 and not whole_first):
+            self.found(row, end, log_start, (), row.fetch_offset)
+            return False
+        found = index.read(slot, row.fetch_offset, budget, whole_first)
+        if found is None:
+            return None
+        records, next_offset = found
+        self.found(row, end, log_start, records, next_offset)
+        return bool(records)
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each queue that was read, by queue id."""
@@ -361,7 +383,7 @@ class FetchPlan:
 
     def release(self) -> None:
         """Let go of the batches of this round."""
-        self._released = True
+        self.released = True
         for row in self._rows:
             row.records = ()
 
@@ -384,7 +406,7 @@ class FetchPlan:
         """The whole frame, length included, as buffers to be written in order; large stretches of batches are not
         copied. `codes` has the error code of each verdict. `incremental` leaves out what is no news to the session.
         The plan of a session notes what it tells, and those it serves go to the end of its order."""
-        if self._released:
+        if self.released:
             raise ValueError("the batches of this round are gone")
         rows = self._rows
         if self._index is not None:
@@ -449,6 +471,14 @@ class FetchPlan:
         self._rows, self.wanted_bytes, self.asks_epochs = [], 0, False
         for row in self._session().values():
             self._add(row)
+
+
+def groups_of_slots(slots: Buffer) -> memoryview:
+    """The write group of each slot. ValueError unless there is one for each."""
+    groups = memoryview(slots).cast("B").cast("H")
+    if len(groups) != SLOTS:
+        raise ValueError(f"groups of {2 * len(groups)} bytes")
+    return groups
 
 
 def _epoch_verdict(known_to_reader: int, present: int) -> Verdict:

@@ -27,7 +27,7 @@ class ExtentIndex:
 
     def __init__(self, rows: Rows, where: str) -> None:
         assert rows.dtype == EXTENT_ROW
-        self.rows = rows
+        self.rows = numpy.ascontiguousarray(rows)
         self.where = where
         self._queue_ids: QueueIds = numpy.ascontiguousarray(rows["queue_id"])
         self._last_offsets: numpy.typing.NDArray[numpy.int64] = numpy.ascontiguousarray(rows["last_offset"])
@@ -51,6 +51,11 @@ class ExtentIndex:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def content(self) -> memoryview:
+        """The bytes of the rows."""
+        return self.rows.view(numpy.uint8).data
 
     @property
     def memory_bytes(self) -> int:

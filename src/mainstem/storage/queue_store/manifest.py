@@ -98,6 +98,9 @@ class Manifest:
         for entry in contents.ranges:
             by_group.setdefault(entry.group, []).append(entry)
         self._ranges = {group: tuple(ranges) for group, ranges in by_group.items()}
+        self._groups_of: dict[str, set[int]] = {}
+        for entry in contents.ranges:
+            self._groups_of.setdefault(entry.name, set()).add(entry.group)
 
     @classmethod
     async def open(cls, path: str) -> Manifest:
@@ -117,6 +120,11 @@ class Manifest:
     def ranges(self, group: int) -> tuple[FileRange, ...]:
         """What the group's runs cover, oldest first. A snapshot: later changes make a new tuple."""
         return self._ranges.get(group, ())
+
+    def groups_of(self, name: str) -> bytes:
+        """The groups a run counts for: a byte for each up to the largest, 1 or 0."""
+        groups = self._groups_of.get(name, ())
+        return bytes(group in groups for group in range(max(groups, default=-1) + 1))
 
     def in_order(self) -> list[tuple[str, list[int]]]:
         """(run, groups it counts for), such that the runs of every group come oldest first. A run comes more
@@ -152,6 +160,8 @@ class Manifest:
             self.files.update((file.name, file) for file in files)
             if ranges:
                 self._ranges[group] = (*self.ranges(group), *ranges)
+            for entry in ranges:
+                self._groups_of.setdefault(entry.name, set()).add(group)
             self._positions[group] = GroupPosition(upto, applied_index)
 
         await _carried_through(
@@ -164,6 +174,7 @@ class Manifest:
             self.commits += 1
             for name in names:
                 del self.files[name]
+                self._groups_of.pop(name, None)
             self.dropped.difference_update(forgotten)
             self.dropped.update(names)
             for group, ranges in self._ranges.items():

@@ -25,9 +25,10 @@ import numpy.typing
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
 from mainstem.rpc.split import RunFile
+from mainstem.storage.chunk_loads import load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.extent_index import QueueIds, Rows
+from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds, Rows
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone, RunSource
@@ -41,6 +42,11 @@ log = logging.getLogger(__name__)
 
 READERS_MAX = 4096
 """Sequential readers remembered. One that is forgotten pays a bisection and starts read-ahead anew."""
+
+NEAR_BYTES = 256 << 10
+NEAR_RUNS_MAX = 16
+"""How many runs are looked at for many queues at once: a reader that gets less than this of a queue comes back for
+every few runs, and their indexes fit into memory."""
 
 LogStartsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
 GroupsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
@@ -69,6 +75,15 @@ class QueueFile(NamedTuple):
     queue_bytes: int
     first_offset: int
     last_offset: int
+
+
+class NearRun(NamedTuple):
+    """A run that is read for many queues at once."""
+
+    source: RunSource
+    extents: ExtentIndex
+    groups: bytes
+    """Those it counts for: a byte for each write group, 1 or 0."""
 
 
 class QueueStore:
@@ -210,6 +225,41 @@ class QueueStore:
             except RunGone:  # once per run that retention drops meanwhile, at most
                 if self._manifest.ranges(group) is runs:
                     raise
+
+    async def near(self, queue_id: int, group: int, offset: int) -> list[NearRun]:
+        """The runs from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
+        queue; empty when none holds it. Raises as `read`."""
+        runs = self._manifest.ranges(group)
+        found: list[NearRun] = []
+        near_bytes = 0
+        try:
+            place = await self._search.find(queue_id, runs, offset)
+            if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
+                return []
+            for entry in runs[place.at : place.at + NEAR_RUNS_MAX]:
+                run, file = self._search.run(entry.name), self._manifest.files[entry.name]
+                index = await self._run_files.index(run)
+                found.append(NearRun(RunSource(self._run_files, run), index, self._manifest.groups_of(entry.name)))
+                near_bytes += file.batch_bytes // max(1, file.queue_count)
+                if near_bytes >= NEAR_BYTES:
+                    break
+        except (RunGone, KeyError):  # dropped meanwhile
+            pass
+        return found
+
+    async def chunks(self, wanted: Sequence[tuple[RunSource, int, int]]) -> tuple[list[memoryview | None], bool]:
+        """Chunks of runs by number, of which so many bytes are wanted, and whether memory had all of them. None for
+        one that is gone. Their batches are the caller's to check."""
+        found = await load_chunks(self.cache, wanted)
+        last, number, _length = wanted[-1]
+        if not found[1]:
+            self.cache.read_ahead(self._upcoming_chunks(last, number + 1), self._config.read_ahead_chunks_max)
+        return found
+
+    async def _upcoming_chunks(self, source: RunSource, number: int) -> AsyncGenerator[Extent, None]:
+        end = self._manifest.files[source.name].bytes if source.name in self._manifest.files else 0
+        for position in range(number * self.cache.chunk_bytes, end, self.cache.chunk_bytes):
+            yield Extent(source, position, self.cache.chunk_bytes, 0)
 
     async def extents(
         self, queue_id: int, group: int, offset: int

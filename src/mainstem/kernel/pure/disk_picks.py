@@ -1,0 +1,337 @@
+"""What the pending partitions of a fetch plan are to be answered with from files of one kind, all of them together.
+
+`choose` goes over the partitions once, in order. What memory can tell is told; for the others batches are picked from
+the rows of indexes (`EXTENT_ROW`, sorted by queue and offset), each partition's from one source to the next, within
+the round's bytes, a window of the files, and a bound of chunks. `chunks` says which aligned chunks of the files that
+takes, `put` looks the batches up in them and settles the partitions.
+
+Nothing here raises over what a file holds. A partition whose offset is elsewhere, or whose first batch is missing, is
+damaged, or has meanwhile fallen to retention, stays pending, for a read of its own that finds out why; one in whose
+batches damage comes later gets those before it. So all that is put was asked for, begins at the offset or holds it,
+has no gap, and has passed its CRC32C.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT
+from mainstem.kernel.pure.batch_check import BATCH_START, CRC_COVERS_FROM, LENGTH_EXCLUDES
+from mainstem.kernel.pure.checksum import crc32c
+from mainstem.kernel.pure.fetch_plan import FetchPlan, PlanRow, groups_of_slots
+from mainstem.kernel.pure.group_log import GroupLog
+from mainstem.kernel.pure.queue_table import QueueTable
+from mainstem.kernel.pure.unsplit_index import UnsplitIndex
+from mainstem.model import Buffer, slot_of
+
+CHUNKS_MAX = 64
+"""Of one pick: bounds the memory that one answer holds on to."""
+
+ROW = struct.Struct("<QqqqQIIII8x")
+"""`EXTENT_ROW`: queue id, base offset, last offset, max timestamp, position, length, batches, records, CRC."""
+
+EXTENT_BATCH = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta of a batch."""
+
+LARGEST = (1 << 62) - 1
+"""Positions and offsets beyond are nobody's: sums of two stay within 64 bits."""
+
+
+class PickSource(NamedTuple):
+    """A file to pick from: the rows of its index, and for which write groups it counts, a byte each (None: all)."""
+
+    rows: Buffer
+    groups: bytes | None
+
+
+class PickLimits(NamedTuple):
+    """How far one pick goes."""
+
+    room: int
+    """Bytes of the round that may come from disks, with what the round has found so far…"""
+    bytes_max: int
+    """…and how many of them this pick may promise, about: what is more stays pending."""
+    partitions_max: int
+    """Looked for at most."""
+    source_bytes: int
+    """From the beginning of a source to that of the next, as far as windows are concerned."""
+    start: int
+    """In the first source: where the window begins in which partitions are looked for."""
+    window_bytes: int
+    """How far apart the batches of a partition may lie…"""
+    sparse_bytes: int
+    sparse_window_bytes: int
+    """…if they are as many, else up to there; also where the window of all ends."""
+
+
+class _Pick(NamedTuple):
+    source: int
+    position: int
+    length: int
+    base_offset: int
+    last_offset: int
+    crc: int
+
+
+class _Answer(NamedTuple):
+    row: PlanRow
+    budget: int
+    whole_first: bool
+    picks: list[_Pick]
+
+
+class DiskPicks:
+    """One pick for one plan. `extents`: index rows stand for several batches, and have the CRC of them all; else for
+    one, which has its own. `chunk_bytes`: of the aligned chunks of files that `put` gets."""
+
+    def __init__(self, plan: FetchPlan, chunk_bytes: int, *, extents: bool) -> None:
+        if chunk_bytes <= 0:
+            raise ValueError(f"chunks of {chunk_bytes} bytes")
+        self._plan = plan
+        self._round = plan.round
+        self._chunk_bytes = chunk_bytes
+        self._extents = extents
+        self._answers: list[_Answer] = []
+        self._chunks: dict[tuple[int, int], int] = {}
+        self.bytes = 0
+        """Promised, about."""
+        self.partitions = 0
+        """Looked for."""
+        self.served_from_memory = 0
+        """Partitions that memory had batches of."""
+
+    def __len__(self) -> int:
+        """Partitions that batches were picked for."""
+        return len(self._answers)
+
+    def choose(
+        self,
+        table: QueueTable,
+        index: UnsplitIndex,
+        logs: Sequence[GroupLog | None],
+        slots: Buffer,
+        sources: Sequence[PickSource],
+        limits: PickLimits,
+    ) -> None:
+        """Pick. Once."""
+        plan, groups = self._plan, groups_of_slots(slots)
+        rows = [memoryview(source.rows).cast("B") for source in sources]
+        if any(len(view) % ROW.size for view in rows):
+            raise ValueError("index rows are cut short")
+        for row in plan.unsettled():
+            if self.partitions >= limits.partitions_max or self.bytes >= limits.bytes_max:
+                return
+            answered = plan.answer_from_memory(row, table, index, logs, groups, self.bytes)
+            if answered is not None:
+                self.served_from_memory += answered
+                continue
+            self.partitions += 1
+            slot, whole_first = table.find(row.queue_id), not plan.bytes and not self.bytes
+            budget = min(plan.budget(row, self.bytes), max(0, limits.room - plan.bytes - self.bytes))
+            nothing_fits = budget == 0 and not whole_first
+            if not nothing_fits:
+                group = groups[slot_of(row.queue_id)]
+                usable = [
+                    (number, view)
+                    for number, (view, source) in enumerate(zip(rows, sources, strict=True))
+                    if source.groups is None or (group < len(source.groups) and source.groups[group])
+                ]
+                end = table.get(slot, COMMITTED_END)
+                picks, size, nothing_fits = self._pick(row, end, usable, budget, whole_first, limits)
+                if picks:
+                    self._answers.append(_Answer(row, budget, whole_first, picks))
+                    self.bytes += size
+            if nothing_fits:
+                plan.found(
+                    row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), (), row.fetch_offset
+                )
+
+    def _pick(
+        self,
+        row: PlanRow,
+        end: int,
+        sources: Sequence[tuple[int, memoryview]],
+        budget: int,
+        whole_first: bool,
+        limits: PickLimits,
+    ) -> tuple[list[_Pick], int, bool]:
+        """Of one partition; how many bytes; whether its first batch is there and does not fit."""
+        picks: list[_Pick] = []
+        size = first = 0
+        offset = row.fetch_offset
+        for number, rows in sources:
+            place = _first_row(rows, row.queue_id, offset)
+            while place < len(rows) and offset < end:
+                queue_id, base, last, _time, position, length, batches, _records, crc = ROW.unpack_from(
+                    rows, place
+                )
+                if queue_id != row.queue_id:
+                    break
+                holds = base == offset if picks else 0 <= base <= offset
+                if not holds or not base <= last <= LARGEST or position > LARGEST or not length:
+                    return picks, size, False
+                at = number * limits.source_bytes + position
+                if not picks:
+                    first = at
+                if (
+                    at < limits.start
+                    or at - limits.start >= limits.sparse_window_bytes
+                    or at - first
+                    >= (limits.window_bytes if size >= limits.sparse_bytes else limits.sparse_window_bytes)
+                ):
+                    return picks, size, False
+                whole = whole_first and not picks
+                if (
+                    not whole
+                    and length > budget - size
+                    and (not self._extents or batches <= 1 or size >= budget)
+                ):
+                    return picks, size, not picks
+                if not self._take_chunks(number, position, length):
+                    return picks, size, False
+                picks.append(_Pick(number, position, length, base, last, crc))
+                size += length if whole else min(length, budget - size)
+                offset = last + 1
+                place += ROW.size
+        return picks, size, False
+
+    def _take_chunks(self, source: int, position: int, length: int) -> bool:
+        """Note the chunks of a pick. False when they would be too many."""
+        size = self._chunk_bytes
+        first, last = position // size, (position + length - 1) // size
+        if last - first >= CHUNKS_MAX:
+            return False
+        missing = [number for number in range(first, last + 1) if (source, number) not in self._chunks]
+        if len(self._chunks) + len(missing) > CHUNKS_MAX:
+            return False
+        for number in range(first, last + 1):
+            asked = min(position + length, (number + 1) * size) - max(position, number * size)
+            self._chunks[source, number] = self._chunks.get((source, number), 0) + asked
+        return True
+
+    def chunks(self) -> list[tuple[int, int, int]]:
+        """(number of the source, number of the chunk in it, bytes wanted of it) of all that is needed."""
+        return [(source, number, asked) for (source, number), asked in self._chunks.items()]
+
+    def put(self, table: QueueTable, chunks: Sequence[Buffer | None]) -> int:
+        """Settle the partitions that the bytes suffice for: those of each chunk, in the order of `chunks`, fewer at
+        the end of a file; None where there are none. Returns how many got batches. Does nothing when the plan's round
+        is over."""
+        plan = self._plan
+        if len(chunks) != len(self._chunks):
+            raise ValueError(f"{len(chunks)} chunks where {len(self._chunks)} are needed")
+        if plan.round != self._round or plan.released:
+            return 0
+        views = {
+            key: memoryview(b"" if chunk is None else chunk).cast("B")
+            for key, chunk in zip(self._chunks, chunks, strict=True)
+        }
+        served = 0
+        for answer in self._answers:
+            row = answer.row
+            slot = table.find(row.queue_id)
+            if row.settled or slot == NO_SLOT or table.get(slot, LOG_START) > row.fetch_offset:
+                continue
+            records, next_offset, full = self._records(answer, views)
+            if records or full:
+                plan.found(
+                    row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), records, next_offset
+                )
+                served += bool(records)
+        return served
+
+    def _records(
+        self, answer: _Answer, views: dict[tuple[int, int], memoryview]
+    ) -> tuple[list[Buffer], int, bool]:
+        """Whole batches, the offset behind them, whether more are there that do not fit."""
+        records: list[Buffer] = []
+        offset, left = answer.row.fetch_offset, answer.budget
+        for pick in answer.picks:
+            data = self._bytes_of(pick, views)
+            if data is None:
+                break
+            whole = answer.whole_first and not records
+            if self._extents:
+                if crc32c(data) != pick.crc:
+                    break
+                start, stop, offset, full = _within(data, offset, left, whole, bool(records))
+                if stop > start:
+                    records.append(data[start:stop])
+                    left -= stop - start
+                if full or offset != pick.last_offset + 1:
+                    return records, offset, full
+            else:
+                if not _is_batch(data, pick.base_offset):
+                    break
+                records.append(data)
+                left -= pick.length
+                offset = pick.last_offset + 1
+        return records, offset, False
+
+    def _bytes_of(self, pick: _Pick, views: dict[tuple[int, int], memoryview]) -> memoryview | None:
+        size = self._chunk_bytes
+        end = pick.position + pick.length
+        parts = []
+        for number in range(pick.position // size, (end - 1) // size + 1):
+            start, stop = max(pick.position - number * size, 0), min(end - number * size, size)
+            view = views[pick.source, number]
+            if stop > len(view):
+                return None
+            parts.append(view[start:stop])
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def _first_row(rows: memoryview, queue_id: int, offset: int) -> int:
+    """Where the first row lies that is of the queue and ends at or behind the offset, or would be."""
+    low, high = 0, len(rows) // ROW.size
+    while low < high:
+        middle = (low + high) // 2
+        found_id, _base, last, *_rest = ROW.unpack_from(rows, middle * ROW.size)
+        if (found_id, last) < (queue_id, offset):
+            low = middle + 1
+        else:
+            high = middle
+    return low * ROW.size
+
+
+def _is_batch(data: memoryview, base_offset: int) -> bool:
+    if len(data) < CRC_COVERS_FROM:
+        return False
+    found_offset, found_length, crc = BATCH_START.unpack_from(data)
+    if found_offset != base_offset or found_length + LENGTH_EXCLUDES != len(data):
+        return False
+    return bool(crc32c(data[CRC_COVERS_FROM:]) == crc)
+
+
+def _within(
+    data: memoryview, offset: int, budget: int, whole_first: bool, goes_on: bool
+) -> tuple[int, int, int, bool]:
+    """Of an extent's batches those from `offset` on that fit: where they begin and end, the offset behind them, and
+    whether others do not fit. The first holds the offset, or with `goes_on` begins there; malformed ones end it."""
+    position, start, stop = 0, 0, 0
+    while len(data) - position >= EXTENT_BATCH.size:
+        base, length, last_delta = EXTENT_BATCH.unpack_from(data, position)
+        size = length + LENGTH_EXCLUDES
+        if (
+            size < EXTENT_BATCH.size
+            or size > len(data) - position
+            or last_delta < 0
+            or not 0 <= base <= LARGEST
+        ):
+            break
+        next_offset = base + last_delta + 1
+        if next_offset > offset:
+            taken = stop > start
+            if (base != offset) if taken or goes_on else (base > offset):
+                break
+            if size > budget - (stop - start) and not (whole_first and not taken):
+                return start, stop, offset, True
+            if not taken:
+                start = position
+            stop, offset = position + size, next_offset
+        elif stop > start:
+            break
+        position += size
+    return start, stop, offset, False
