@@ -8,6 +8,7 @@ the rooms, so that a whole node can run on simulated ones.
 from __future__ import annotations
 
 import asyncio
+import enum
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -262,13 +263,25 @@ class DiskUsage(NamedTuple):
     free_bytes: int
 
 
+class Reading(enum.Enum):
+    """How a file is going to be read, which decides what its reads do to whoever else uses the disk."""
+
+    USUAL = enum.auto()
+    """As the operating system thinks best, read ahead by it."""
+    PIECES = enum.auto()
+    """A small piece at a time and no further than asked: beside commits on the same disk, of what memory may hold."""
+    COLD = enum.auto()
+    """The same past the operating system's memory where the file system can: nobody else reads it soon, and it is not
+    to drive out what others need."""
+
+
 class Files(Protocol):
     """A directory tree of one disk. Paths are relative to the root it was made with. Calls run in executors
     where they can block; errors are `OSError`."""
 
-    async def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. FileNotFoundError unless it exists or `create` is set. Parent
-        directories are made as needed."""
+    async def open(self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL) -> File:
+        """Open for reading and writing; a cold one for reading alone. FileNotFoundError unless it exists or `create`
+        is set. Parent directories are made as needed."""
         ...
 
     async def names(self, directory: str) -> list[str]:

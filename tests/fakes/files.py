@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage
+from mainstem.ports import DiskUsage, Reading
 
 PAGE_BYTES = 4096
 OPERATIONS = frozenset({"open", "names", "rename", "remove", "read", "write", "sync", "size", "lock", "close"})
@@ -223,7 +223,9 @@ class SimulatedFiles:
 
     # --- ports.Files --------------------------------------------------------------------------------------
 
-    async def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+    async def open(
+        self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL
+    ) -> SimulatedFile:
         creates = create and path not in self._inodes
         interrupted = await self._begin("open", path, changes=creates)
         inode = self._inodes.get(path)

@@ -17,6 +17,7 @@ import numpy.typing
 
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.rpc.split import SegmentExtent, Slice
+from mainstem.storage.disk_reads import PiecewiseReads
 from mainstem.storage.errors import FormatError, SegmentGone
 from mainstem.storage.journal.format import PAGE_BYTES, SegmentHeader
 
@@ -25,8 +26,8 @@ Bytes = numpy.typing.NDArray[numpy.uint8]
 ReadRemote = Callable[[SegmentExtent], Iterator[bytes]]
 """The extent's bytes in pieces, from the node; raises what the node refuses with."""
 
-READ_BYTES = 1 << 20
-"""One read call, and the step of the pacing."""
+STEP_BYTES = 1 << 20
+"""The step of the pacing."""
 
 Pace = Callable[[int], None]
 """Returns when so many bytes may be worked on."""
@@ -68,12 +69,13 @@ def read_segment(extent: SegmentExtent, view: memoryview, pace: Pace = lambda si
     try:
         _lease(descriptor, extent)
         position = 0
+        reads = PiecewiseReads(descriptor)  # by way of the page cache, which mostly has the newest segments
         while position < len(view):
-            step = view[position:position + READ_BYTES]
+            step = view[position:position + STEP_BYTES]
             pace(len(step))
-            count = os.preadv(descriptor, [step], extent.start + position)
-            if count == 0:
-                raise SegmentGone(f"{extent.path} ends at {extent.start + position}")
+            count = reads.read_into(extent.start + position, step)
+            if count < len(step):
+                raise SegmentGone(f"{extent.path} ends at {extent.start + position + count}")
             position += count
         _check_generation(descriptor, extent)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 Three sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the group commit of the journal: nothing else may delay it (`commit_thread`);
-- one thread for reads: cold reads in a shared executor cost publish latency tens of milliseconds;
+- one thread for reads: one at a time, since each takes disk time from commits (how they are made: `disk_reads`);
 - a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
 A small write that nobody syncs is a copy to the page cache, cheaper than the way to a thread and back: it is made
 at once.
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage
+from mainstem.ports import DiskUsage, Reading
 from mainstem.storage.commit_thread import CommitThread
+from mainstem.storage.disk_reads import PlainReads, Reads, open_for_pieces
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,15 +52,17 @@ class DiskFiles:
         self._reads = ThreadPoolExecutor(1, "disk-read")
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
 
-    async def open(self, path: str, *, create: bool = False) -> DiskFile:
+    async def open(
+        self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL
+    ) -> DiskFile:
         # Should the caller be cancelled, the descriptor of a job that still runs must not be lost.
-        job = self._housekeeping.submit(self._open, self._inside(path), create)
+        job = self._housekeeping.submit(self._open, self._inside(path), create, reading)
         try:
-            descriptor = await asyncio.wrap_future(job)
+            reads = await asyncio.wrap_future(job)
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
-        return DiskFile(descriptor, self._commits, self._reads, self._housekeeping)
+        return DiskFile(reads, self._commits, self._reads, self._housekeeping)
 
     async def names(self, directory: str) -> list[str]:
         return await _run(self._housekeeping, _names, self._inside(directory))
@@ -84,17 +87,20 @@ class DiskFiles:
         assert ".." not in path.split("/"), path
         return self.root / path
 
-    def _open(self, path: Path, create: bool) -> int:
+    def _open(self, path: Path, create: bool, reading: Reading) -> Reads:
+        if reading is not Reading.USUAL:
+            assert not create, "what is only read is not made"
+            return open_for_pieces(path, cold=reading is Reading.COLD)
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
-            return os.open(path, flags)
+            return PlainReads(os.open(path, flags))
         except FileNotFoundError:
             if not create:
                 raise
         _make_directories(path.parent)
         descriptor = os.open(path, flags | os.O_CREAT, 0o640)
         _sync_directory(path.parent)
-        return descriptor
+        return PlainReads(descriptor)
 
     def _usage(self) -> DiskUsage:
         _make_directories(self.root)
@@ -106,18 +112,19 @@ class DiskFile:
     """`ports.File` over a descriptor."""
 
     def __init__(
-        self, descriptor: int, commits: CommitThread, reads: ThreadPoolExecutor,
+        self, reads: Reads, commits: CommitThread, reading: ThreadPoolExecutor,
         housekeeping: ThreadPoolExecutor,
     ) -> None:
-        self._descriptor = descriptor
-        self._commits = commits
         self._reads = reads
+        self._descriptor = reads.descriptor
+        self._commits = commits
+        self._reading = reading
         self._housekeeping = housekeeping
         self._jobs: set[Future[object]] = set()
         self._closed = False
 
     async def read(self, position: int, length: int) -> bytes:
-        return await self._do(self._reads, _read, self._descriptor, position, length)
+        return await self._do(self._reading, self._reads.read, position, length)
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         assert not self._closed, "the file is closed"
@@ -162,24 +169,9 @@ async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.
     return await asyncio.shield(asyncio.wrap_future(executor.submit(function, *args, **kwargs)))
 
 
-def _close_result(job: Future[int]) -> None:
+def _close_result(job: Future[Reads]) -> None:
     if not job.cancelled() and job.exception() is None:
-        os.close(job.result())
-
-
-def _read(descriptor: int, position: int, length: int) -> bytes:
-    content = os.pread(descriptor, length, position)
-    if len(content) == length or not content:
-        return content
-    parts = [content]
-    missing = length - len(content)
-    while missing:
-        part = os.pread(descriptor, missing, position + length - missing)
-        if not part:
-            break
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts)
+        os.close(job.result().descriptor)
 
 
 def _write_and_sync(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:

@@ -13,6 +13,7 @@ import numpy
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
+from mainstem.ports import Reading
 from mainstem.rpc.split import RunFile
 from mainstem.storage.queue_store.format import EXTENT_ROW
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunSummary, RunWriter
@@ -85,7 +86,9 @@ class WatchedFiles(SimulatedFiles):
         self.gate: asyncio.Event | None = None
         """While there is one that is not set, reads of runs wait for it."""
 
-    async def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+    async def open(
+        self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL
+    ) -> SimulatedFile:
         file = await super().open(path, create=create)
         self.open_count += 1
         return WatchedFile(file, self)

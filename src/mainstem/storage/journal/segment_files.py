@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mainstem.ports import File, Files
+from mainstem.ports import File, Files, Reading
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import segment_name
 
@@ -55,7 +55,7 @@ class SegmentFiles:
             async with handle.opening:
                 if handle.file is None:
                     try:
-                        handle.file = await self._files.open(segment_path(sequence))
+                        handle.file = await self._files.open(segment_path(sequence), reading=Reading.PIECES)
                     except FileNotFoundError as error:
                         raise SegmentGone(f"{segment_name(sequence)} is gone") from error
             yield handle.file

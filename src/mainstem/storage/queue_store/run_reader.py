@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 
 import numpy
 
-from mainstem.ports import File, Files
+from mainstem.ports import File, Files, Reading
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.queue_store.format import EXTENT_ROW_BYTES, FRAME_BYTES, RUN_MAGIC, Frame
@@ -211,7 +211,7 @@ class RunFiles:
     async def _open(self, run: Run) -> _Opened:
         path = f"{RUNS_DIRECTORY}/{run.name}"
         try:
-            file = await self._files.open(path)
+            file = await self._files.open(path, reading=Reading.COLD)
         except FileNotFoundError as error:
             if run.dropped:
                 raise RunGone(f"{path}: dropped") from error

@@ -1,0 +1,176 @@
+"""Reads in pieces, by way of the page cache and past it: the same bytes as a plain read, whatever the alignment."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from mainstem.ports import Reading
+from mainstem.storage.disk_files import DiskFiles
+from mainstem.storage.disk_reads import (
+    ALIGNMENT,
+    PIECE_BYTES,
+    STRETCH_BYTES,
+    DirectReads,
+    PiecewiseReads,
+    PlainReads,
+    Reads,
+    open_for_pieces,
+)
+
+SIZES = (
+    0,
+    1,
+    ALIGNMENT - 1,
+    ALIGNMENT,
+    ALIGNMENT + 1,
+    2 * STRETCH_BYTES,
+    2 * STRETCH_BYTES + PIECE_BYTES + 777,
+)
+"""Of files: those that end in mid-page, at the end of a page, of a stretch."""
+
+EDGES = (0, 1, 511, ALIGNMENT - 1, ALIGNMENT, ALIGNMENT + 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1,
+         STRETCH_BYTES - 1, STRETCH_BYTES, STRETCH_BYTES + 1, 2 * STRETCH_BYTES + 5)  # fmt: skip
+"""Where reads begin, and how long they are."""
+
+
+class Watched:
+    """os.preadv that remembers what was asked for. With `refuses` it is a file system without O_DIRECT."""
+
+    def __init__(self, *, refuses: int = 0) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.refuses = refuses
+
+    def __call__(self, descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
+        self.asked.append((position, sum(len(buffer) for buffer in buffers)))
+        if self.refuses:
+            raise OSError(self.refuses, os.strerror(self.refuses))
+        return os.preadv(descriptor, buffers, position)
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Path], int]]:
+    """Opens files for reading, and closes them at the end."""
+    descriptors: list[int] = []
+
+    def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
+        descriptors.append(os.open(path, flags))
+        return descriptors[-1]
+
+    yield open_file
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def content_of(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["plain", "pieces", "direct", "direct as far as the file system can"])
+def test_bytes_are_those_of_the_file_from_any_place_on(
+    tmp_path: Path, opened: Callable[..., int], kind: str, size: int
+) -> None:
+    path, content = tmp_path / "file", content_of(size)
+    path.write_bytes(content)
+    reads: Reads
+    if kind == "plain":
+        reads = PlainReads(opened(path))
+    elif kind == "pieces":
+        reads = PiecewiseReads(opened(path))
+    elif kind == "direct":
+        reads = DirectReads(opened(path))
+    else:
+        reads = open_for_pieces(path, cold=True, open_file=opened)
+    for position in {*EDGES, max(size - 1, 0), size, size + ALIGNMENT}:
+        for length in EDGES:
+            assert reads.read(position, length) == content[position : position + length], (position, length)
+
+
+def test_a_direct_read_asks_for_whole_pages_in_pieces(tmp_path: Path, opened: Callable[[Path], int]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content_of(2 * STRETCH_BYTES))
+    preadv = Watched()
+    reads = DirectReads(opened(path), preadv)
+    reads.read(ALIGNMENT + 1, STRETCH_BYTES)
+    assert sum(size for _, size in preadv.asked) == STRETCH_BYTES + ALIGNMENT
+    for position, size in preadv.asked:
+        assert position % ALIGNMENT == size % ALIGNMENT == 0
+        assert size <= PIECE_BYTES
+
+
+def test_a_file_system_that_refuses_a_direct_read_is_read_by_way_of_memory(
+    tmp_path: Path, opened: Callable[[Path], int]
+) -> None:
+    path, content = tmp_path / "file", content_of(STRETCH_BYTES + 100)
+    path.write_bytes(content)
+    preadv = Watched(refuses=errno.EINVAL)
+    reads = DirectReads(opened(path), preadv)
+    assert reads.read(99, STRETCH_BYTES) == content[99 : 99 + STRETCH_BYTES]
+    assert reads.read(0, 10) == content[:10]
+    assert len(preadv.asked) == 1, "it is not asked again"
+    assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT
+
+
+def test_a_disk_that_fails_is_not_taken_for_one_that_refuses(
+    tmp_path: Path, opened: Callable[[Path], int]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    reads = DirectReads(opened(path), Watched(refuses=errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        reads.read(0, 7)
+
+
+def test_a_file_system_that_refuses_to_open_past_memory(tmp_path: Path, opened: Callable[..., int]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+
+    def refusing(path: Path, flags: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return opened(path, flags)
+
+    reads = open_for_pieces(path, cold=True, open_file=refusing)
+    assert isinstance(reads, PiecewiseReads)
+    assert reads.read(3, 100) == b"tent"
+    with pytest.raises(FileNotFoundError):
+        open_for_pieces(tmp_path / "none", cold=True)
+
+
+def test_a_view_is_filled_as_far_as_the_file_goes(tmp_path: Path, opened: Callable[[Path], int]) -> None:
+    path, content = tmp_path / "file", content_of(2 * PIECE_BYTES + 10)
+    path.write_bytes(content)
+    target = bytearray(3 * PIECE_BYTES)
+    count = PiecewiseReads(opened(path)).read_into(5, memoryview(target))
+    assert count == len(content) - 5
+    assert bytes(target) == content[5:].ljust(len(target), b"\0")
+
+
+@pytest.mark.parametrize("reading", list(Reading))
+def test_files_read_alike_however_they_are_opened(tmp_path: Path, reading: Reading) -> None:
+    content = content_of(STRETCH_BYTES + 4321)
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        written = await files.open("runs/one", create=True)
+        await written.write(0, [content], sync=True)
+        file = await files.open("runs/one", reading=reading)
+        assert await file.size() == len(content)
+        assert await file.read(4000, STRETCH_BYTES) == content[4000 : 4000 + STRETCH_BYTES]
+        assert await file.read(len(content) - 1, 2) == content[-1:]
+        assert await file.lock(exclusive=False)
+        with pytest.raises(FileNotFoundError):
+            await files.open("runs/none", reading=reading)
+        await file.close()
+        await written.close()
+        await files.close()
+
+    asyncio.run(story())
