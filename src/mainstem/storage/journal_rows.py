@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from mainstem.kernel import IndexedBlock, UnsplitIndex
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
+from mainstem.storage.journal.blocks import Rows, rows_of_blocks, sorted_rows
 from mainstem.storage.journal.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 
@@ -17,7 +17,7 @@ from mainstem.storage.journal.journal import Journal
 def rows_of(blocks: Iterable[IndexedBlock]) -> Rows:
     """Extent rows (one per batch, positions within their segment) of indexed blocks, sorted by
     (queue, offset)."""
-    return sorted_rows([extent_rows(block.header, block.cells.cast("B")) for block in blocks])
+    return sorted_rows([rows_of_blocks((block.header, block.cells.cast("B")) for block in blocks)])
 
 
 async def all_rows(journal: Journal, index: UnsplitIndex) -> AsyncIterator[tuple[int, Rows]]:

@@ -28,8 +28,9 @@ from mainstem.storage.journal.segment_files import DIRECTORY, segment_path
 
 log = logging.getLogger(__name__)
 
-FILL_CHUNK_BYTES = 1 << 20
-"""Written and synced at once when filling: about a millisecond of disk time."""
+FILL_CHUNK_BYTES = 128 * 1024
+"""Written and synced at once when filling: a commit beside it hardly feels that; beside 1 MiB its 99th percentile was
+half as long again."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """What a disk or a process that is full answers; it passes."""
