@@ -17,6 +17,7 @@ from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.pipeline.config import PipelineConfig
+from mainstem.rpc.tls import RpcTlsConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
@@ -44,6 +45,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     store_dir: str = "data/store"
     """Disk 2: the queue store, a directory or a URI."""
 
+    rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: GroupsConfig = GroupsConfig()

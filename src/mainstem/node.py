@@ -41,6 +41,7 @@ from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.server import Handlers
 from mainstem.rpc.server import Server as RpcServer
+from mainstem.rpc.tls import context as tls_context
 from mainstem.server.addresses import parse_address
 from mainstem.server.server import Server
 from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
@@ -197,7 +198,9 @@ class RunningNode:
         split.register(self._handlers)
         rpc_address = await self._listen_for_calls()
 
-        supervisor = SplitSupervisor(config.pipeline, split, store_dir=str(store_dir), clock=clock)
+        supervisor = SplitSupervisor(
+            config.pipeline, split, store_dir=str(store_dir), clock=clock, tls=config.rpc_tls
+        )
         views = LocalNodeViews(
             config=config,
             nameserver=nameserver,
@@ -254,7 +257,9 @@ class RunningNode:
 
     async def _meet(self, node: Identity) -> ClusterPorts:
         """Listen for the other nodes."""
-        self._end = end = NodeEnd(node, self._handlers, random=random.SystemRandom())
+        self._end = end = NodeEnd(
+            node, self._handlers, random=random.SystemRandom(), tls=self._config.rpc_tls
+        )
         self._stack.push_async_callback(end.close)
         await end.start(*parse_address(self._config.rpc))
         return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock)
@@ -318,7 +323,8 @@ class RunningNode:
         configured = parse_address(self._config.rpc)
         if self._end is not None:
             return configured
-        rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}")
+        tls = tls_context(self._config.rpc_tls, server_side=True)
+        rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls)
         self._stack.push_async_callback(rpc.close)
         return await rpc.start(configured.host, configured.port)
 

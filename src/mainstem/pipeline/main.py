@@ -27,6 +27,7 @@ from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.split import LeaseHeld
+from mainstem.rpc.tls import RpcTlsConfig
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=2, help="tasks that run at a time, for pacing and slicing")
     parser.add_argument("--wait-seconds", type=float, default=LEASE_WAIT_SECONDS,
                         help="how long to wait for another splitter's lease (default: %(default)s)")
+    for name, text in (("certificate", "shown to the node"), ("key", "of the certificate"), ("ca", "of the node's")):
+        parser.add_argument(f"--rpc-tls-{name}", default=os.environ.get(f"MAINSTEM_RPC_TLS__{name.upper()}", ""),
+                            metavar="FILE", help=f"{text}, where the node has rpc_tls; PEM (executors read it, too)")
     parser.add_argument("--driver-memory", default=defaults.driver_memory)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="any Spark setting")
     parser.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
@@ -92,13 +96,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Event) -> int:
     """Take the lease, split, give it back. Raises `MainstemError` for what prevents a start."""
-    node = NodeLink(endpoint.rpc, "splitter")
+    tls = tls_of(options)
+    node = NodeLink(endpoint.rpc, "splitter", tls)
     kind = "embedded" if options.embedded else "once" if options.once else "detached"
     holder = f"{kind} splitter, process {os.getpid()} on {socket.gethostname()}"
     lease = node.acquire(holder, wait_seconds=options.wait_seconds, yields=options.embedded)
     log.info("split lease of epoch %d taken from %s", lease.epoch, endpoint.rpc)
     with (
-        LeaseKeeper(NodeLink(endpoint.rpc, "split lease"), lease) as keeper,
+        LeaseKeeper(NodeLink(endpoint.rpc, "split lease", tls), lease) as keeper,
         tempfile.TemporaryDirectory(prefix="mainstem-split-", ignore_cleanup_errors=True) as scratch,
     ):
         from mainstem.pipeline.session import start_session
@@ -138,8 +143,19 @@ def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSetting
         bytes_per_trigger=options.bytes_per_trigger,
         slice_bytes=max(1, min(SLICE_BYTES_MAX, options.bytes_per_trigger // tasks)),
         bytes_per_second=options.bytes_per_second // tasks,
-        start_bytes=options.start_bytes, start_age_seconds=options.start_age_seconds,
+        start_bytes=options.start_bytes, start_age_seconds=options.start_age_seconds, tls=tls_of(options),
     )
+
+
+def tls_of(options: argparse.Namespace) -> RpcTlsConfig:
+    """Absolute, for tasks that run in other directories. Raises ConfigError."""
+    certificate, key, ca = (
+        file and os.path.abspath(file)
+        for file in (options.rpc_tls_certificate, options.rpc_tls_key, options.rpc_tls_ca)
+    )
+    tls = RpcTlsConfig(certificate=certificate, key=key, ca=ca)
+    tls.validate()
+    return tls
 
 
 def _stop_spark(spark: SparkSession) -> None:

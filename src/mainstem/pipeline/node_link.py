@@ -43,6 +43,7 @@ from mainstem.rpc.split import (
     SegmentExtent,
     SplitProgress,
 )
+from mainstem.rpc.tls import NO_TLS, RpcTlsConfig, context
 
 ENDPOINT_PATH = "/v1/split/endpoint"
 ENDPOINT_SECONDS = 10.0
@@ -91,12 +92,14 @@ def find_endpoint(node: str) -> Endpoint:
 class NodeLink:
     """Typed calls to the split service. Not for several threads at once."""
 
-    def __init__(self, address: str, name: str) -> None:
-        self.address, self.name = address, name
-        self._client = BlockingClient(*parse_address(address), name=name)
+    def __init__(self, address: str, name: str, tls: RpcTlsConfig = NO_TLS) -> None:
+        """Raises ConfigError when the files of `tls` cannot be used."""
+        self.address, self.name, self.tls = address, name, tls
+        secured = context(tls, server_side=False)
+        self._client = BlockingClient(*parse_address(address), name=name, tls=secured)
 
-    def __reduce__(self) -> tuple[Callable[[str, str], NodeLink], tuple[str, str]]:
-        return NodeLink, (self.address, self.name)
+    def __reduce__(self) -> tuple[Callable[[str, str, RpcTlsConfig], NodeLink], tuple[str, str, RpcTlsConfig]]:
+        return NodeLink, (self.address, self.name, self.tls)
 
     def close(self) -> None:
         self._client.close()

@@ -72,7 +72,7 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
     def __init__(self, settings: SplitSettings) -> None:
         self._settings = settings
-        self._node = NodeLink(settings.rpc, "split planner")
+        self._node = NodeLink(settings.rpc, "split planner", settings.tls)
         self._target: Offsets | None = None
 
     def initialOffset(self) -> Offsets:
@@ -106,7 +106,7 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
 def split_partition(partition: SlicePartition, settings: SplitSettings) -> SplitSlice:
     """The work of a task: fetch the slice's bytes, split them into runs."""
-    node = NodeLink(settings.rpc, "split task")
+    node = NodeLink(settings.rpc, "split task", settings.tls)
 
     def pace(size: int) -> None:
         node.pace(size // PASSES)

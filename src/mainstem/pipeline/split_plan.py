@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from mainstem.rpc.split import GroupPositions, PlannedSlices, PositionsReply
+from mainstem.rpc.tls import RpcTlsConfig
 
 Offsets = dict[str, int]
 """Write group (as text, for JSON) → block index: how Spark sees a position in the journal."""
@@ -31,6 +32,8 @@ class SplitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A trigger waits for this many unsplit bytes…"""
     start_age_seconds: float = 0.0
     """…or for the oldest to be this old."""
+    tls: RpcTlsConfig = RpcTlsConfig()
+    """Files that lie at the same place wherever a task runs."""
 
 
 class JournalView(Protocol):

@@ -26,6 +26,7 @@ from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDE
 from mainstem.pipeline.java import find_java, spark_missing
 from mainstem.ports import Clock
 from mainstem.rpc.split import SplitLag
+from mainstem.rpc.tls import NO_TLS, RpcTlsConfig
 
 log = logging.getLogger("mainstem.split")
 
@@ -51,7 +52,9 @@ def missing_for_spark() -> str:
     return " ".join(filter(None, (find_java().missing, spark_missing())))
 
 
-def splitter_command(config: PipelineConfig, node_http: str, checkpoint_dir: str) -> list[str]:
+def splitter_command(
+    config: PipelineConfig, node_http: str, checkpoint_dir: str, tls: RpcTlsConfig = NO_TLS
+) -> list[str]:
     """How the embedded splitter is started."""
     return [
         sys.executable, "-m", "mainstem.pipeline.main", "--embedded", "--watch-stdin", "--node", node_http,
@@ -60,6 +63,7 @@ def splitter_command(config: PipelineConfig, node_http: str, checkpoint_dir: str
         "--trigger-seconds", str(config.trigger_seconds), "--start-bytes", str(config.start_bytes),
         "--start-age-seconds", str(config.start_age_seconds), "--driver-memory", config.driver_memory,
         "--tasks", str(parallel_tasks(config.master)),
+        "--rpc-tls-certificate", tls.certificate, "--rpc-tls-key", tls.key, "--rpc-tls-ca", tls.ca,
     ]
 
 
@@ -83,6 +87,7 @@ class SplitSupervisor:
 
     def __init__(
         self, config: PipelineConfig, work: SplitWork, *, store_dir: str, clock: Clock,
+        tls: RpcTlsConfig = NO_TLS,
         command: Callable[[str], Sequence[str]] | None = None, missing: Callable[[], str] = missing_for_spark,
         poll_seconds: float = POLL_SECONDS, backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
     ) -> None:
@@ -94,7 +99,7 @@ class SplitSupervisor:
         self._work = work
         self._clock = clock
         checkpoint_dir = f"{store_dir}/pipeline/checkpoint"
-        self._command = command or (lambda node: splitter_command(config, node, checkpoint_dir))
+        self._command = command or (lambda node: splitter_command(config, node, checkpoint_dir, tls))
         self._missing = missing
         self._poll_seconds = poll_seconds
         self._backoff_seconds = backoff_seconds

@@ -7,6 +7,7 @@ closes it, and the next call connects again.
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,17 +20,25 @@ from mainstem.rpc.connection import Answer, CallerConnection
 from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded, RpcError
 from mainstem.rpc.frames import FRAME_BYTES_MAX
 from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
+from mainstem.rpc.tls import closed_unheard, handshake_refusal, names_in
 
 
 class BlockingClient:
     """Calls to one peer. Use as a context manager or `close` it."""
 
     def __init__(
-        self, host: str, port: int, *, name: str = "", frame_bytes_max: int = FRAME_BYTES_MAX
+        self,
+        host: str,
+        port: int,
+        *,
+        name: str = "",
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self._host, self._port = host, port
         self._hello = Hello(name=name, frame_bytes_max=frame_bytes_max)
+        self._tls = tls
         self._turn = threading.Lock()
         self._socket: socket.socket | None = None
         self._core: CallerConnection
@@ -110,6 +119,11 @@ class BlockingClient:
             raise ConnectionLost(f"cannot reach {self.address}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._core = CallerConnection(self._hello)
+        if self._tls is not None:
+            context = self._tls  # the handshake belongs to an operation before `give_up`, as all others
+            secured = self._io(context.wrap_socket, give_up, "TLS handshake")
+            self._core.certificate_names = names_in(secured.getpeercert())
+            self._socket = secured
         self._core.where = self.address
         self._send(self._core.hello(), give_up)
         while self._core.peer is None:
@@ -122,6 +136,8 @@ class BlockingClient:
     def _receive(self, give_up: float, what: str) -> list[Answer]:
         count = self._io(lambda connection: connection.recv_into(self._core.writable()), give_up, what)
         if not count:
+            if self._tls is not None and self._core.peer is None:
+                raise closed_unheard(self.address)
             raise ConnectionLost(f"connection to {self.address} closed by the peer")
         return self._core.received(count)
 
@@ -138,7 +154,11 @@ class BlockingClient:
         except TimeoutError:
             raise DeadlineExceeded(f"{what}: no answer from {self.address} in time") from None
         except OSError as error:
-            raise ConnectionLost(f"connection to {self.address} lost: {error}") from error
+            lost = ConnectionLost(f"connection to {self.address} lost: {error}")
+            refused = handshake_refusal(error, self.address)
+            if refused is None and self._tls is not None and self._core.peer is None:
+                refused = closed_unheard(self.address)
+            raise refused or lost from error
 
 
 def parse_address(address: str) -> tuple[str, int]:

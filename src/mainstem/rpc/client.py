@@ -7,11 +7,18 @@ The next call connects again. Cancelling the task that calls cancels the call at
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
 from mainstem.model import Buffer
-from mainstem.rpc.client_connection import ClientConnection, Connect, connect_tcp, open_connection
+from mainstem.rpc.client_connection import (
+    ClientConnection,
+    Connect,
+    connect_tcp,
+    connect_tls,
+    open_connection,
+)
 from mainstem.rpc.connection import Answer
 from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded
 from mainstem.rpc.frames import FRAME_BYTES_MAX
@@ -27,7 +34,7 @@ DEADLINE_GRACE_SECONDS = 1.0
 
 class Client:
     """Calls to one peer. Use as `async with`. `node` is who calls, None for a client; another node than `seeks` at
-    the address is refused (`IdentityRefused`)."""
+    the address is refused (`IdentityRefused`). `tls` takes the place of `connect`."""
 
     def __init__(
         self,
@@ -37,6 +44,7 @@ class Client:
         name: str = "",
         node: Identity | None = None,
         seeks: int = ANY_NODE,
+        tls: ssl.SSLContext | None = None,
         connect: Connect = connect_tcp,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
@@ -49,7 +57,7 @@ class Client:
             node=node,
             seeks=seeks,
         )
-        self._connect = connect
+        self._connect = connect if tls is None else connect_tls(tls)
         self._connecting = asyncio.Lock()
         self._connection: ClientConnection | None = None
         self._slots = asyncio.Semaphore(CALLS_MAX)

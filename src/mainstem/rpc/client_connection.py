@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from mainstem.rpc.errors import ConnectionLost, RpcError
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.keep_alive import find_dead_peers, give_up_on_dead_peers
 from mainstem.rpc.method import Hello, Method
+from mainstem.rpc.tls import HANDSHAKE_SECONDS_MAX, closed_unheard, handshake_refusal, names_in
 
 CONNECT_SECONDS_MAX = 5.0
 """Nodes are near; one that does not greet by then is down."""
@@ -24,6 +26,17 @@ async def connect_tcp(factory: Callable[[], asyncio.BaseProtocol], host: str, po
     return await asyncio.get_running_loop().create_connection(factory, host, port)
 
 
+def connect_tls(context: ssl.SSLContext) -> Connect:
+    """Connects as `connect_tcp`, with TLS."""
+
+    async def connect(factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> tuple[Any, Any]:
+        return await asyncio.get_running_loop().create_connection(
+            factory, host, port, ssl=context, server_hostname="", ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
+        )
+
+    return connect
+
+
 async def open_connection(hello: Hello, host: str, port: int, connect: Connect) -> ClientConnection:
     """A connection that has exchanged hellos. Raises `ConnectionLost`, `IdentityRefused`, `VersionMismatch`."""
     address = f"{host}:{port}"
@@ -34,6 +47,8 @@ async def open_connection(hello: Hello, host: str, port: int, connect: Connect) 
             await connection.greeted
     except (OSError, TimeoutError) as error:
         connection.drop(ConnectionLost(str(error)))
+        if (over_tls := handshake_refusal(error, address)) is not None:
+            raise over_tls from error
         raise ConnectionLost(f"cannot reach {address}: {str(error) or 'no answer'}") from error
     except asyncio.CancelledError:
         connection.drop(ConnectionLost("nobody waits for this connection any more"))
@@ -54,6 +69,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._address = address
         self._sinks: dict[int, Callable[[Answer], object]] = {}
         self._transport: asyncio.Transport | None = None
+        self._over_tls = False
 
     @property
     def node(self) -> Identity | None:
@@ -121,6 +137,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._over_tls = transport.get_extra_info("ssl_object") is not None
+        self._core.certificate_names = names_in(transport.get_extra_info("peercert"))
         find_dead_peers(transport)
         if self._core.as_node:
             give_up_on_dead_peers(transport)
@@ -149,4 +167,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 sink(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.drop(ConnectionLost(f"connection to {self._address} lost: {exc or 'closed by the peer'}"))
+        reason = handshake_refusal(exc, self._address)
+        if reason is None and self._over_tls and self._core.peer is None:
+            reason = closed_unheard(self._address)
+        self.drop(
+            reason or ConnectionLost(f"connection to {self._address} lost: {exc or 'closed by the peer'}")
+        )

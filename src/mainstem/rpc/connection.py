@@ -29,6 +29,7 @@ from mainstem.rpc.errors import (
 from mainstem.rpc.frames import HELLO_BYTES_MAX, ErrorCode, Frame, FrameDecoder, Kind, encode
 from mainstem.rpc.identity import NODE, refusal
 from mainstem.rpc.method import MAGIC, Failure, Hello, Method, Reply
+from mainstem.rpc.tls import certificate_refusal
 
 STREAM_WINDOW_ITEMS = 4
 """Elements of about 1 MiB keep a link busy while one is processed; four bound what a caller holds."""
@@ -43,6 +44,8 @@ class _End:
         self.peer: Hello | None = None
         self.version = 0
         """The version spoken; 0 until the peer's hello arrived."""
+        self.certificate_names: frozenset[str] = frozenset()
+        """Of the peer's certificate, those that mean something (`tls.names_in`)."""
         self.where = "the other end"
         """The peer's address, for messages; the driver knows it."""
         self._hello = hello or Hello()
@@ -104,7 +107,10 @@ class _End:
                 f"{peer.name or 'the peer'} speaks protocol versions {peer.oldest} to {peer.newest}, "
                 f"this node {own.oldest} to {own.newest}"
             )
-        if (refused := refusal(own, peer, self.where)) is not None:
+        refused = refusal(own, peer, self.where) or certificate_refusal(
+            self.certificate_names, peer.node, self.where
+        )
+        if refused is not None:
             raise refused
         self.peer, self.version = peer, version
         self._decoder.frame_bytes_max = own.frame_bytes_max

@@ -63,8 +63,18 @@ class IdentityMissing(IdentityRefused):
     kind = "identity missing"
 
 
+class CertificateMismatch(IdentityRefused):
+    """The peer's certificate is not that of the node it claims to be."""
+
+    kind = "certificate mismatch"
+
+
 class ConnectionLost(RpcError):
     """No connection, or it went away before the answer came. Whether the call took effect is unknown."""
+
+
+class TlsRefused(ConnectionLost):
+    """No connection, because one end does not accept the other's certificate, or only one end speaks TLS."""
 
 
 class DeadlineExceeded(RpcError):

@@ -33,6 +33,9 @@ LENGTH = struct.Struct("<I")
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Larger than any block a write group closes; what moves more than this is a stream."""
 
+LOOKS_LIKE_TLS = (b"\x16\x03", b"\x15\x03")
+"""How a handshake and an alert begin."""
+
 HELLO_BYTES_MAX = 4096
 """Bound of the first frame of a connection."""
 
@@ -172,8 +175,13 @@ class FrameDecoder:
         (length,) = LENGTH.unpack_from(self._staging, self._start)
         size = length + LENGTH_BYTES
         if not HEADER.size <= size <= self.frame_bytes_max:
+            hint = ""
+            if bytes(self._staging[self._start : self._start + len(LOOKS_LIKE_TLS[0])]) in LOOKS_LIKE_TLS:
+                hint = (
+                    ": these are bytes of TLS, which only one end speaks; set rpc_tls at both or at neither"
+                )
             raise ProtocolViolation(
-                f"a frame of {size} bytes, allowed are {HEADER.size} to {self.frame_bytes_max}"
+                f"a frame of {size} bytes, allowed are {HEADER.size} to {self.frame_bytes_max}{hint}"
             )
         if available < HEADER.size:
             return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import msgspec
 
 from mainstem.model import Buffer
 from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, Cancelled, Credited, Request
+from mainstem.rpc.door import Door
 from mainstem.rpc.errors import (
     IdentityMissing,
     IdentityRefused,
@@ -33,6 +35,7 @@ from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode
 from mainstem.rpc.identity import CLIENT, NODE, Identity, duplicate
 from mainstem.rpc.keep_alive import find_dead_peers, give_up_on_dead_peers
 from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
+from mainstem.rpc.tls import names_in
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +122,7 @@ class Server:
         name: str = "",
         node: Identity | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.handlers = handlers
         self.hello = Hello(
@@ -126,11 +130,16 @@ class Server:
         )
         self.connections: set[ServerConnection] = set()
         self.accepted = 0
+        self._tls = tls
+        self._door: Door | None = None
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 picks a free one. Returns the address. Raises OSError."""
         loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            self._door = Door(self._tls, self.connection)
+            return await self._door.open(host, port)
         self._listener = await loop.create_server(self.connection, host, port)
         address = self._listener.sockets[0].getsockname()
         return address[0], address[1]
@@ -143,6 +152,8 @@ class Server:
         """Stop listening, cancel what is running, and wait until all of it has ended."""
         if self._listener is not None:
             self._listener.close()
+        if self._door is not None:
+            await self._door.close()
         for connection in list(self.connections):
             await connection.close()
 
@@ -180,6 +191,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         self._peer = self._core.where = f"{address[0]}:{address[1]}" if address else "?"
+        self._core.certificate_names = names_in(transport.get_extra_info("peercert"))
         if len(self._server.connections) >= CONNECTIONS_MAX:
             log.warning("node connection from %s refused: %d are open", self._peer, CONNECTIONS_MAX)
             self._dropped = True
