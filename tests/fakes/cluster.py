@@ -1,4 +1,4 @@
-"""Nodes of a cluster in one process: their Raft messages and calls over a network that loses, delays, repeats and splits.
+"""Nodes of a cluster in one process: Raft messages and calls over a network that loses, delays, repeats and splits.
 
     network = SimulatedNetwork(seed=7)
     network.loss = 0.1                      of messages, requests and answers, each on its own
@@ -116,7 +116,7 @@ class SimulatedNetwork:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.sleep(self.delay())
-                if not self.passes(sender.node_id, to):
+                if not self.passes(sender.node_id, to) or self.ends.get(sender.node_id) is not sender:
                     raise ConnectionLost(f"cannot reach node {to}")
                 body = msgspec.msgpack.encode(request)
                 # a task of the callee's: it goes on when the caller does not wait any more
@@ -126,7 +126,7 @@ class SimulatedNetwork:
                 if method.name in self.lose_answers_of:
                     self.lose_answers_of.discard(method.name)
                     raise ConnectionLost(f"{method.name}: the answer of node {to} was lost")
-                if not self.passes(to, sender.node_id):
+                if not self.passes(to, sender.node_id) or self.ends.get(sender.node_id) is not sender:
                     raise ConnectionLost(f"{method.name}: the answer of node {to} was lost")
                 return reply
         except TimeoutError:

@@ -77,7 +77,7 @@ class Nameservers:
 
     async def until(self, is_so: Callable[[], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
-            while not is_so():
+            while not is_so():  # noqa: ASYNC110  # states, not events: whatever leads there will do
                 await asyncio.sleep(0.02)
 
     def leader(self) -> int:

@@ -91,7 +91,7 @@ class Follower:
             async for part in received:
                 if part.snapshot is not None:
                     await self._restore(part.snapshot, received)
-                elif part.index != replica.applied_index + 1:
+                elif part.index > replica.applied_index + 1:
                     raise ValueError(f"entry {part.index} where {replica.applied_index + 1} belongs")
                 else:
                     await replica.apply(part.index, replica.applied_term, part.payload)

@@ -68,7 +68,6 @@ class Heartbeats:
         self._liveness: Liveness | None = None
         self._liveness_term = 0
         self._now = asyncio.Event()
-        self._asked_last = 0
 
     def beat_now(self) -> None:
         self._now.set()
@@ -97,8 +96,8 @@ class Heartbeats:
             disk=condition.disk,
             lag_bytes=condition.lag_bytes,
         )
-        leader = self._group.leader_id or self._next_to_ask()
-        if leader in (0, self._node_id):
+        leader = self._group.whom_to_ask()
+        if leader == 0:
             return
         try:
             reply = await self._ports.calls.call(
@@ -108,14 +107,6 @@ class Heartbeats:
             log.debug("no answer to a heartbeat from node %d: %s", leader, error)
             return
         self._learn(reply.message)
-
-    def _next_to_ask(self) -> int:
-        """A node that is no member hears of no leader: it asks the voters in turn."""
-        others = sorted(self._group.membership.voters - {self._node_id})
-        if not others:
-            return 0
-        self._asked_last += 1
-        return others[self._asked_last % len(others)]
 
     def _learn(self, reply: HeartbeatReply) -> None:
         self._learn_leaders(reply.leaders)

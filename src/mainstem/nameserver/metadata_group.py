@@ -108,6 +108,7 @@ class MetadataGroup:
             randomness,
             applied_index=replica.applied_index,
         )
+        self._asked_last = 0
         self._news = asyncio.Event()
         self._to_write: deque[HardState | Sequence[Entry]] = deque()  # bounded by the core
         self._has_to_write = asyncio.Event()
@@ -144,6 +145,18 @@ class MetadataGroup:
     def leader_id(self) -> int:
         """0: nobody known."""
         return self._core.leader_id
+
+    def whom_to_ask(self) -> int:
+        """Another node that leads or may know who does; 0: none. A node that is no member hears of no leader, it asks
+        the voters in turn."""
+        leader = self._core.leader_id
+        if leader:
+            return leader if leader != self.node_id else 0
+        if self.node_id in self._core.membership.members:
+            return 0
+        voters = sorted(self._core.membership.voters)
+        self._asked_last += 1
+        return voters[self._asked_last % len(voters)]
 
     @property
     def term(self) -> int:
@@ -406,6 +419,8 @@ class MetadataGroup:
         self._membership = LoggedMembership(name.index, name.membership)
         self._entries.reset(name.index, name.term)
         self._core.snapshot_installed(name)
+        self._look_around()
+        self.tell()
         self._news.set()
 
     async def _send_snapshot(self, message: InstallSnapshot) -> None:

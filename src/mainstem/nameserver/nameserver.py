@@ -282,7 +282,7 @@ class Nameserver(MetadataAdministration):
                 await change_member(self._group, self._replica, ports, old, new)
                 return
             reply = await ports.calls.call(
-                self._group.leader_id,
+                self._group.whom_to_ask(),
                 CHANGE_MEMBER,
                 ChangeMember(old, new),
                 timeout_seconds=CATCH_UP_SECONDS_MAX,

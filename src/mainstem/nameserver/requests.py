@@ -98,10 +98,10 @@ class Requests:
     async def _attempt(
         self, request: bytes, wanted: Wanted, applied: asyncio.Future[Outcome], ports: ClusterPorts
     ) -> Outcome:
-        leader = self._group.leader_id
         if self._group.serves:
             return await self._proposer.propose(self.maker(wanted), request)
-        if leader == 0 or leader == self._group.node_id:
+        leader = self._group.whom_to_ask()
+        if leader == 0:
             raise NotLeading("no leader of the metadata group is known")
         reply = await ports.calls.call(
             leader, CHANGE, ChangeRequest(request, wanted), timeout_seconds=ATTEMPT_SECONDS_MAX
