@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
-from mainstem.kernel.layout import CELLS, ROW_BYTES, WATCHED
+from mainstem.kernel.layout import CELLS, ROW_BYTES, WATCHED, Verdict
 from mainstem.model import SLOTS, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
 
 GROUPS = 3
@@ -141,6 +141,71 @@ def test_both_do_the_same(story: list[Any]) -> None:
         else:
             assert nodes[0].append(*step, now_ms) == nodes[1].append(*step, now_ms)
         assert nodes[0].state() == nodes[1].state()
+
+
+def scan_of(kernel: ModuleType, sent: list[tuple[BatchAppend, int]], log_append_time: bool) -> Any:
+    """A request with these batches; in each the byte that is named is turned, but for the header's."""
+    name = b"there"
+    body = struct.pack(">hhiih", -1, -1, 1000, 1, len(name)) + name + struct.pack(">i", len(sent))
+    for batch, damaged in sent:
+        data = bytearray(batch.data)
+        if damaged > 61:
+            data[damaged % len(data)] ^= 1 + damaged % 255
+        body += struct.pack(">ii", batch.queue_id & 0xFFFFFFFF, len(data)) + data
+    topic = kernel.ProduceTopic(
+        number=TOPIC, partitions=PARTITIONS + 1, message_bytes_max=1 << 20, log_append_time=log_append_time
+    )
+    return kernel.scan_produce(memoryview(body), 0, 7, lambda key: topic)
+
+
+scanned_requests = st.tuples(
+    st.lists(st.tuples(batches, st.integers(0, 600)), max_size=12),
+    st.booleans(),
+    st.lists(st.booleans(), min_size=GROUPS, max_size=GROUPS),
+    st.booleans(),
+)
+ERRORS = [(number, b"message %d" % number) for number in range(64)]
+
+
+@given(st.lists(st.one_of(scanned_requests, st.integers(0, GROUPS - 1)), max_size=15))
+def test_checksums_are_right_whoever_looks_at_them_first(story: list[Any]) -> None:
+    nodes = Node(pure), Node(compiled), Node(compiled)
+    for now_ms, step in enumerate(story):
+        if isinstance(step, int):
+            assert nodes[0].apply(step) == nodes[1].apply(step) == nodes[2].apply(step)
+            continue
+        sent, log_append_time, led, released_first = step
+        found = []
+        for number, node in enumerate(nodes):
+            scan = scan_of(node.kernel, sent, log_append_time)
+            if number < 2:  # and in the third node `append_all` is the first
+                assert len(scan) <= scan.accepted_count_max <= len(sent)
+            results, waiting = node.append(scan, led, now_ms)
+            if results is not scan:
+                scan.settle(results)
+            if released_first:
+                scan.release()
+            found.append((waiting, scan.scanned(), scan.accepted_count, scan.response(3, ERRORS)))
+            scan.release()
+        assert found[0] == found[1] == found[2]
+        assert nodes[0].state() == nodes[1].state() == nodes[2].state()
+
+
+@both
+def test_a_wrong_checksum_leaves_nothing_in_the_block(kernel: ModuleType) -> None:
+    node = Node(kernel)
+    good, late = append_of(0, 100, 1, -1, -1, -1, False), append_of(0, 120, 2, -1, -1, -1, False)
+    scan = scan_of(kernel, [(good, 0), (good, 99), (late, 0)], False)
+    assert scan.accepted_count_max >= 2
+    results, waiting = node.append(scan, [True] * GROUPS, 5)
+    if results is not scan:
+        scan.settle(results)
+    assert [batch.verdict for batch in scan.scanned()] == [Verdict.OK, Verdict.BAD_CHECKSUM, Verdict.OK]
+    assert [batch.base_offset for batch in scan.scanned()] == [0, -1, 1]
+    assert scan.accepted_count_max == scan.accepted_count == 2
+    (group,) = {group for group, _ in waiting}
+    assert len(node.blocks[group][0].builder.payload) == 100 + 120
+    assert node.logs[group].appended_batches == 2
 
 
 @both

@@ -99,7 +99,7 @@ def start(broker: Broker, frame: memoryview, position: int, call: Call) -> Start
             refusal = _refusal_of_keys(data)
             if refusal != Verdict.OK:
                 scan.refuse(number, refusal)
-        if scan.accepted_count:
+        if scan.accepted_count_max:  # the store looks at the checksums while it copies
             future = broker.store.append(scan, scan.acks)
     finally:
         scan.release()

@@ -53,36 +53,32 @@ cdef class BlockBuilder:
         one. Raises, and nothing has changed, when there is no memory, the block would have to continue in another
         chunk, or somebody looks at its directory."""
         cdef Py_ssize_t size = batch.length
-        cdef Directory rows = self.rows
-        cdef uint8_t *place
-        cdef Row *row
-        if rows.count == rows.capacity or size > self.arena.room or rows.exports:
+        if self.rows.count == self.rows.capacity or size > self.arena.room or self.rows.exports:
             self.make_room(size)
-        place = self.arena.next
-        self.arena.next += size
-        self.arena.room -= size
-        memcpy(place, data, size)
+        memcpy(self.arena.next, data, size)
+        self.put_copied(batch, base_offset, leader_epoch)
+        if log_append_time_ms >= 0:
+            restamp(self.arena.next - size, &self.rows.rows[self.rows.count - 1], log_append_time_ms)
+        return 0
+
+    cdef inline bint takes(self, Py_ssize_t size) noexcept:
+        """Can a batch be copied to where the next one goes, as things are?"""
+        return size <= self.arena.room and 0 < self.rows.count < self.rows.capacity and not self.rows.exports
+
+    cdef inline void put_copied(self, const Batch *batch, int64_t base_offset, int32_t leader_epoch) noexcept:
+        """Take in the batch whose bytes have been copied to where the next one goes; `takes` said there is room."""
+        cdef uint8_t *place = self.arena.next
+        cdef Row *row = &self.rows.rows[self.rows.count]
+        self.arena.next = place + batch.length
+        self.arena.room -= batch.length
         ms_write_u64(place, <uint64_t> base_offset)
         ms_write_u32(place + 12, <uint32_t> leader_epoch)
-        row = &rows.rows[rows.count]
-        row.queue_id = batch.queue_id
+        memcpy(row, batch, sizeof(Row))     # a batch begins like a row
         row.base_offset = base_offset
-        row.max_timestamp = batch.max_timestamp
-        row.producer_id = batch.producer_id
         row.position = <uint32_t> self.payload_bytes
-        row.length = <uint32_t> size
-        row.last_offset_delta = batch.last_offset_delta
-        row.record_count = batch.record_count
-        row.base_sequence = batch.base_sequence
-        row.producer_epoch = batch.producer_epoch
-        row.attributes = batch.attributes
         row.leader_epoch = leader_epoch
-        row.crc = batch.crc
-        if log_append_time_ms >= 0:
-            restamp(place, row, log_append_time_ms)
-        rows.count += 1
-        self.payload_bytes += size
-        return 0
+        self.rows.count += 1
+        self.payload_bytes += batch.length
 
     cdef int make_room(self, Py_ssize_t size) except -1
 

@@ -26,4 +26,6 @@ cdef class GroupLog:
     cdef int64_t told_index      # the last index `append_all` has listed for this request
     cdef int64_t told_request
 
+    cdef bint takes(self, const Batch *batch, const Slot *slot) noexcept
+    cdef int64_t put_copied(self, Batch *batch, Slot *slot) noexcept
     cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1

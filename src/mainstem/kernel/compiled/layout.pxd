@@ -78,22 +78,27 @@ cdef enum:
     FENCED_LEADER_EPOCH = 49
     UNKNOWN_LEADER_EPOCH = 50
 
+cdef enum:
+    # A verdict that is not out yet: all is well but for the checksum, which nobody has looked at.
+    UNCHECKED = -1
+
 cdef struct Batch:
-    # One partition of a Produce request: what the scan found, then what the store made of it.
-    int32_t partition
-    int32_t verdict
+    # One partition of a Produce request: what the scan found, then what the store made of it. It begins like a `Row`,
+    # so that its row is copied from it in one go.
     uint64_t queue_id
-    uint32_t start               # of the records, in the frame
-    uint32_t length              # of the records, bytes
-    int32_t record_count
-    int32_t last_offset_delta
+    int64_t base_offset          # -1 unless appended
     int64_t max_timestamp
     int64_t producer_id
+    uint32_t start               # of the records, in the frame
+    uint32_t length              # of the records, bytes
+    int32_t last_offset_delta
+    int32_t record_count
     int32_t base_sequence
     int16_t producer_epoch
     int16_t attributes
+    int32_t partition
     uint32_t crc
-    uint32_t log_append_time     # 1: the store stamps its own time
-    int64_t base_offset          # -1 unless appended
     int64_t log_append_time_ms   # -1 unless stamped
     int64_t log_start_offset     # -1 unless appended
+    int32_t verdict
+    uint32_t log_append_time     # 1: the store stamps its own time

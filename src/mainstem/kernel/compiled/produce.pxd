@@ -2,7 +2,30 @@ cimport cython
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from mainstem.kernel.compiled.layout cimport Batch
+from mainstem.kernel.compiled.bytes_io cimport ms_crc32c
+from mainstem.kernel.compiled.layout cimport BAD_CHECKSUM, Batch
+
+cdef enum:
+    CHECKED_FROM = 21        # where that begins in a batch which its checksum covers
+
+
+cdef inline bint sum_is_right(const Batch *batch, const uint8_t *frame) noexcept nogil:
+    return ms_crc32c(0, frame + batch.start + CHECKED_FROM, batch.length - CHECKED_FROM) == batch.crc
+
+
+cdef inline void refuse_batch(Batch *batch, int32_t verdict) noexcept nogil:
+    """Nothing is left of it but its place in the request."""
+    batch.verdict = verdict
+    batch.queue_id = 0
+    batch.record_count = 0
+    batch.last_offset_delta = 0
+    batch.max_timestamp = 0
+    batch.producer_id = 0
+    batch.base_sequence = 0
+    batch.producer_epoch = 0
+    batch.attributes = 0
+    batch.crc = 0
+    batch.log_append_time = 0
 
 
 @cython.final
@@ -21,7 +44,8 @@ cdef class ProduceTopic:
 cdef class ProduceScan:
     cdef Batch *batches
     cdef readonly Py_ssize_t batch_count
-    cdef readonly Py_ssize_t accepted_count   # batches whose verdict was OK after the scan: `record_count` > 0
+    cdef Py_ssize_t accepted     # batches accepted so far: verdict OK after the scan, and `record_count` > 0
+    cdef Py_ssize_t unchecked    # batches that will be accepted if their checksum is right: UNCHECKED
     cdef readonly int version
     cdef readonly bint transactional
     cdef readonly int32_t acks
@@ -37,6 +61,9 @@ cdef class ProduceScan:
 
     cdef const uint8_t *frame_bytes(self) except NULL
     """The frame the batches lie in; only while it is held (before `release`)."""
+
+    cdef int check(self) except -1
+    """Look at the checksums nobody has looked at yet: every verdict is out then."""
 
     cdef int _hold(self, object frame) except -1
     cdef int _reserve(self, Py_ssize_t count) except -1

@@ -1,9 +1,10 @@
 """The Produce request: from the bytes of its body to checked batches, and from what became of them to the response.
 
-What is checked and why is told in the twin. How: the first pass walks the body and judges each batch by its header;
-those whose checksum still has a say carry the complement of their verdict, which is negative. The second pass
-computes the checksums, without the interpreter where there is much to compute. A Python object is made per topic,
-none per batch.
+What is checked and why is told in the twin. How: one pass walks the body and judges each batch by its header; where
+the checksum still has a say, the batch carries the complement of its verdict, which is negative. Batches that only a
+wrong checksum can refuse stay like that (UNCHECKED) until somebody asks, or until `append_all` reads their bytes anyway
+to copy them: the checksum is nearly free then. For large requests it is computed by the scan, without the interpreter.
+A Python object is made per topic, none per batch.
 
 Memory: one array of `Batch`, grown by topics whose partitions are counted and known to be in the body, six bytes or
 more each. What is read from the frame after the scan lies where the scan has checked it, and its buffer is held.
@@ -17,8 +18,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 from libc.string cimport memcpy
 
 from mainstem.kernel.compiled.bytes_io cimport (
-    ms_crc32c,
     ms_crc_prepare,
+    ms_prefetch,
     ms_give,
     ms_read_u16,
     ms_read_u32,
@@ -41,6 +42,7 @@ from mainstem.kernel.compiled.layout cimport (
     OLD_FORMAT,
     TRANSACTIONAL,
     TRANSACTIONAL_ID,
+    UNCHECKED,
     UNKNOWN_PARTITION,
     ZSTD_TOO_OLD,
     Batch,
@@ -76,6 +78,7 @@ cdef enum:
     TOPIC_ID_BYTES = 16
     TOPIC_BYTES_MIN = 3
     PARTITION_BYTES_MIN = 6
+    AHEAD = 4                # batches whose headers are asked for in advance, were they all of one size
     ENTRIES_MAX = 100000
 
     # where the fields of a batch stand
@@ -147,33 +150,47 @@ cdef class ProduceScan:
 
     def scanned(self):
         """Copies of all batches, for those who want to look at them."""
+        self.check()
         return [_scanned(&self.batches[number]) for number in range(self.batch_count)]
 
     # --- the accepted batches, for a store ------------------------------------------------------------------
 
+    @property
+    def accepted_count(self):
+        self.check()
+        return self.accepted
+
+    @property
+    def accepted_count_max(self):
+        """The same, but no checksum is looked at for it: those not looked at yet may be right."""
+        return self.accepted + self.unchecked
+
     def __len__(self):
-        return self.accepted_count
+        self.check()
+        return self.accepted
 
     def __getitem__(self, index):
         """Raises ValueError once the frame is released."""
+        self.check()
         if isinstance(index, slice):
-            return [self._append_at(at) for at in range(*index.indices(self.accepted_count))]
+            return [self._append_at(at) for at in range(*index.indices(self.accepted))]
         cdef Py_ssize_t at = index
         if at < 0:
-            at += self.accepted_count
+            at += self.accepted
         return self._append_at(at)
 
     def __iter__(self):
         cdef Py_ssize_t index
-        for index in range(self.accepted_count):
+        self.check()
+        for index in range(self.accepted):
             yield self._append_at(index)
 
     cdef object _append_at(self, Py_ssize_t index):
-        if index < 0 or index >= self.accepted_count:
-            raise IndexError(f"no accepted batch {index} of {self.accepted_count}")
+        if index < 0 or index >= self.accepted:
+            raise IndexError(f"no accepted batch {index} of {self.accepted}")
         if index < self._cursor:
             self._cursor = self._cursor_number = 0
-        while True:  # ends: there are `accepted_count` of them
+        while True:  # ends: there are `accepted` of them
             if self.batches[self._cursor_number].record_count > 0:
                 if self._cursor == index:
                     break
@@ -209,9 +226,16 @@ cdef class ProduceScan:
     def release(self):
         """Let go of the frame."""
         if self._data != NULL:
+            self.check()
             self._data = NULL
             self._frame = None
             PyBuffer_Release(&self._view)
+
+    cdef int check(self) except -1:
+        if self.unchecked:
+            self.accepted += _check_sums(self.batches, self.batch_count, self.frame_bytes())
+            self.unchecked = 0
+        return 0
 
     cdef int _reserve(self, Py_ssize_t count) except -1:
         """Make room for so many more batches: at most `ENTRIES_MAX` in all, which the caller has checked."""
@@ -240,6 +264,7 @@ cdef class ProduceScan:
         found = []
         if not self._compacted:
             return found
+        self.check()
         for _, count, topic in self._topics:
             if topic.compacted:
                 for number in range(first, first + count):
@@ -253,13 +278,13 @@ cdef class ProduceScan:
         ValueError for one that is not accepted, IndexError for one that is not there."""
         if number < 0 or number >= self.batch_count:
             raise IndexError(f"no batch {number}")
+        self.check()
         cdef Batch *batch = &self.batches[number]
         cdef int32_t refusal = Verdict(verdict)
         if batch.record_count <= 0 or refusal == OK:
             raise ValueError(f"batch {number} is not accepted, or not refused by verdict {verdict}")
-        _clear(batch)
-        batch.verdict = refusal
-        self.accepted_count -= 1
+        refuse_batch(batch, refusal)
+        self.accepted -= 1
         self._cursor = self._cursor_number = 0
 
     def settle(self, results):
@@ -267,8 +292,9 @@ cdef class ProduceScan:
         result for each."""
         cdef Py_ssize_t number = 0
         cdef Batch *batch
-        if len(results) != self.accepted_count:
-            raise ValueError(f"{len(results)} results for {self.accepted_count} batches")
+        self.check()
+        if len(results) != self.accepted:
+            raise ValueError(f"{len(results)} results for {self.accepted} batches")
         for result in results:
             while number < self.batch_count and self.batches[number].record_count <= 0:
                 number += 1
@@ -286,6 +312,7 @@ cdef class ProduceScan:
         cdef int32_t failure = Verdict(verdict)
         cdef Py_ssize_t number
         cdef Batch *batch
+        self.check()
         for number in range(self.batch_count):
             batch = &self.batches[number]
             if batch.verdict == OK:
@@ -297,10 +324,12 @@ cdef class ProduceScan:
     def response(self, int32_t correlation_id, errors):
         """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
         code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
+        self.check()
         return encode_response(self.version, correlation_id, self._topics, self.batches, self.batch_count, errors)
 
     def errors(self, errors):
         """The codes of the response that are not 0, in order."""
+        self.check()
         return codes_of(self.batches, self.batch_count, errors)
 
 
@@ -315,17 +344,19 @@ def scan_produce(frame, Py_ssize_t position, int version, resolve):
     """
     cdef ProduceScan scan = ProduceScan.__new__(ProduceScan)
     cdef Py_ssize_t bytes_scanned
+    cdef bint refused
     scan._hold(frame)
     if version < VERSION_FIRST or version > VERSION_LAST or position < 0 or position > scan._view.len:
         raise ValueError(f"no Produce body: version {version}, position {position} of {scan._view.len} bytes")
     scan.version = version
-    _walk(scan, position, resolve)
+    refused = _walk(scan, position, resolve)
     bytes_scanned = scan._view.len - position
-    if bytes_scanned < LARGE_BYTES:
-        scan.accepted_count = _check_sums(scan.batches, scan.batch_count, scan._data)
-    else:
+    if bytes_scanned >= LARGE_BYTES:
         with nogil:
-            scan.accepted_count = _check_sums(scan.batches, scan.batch_count, scan._data)
+            scan.accepted = _check_sums(scan.batches, scan.batch_count, scan._data)
+        scan.unchecked = 0
+    elif refused:
+        scan.check()
     return scan
 
 
@@ -333,8 +364,10 @@ def scan_produce(frame, Py_ssize_t position, int version, resolve):
 
 
 cdef int _walk(ProduceScan scan, Py_ssize_t position, object resolve) except -1:
+    """Fill in the scan. Returns whether any batch that its checksum may still refuse is refused otherwise."""
     cdef Reader reader
     cdef Rules rules
+    cdef Py_ssize_t unchecked = 0, doubtful = 0
     cdef ProduceTopic topic
     cdef bint flexible = scan.version >= FLEXIBLE_FROM
     cdef int64_t size, topic_count, partition_count, number
@@ -363,7 +396,9 @@ cdef int _walk(ProduceScan scan, Py_ssize_t position, object resolve) except -1:
         scan._topics.append((key, partition_count, topic))
         scan._compacted = scan._compacted or topic.compacted
         _set_rules(scan, topic, &rules)
-        if _walk_partitions(&reader, &rules, flexible, scan.batches + scan.batch_count, partition_count):
+        if _walk_partitions(
+            &reader, &rules, flexible, scan.batches + scan.batch_count, partition_count, &unchecked, &doubtful
+        ):
             raise _malformed(scan, &reader)
         scan.batch_count += partition_count
         if flexible and skip_tags(&reader):
@@ -373,7 +408,8 @@ cdef int _walk(ProduceScan scan, Py_ssize_t position, object resolve) except -1:
     if reader.position != reader.size:
         excess = reader.size - reader.position
         raise MalformedProduce(f"a Produce v{scan.version} request has {excess} bytes too many")
-    return 0
+    scan.unchecked = unchecked + doubtful
+    return doubtful != 0
 
 
 cdef bytes _read_key(ProduceScan scan, Reader *reader, bint flexible):
@@ -414,115 +450,126 @@ cdef void _set_rules(ProduceScan scan, ProduceTopic topic, Rules *rules) noexcep
 
 
 cdef int _walk_partitions(
-    Reader *reader, const Rules *rules, bint flexible, Batch *batch, int64_t count
+    Reader *reader, const Rules *rules, bint flexible, Batch *batch, int64_t count, Py_ssize_t *unchecked,
+    Py_ssize_t *doubtful,
 ) noexcept nogil:
-    """Fill `count` batches from the body. Returns 0, or the fault that ended it."""
+    """Fill `count` batches from the body, and count those whose checksum has a say: UNCHECKED, and refused already.
+    Returns 0, or the fault that ended it."""
+    cdef Reader here = reader[0]     # copies, which nothing that is written to can change
+    cdef Rules by = rules[0]
     cdef Batch *stop = batch + count
-    cdef int64_t size
+    cdef Py_ssize_t sound = 0, refused = 0
+    cdef int32_t partition, verdict
+    cdef int64_t size, start
     while batch < stop:
-        if read_i32(reader, &batch.partition) or read_records_length(reader, flexible, &size):
-            return reader.fault
-        batch.start = <uint32_t> reader.position
-        batch.length = <uint32_t> size
-        _clear(batch)
-        batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
-        if rules.refusal != OK:
-            batch.verdict = rules.refusal
-        elif batch.partition < 0 or batch.partition >= rules.partitions:
-            batch.verdict = UNKNOWN_PARTITION
-        elif size > rules.message_bytes_max:
-            batch.verdict = LARGER_THAN_TOPIC_ALLOWS
+        if read_i32(&here, &partition) or read_records_length(&here, flexible, &size):
+            reader[0] = here
+            return here.fault
+        start = here.position
+        ms_prefetch(<const void *> (<size_t> here.data + <size_t> (start + AHEAD * size)))
+        if by.refusal != OK:
+            verdict = by.refusal
+        elif partition < 0 or partition >= by.partitions:
+            verdict = UNKNOWN_PARTITION
+        elif size > by.message_bytes_max:
+            verdict = LARGER_THAN_TOPIC_ALLOWS
         else:
-            _judge(reader.data + reader.position, size, rules, batch)
-        reader.position += size
-        if flexible and skip_tags(reader):
-            return reader.fault
+            verdict = _judge(here.data + start, size, partition, &by, batch)
+        batch.partition = partition
+        batch.start = <uint32_t> start
+        batch.length = <uint32_t> size
+        batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
+        if verdict == UNCHECKED:
+            batch.verdict = UNCHECKED
+            sound += 1
+        elif verdict < 0:
+            batch.verdict = verdict
+            refused += 1
+        else:
+            refuse_batch(batch, verdict)
+        here.position = start + size
+        if flexible and skip_tags(&here):
+            reader[0] = here
+            return here.fault
         batch += 1
+    reader[0] = here
+    unchecked[0] += sound
+    doubtful[0] += refused
     return 0
 
 
-cdef inline void _judge(const uint8_t *data, int64_t size, const Rules *rules, Batch *batch) noexcept nogil:
-    """Judge a batch by its header. The verdict is negative, ~verdict, if it holds only with a right checksum;
-    then the batch has all of its header, and its fields are filled."""
-    cdef int64_t batch_size
-    cdef int32_t verdict = OK
+cdef inline int32_t _judge(
+    const uint8_t *data, int64_t size, int32_t partition, const Rules *rules, Batch *batch
+) noexcept nogil:
+    """The verdict on a batch by its header. It is negative, ~verdict, if it holds only with a right checksum; then the
+    batch has all of its header, and its fields are filled."""
+    cdef int64_t batch_size, producer_id
+    cdef int32_t record_count, last_offset_delta, base_sequence
+    cdef int16_t attributes, producer_epoch
     if size <= MAGIC_AT:
-        batch.verdict = NO_BATCH if size == 0 else BAD_LENGTH
-        return
+        return NO_BATCH if size == 0 else BAD_LENGTH
     if data[MAGIC_AT] < 2:
-        batch.verdict = OLD_FORMAT
-        return
+        return OLD_FORMAT
     if size < HEADER_BYTES:
-        batch.verdict = BAD_LENGTH
-        return
+        return BAD_LENGTH
     batch_size = <int64_t> <int32_t> ms_read_u32(data + LENGTH_AT) + LENGTH_OVERHEAD_BYTES
     if batch_size > size or batch_size < HEADER_BYTES or data[MAGIC_AT] != 2:
-        batch.verdict = BAD_LENGTH
-        return
+        return BAD_LENGTH
     if batch_size < size:
-        batch.verdict = MANY_BATCHES
-        return
-    batch.queue_id = rules.queue_base | <uint32_t> batch.partition
-    batch.record_count = <int32_t> ms_read_u32(data + RECORD_COUNT_AT)
-    batch.last_offset_delta = <int32_t> ms_read_u32(data + LAST_OFFSET_DELTA_AT)
+        return MANY_BATCHES
+    record_count = <int32_t> ms_read_u32(data + RECORD_COUNT_AT)
+    last_offset_delta = <int32_t> ms_read_u32(data + LAST_OFFSET_DELTA_AT)
+    producer_id = <int64_t> ms_read_u64(data + PRODUCER_ID_AT)
+    base_sequence = <int32_t> ms_read_u32(data + BASE_SEQUENCE_AT)
+    producer_epoch = <int16_t> ms_read_u16(data + PRODUCER_EPOCH_AT)
+    attributes = <int16_t> ms_read_u16(data + ATTRIBUTES_AT)
+    batch.queue_id = rules.queue_base | <uint32_t> partition
+    batch.record_count = record_count
+    batch.last_offset_delta = last_offset_delta
     batch.max_timestamp = <int64_t> ms_read_u64(data + MAX_TIMESTAMP_AT)
-    batch.producer_id = <int64_t> ms_read_u64(data + PRODUCER_ID_AT)
-    batch.base_sequence = <int32_t> ms_read_u32(data + BASE_SEQUENCE_AT)
-    batch.producer_epoch = <int16_t> ms_read_u16(data + PRODUCER_EPOCH_AT)
-    batch.attributes = <int16_t> ms_read_u16(data + ATTRIBUTES_AT)
+    batch.producer_id = producer_id
+    batch.base_sequence = base_sequence
+    batch.producer_epoch = producer_epoch
+    batch.attributes = attributes
     batch.crc = ms_read_u32(data + CHECKSUM_AT)
     batch.log_append_time = rules.log_append_time
-    if batch.record_count < 1 or batch.record_count != <int64_t> batch.last_offset_delta + 1:
-        verdict = BAD_COUNT
-    elif (
+    if record_count < 1 or record_count != <int64_t> last_offset_delta + 1:
+        return ~BAD_COUNT
+    if (
         ms_read_u64(data) != 0
-        or batch.producer_id < -1
-        or (batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0))
+        or producer_id < -1
+        or (producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0))
     ):
-        verdict = BAD_FIELD
-    elif batch.attributes & COMPRESSION_MASK > ZSTD:
-        verdict = BAD_COMPRESSION
-    elif batch.attributes & CONTROL_BIT:
-        verdict = CONTROL
-    elif batch.attributes & TRANSACTIONAL_BIT:
-        verdict = TRANSACTIONAL
-    elif batch.attributes & COMPRESSION_MASK == ZSTD and not rules.zstd:
-        verdict = ZSTD_TOO_OLD
-    elif batch.attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
-        verdict = INVALID_TIMESTAMP
-    batch.verdict = ~verdict
+        return ~BAD_FIELD
+    if attributes & COMPRESSION_MASK > ZSTD:
+        return ~BAD_COMPRESSION
+    if attributes & CONTROL_BIT:
+        return ~CONTROL
+    if attributes & TRANSACTIONAL_BIT:
+        return ~TRANSACTIONAL
+    if attributes & COMPRESSION_MASK == ZSTD and not rules.zstd:
+        return ~ZSTD_TOO_OLD
+    if attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
+        return ~INVALID_TIMESTAMP
+    return UNCHECKED
 
 
 cdef Py_ssize_t _check_sums(Batch *batches, Py_ssize_t count, const uint8_t *frame) noexcept nogil:
-    """Make the verdicts final. Returns how many are OK."""
+    """Make the verdicts final that are not. Returns how many of them are OK."""
     cdef Py_ssize_t number, accepted = 0
     cdef Batch *batch
     for number in range(count):
         batch = &batches[number]
         if batch.verdict >= 0:
             continue
-        if ms_crc32c(0, frame + batch.start + ATTRIBUTES_AT, batch.length - ATTRIBUTES_AT) != batch.crc:
-            batch.verdict = BAD_CHECKSUM
-        else:
-            batch.verdict = ~batch.verdict
-        if batch.verdict == OK:
+        if not sum_is_right(batch, frame):
+            refuse_batch(batch, BAD_CHECKSUM)
+        elif batch.verdict == UNCHECKED:
+            batch.verdict = OK
             accepted += 1
         else:
-            _clear(batch)
+            refuse_batch(batch, ~batch.verdict)
     return accepted
-
-
-cdef inline void _clear(Batch *batch) noexcept nogil:
-    batch.queue_id = 0
-    batch.record_count = 0
-    batch.last_offset_delta = 0
-    batch.max_timestamp = 0
-    batch.producer_id = 0
-    batch.base_sequence = 0
-    batch.producer_epoch = 0
-    batch.attributes = 0
-    batch.crc = 0
-    batch.log_append_time = 0
 
 
 cdef object _scanned(Batch *batch):

@@ -19,7 +19,7 @@ from mainstem.kernel.pure.unsplit_index import Entry
 cdef enum:
     RING_START = 64
     WALK_START = 160
-    AHEAD = 8                # rows whose slots are asked for before they are needed
+    AHEAD = 8                # rows whose slots are asked for before they are needed: a power of two
 
 
 cdef class IndexedBlock:
@@ -162,18 +162,18 @@ cdef class UnsplitIndex:
         self._order.append(block)
         self._ring[self._serial & self._ring_mask] = <PyObject *> block
         rows, count = block.rows, block.row_count
-        for row in range(count + AHEAD):
-            slot = ahead[row % AHEAD]
-            if row < count:
-                ahead[row % AHEAD] = table.find_slot(rows[row].queue_id)
-                if ahead[row % AHEAD] != NULL:
-                    ms_prefetch(ahead[row % AHEAD])
-            if row < AHEAD:
+        for row in range(-AHEAD, count):
+            slot = ahead[row & AHEAD - 1]
+            if row < count - AHEAD:
+                ahead[row & AHEAD - 1] = table.find_slot(rows[row + AHEAD].queue_id)
+                if ahead[row & AHEAD - 1] != NULL:
+                    ms_prefetch(ahead[row & AHEAD - 1])
+            if row < 0:
                 continue
             if slot == NULL:
-                block.links[row - AHEAD] = 0
+                block.links[row] = 0
                 continue
-            self.link(block, slot, row - AHEAD)
+            self.link(block, slot, row)
         if payload is not None and self._cache_bytes_max:
             self._cached.append(block)
             self.cached_bytes += block.payload_bytes

@@ -159,6 +159,11 @@ class ProduceScan(Sequence[BatchAppend]):
     def accepted_count(self) -> int:
         return len(self._accepted)
 
+    @property
+    def accepted_count_max(self) -> int:
+        """The same, or more: what a kernel can say that has not looked at the checksums yet."""
+        return len(self._accepted)
+
     def scanned(self) -> list[ScannedBatch]:
         """Copies of all batches, for those who want to look at them."""
         return [replace(batch) for batch in self.batches]
