@@ -45,7 +45,7 @@ async def first_members(own: Identity, peers: Mapping[int, str], ports: ClusterP
         if answer is None or not answer.voters or not answer.cluster_id:
             continue
         known = answer.incarnations.get(own.node_id, b"")
-        if known and known != own.incarnation:
+        if known not in (b"", own.incarnation) and own.node_id in answer.voters:
             raise ForeignDirectory(
                 f"cluster {answer.cluster_id} knows node {own.node_id} from another directory, whose votes it relies "
                 f"on; start it there, or replace it as a member of the metadata group and start this one under a "

@@ -6,8 +6,9 @@ asks another member, from where it stands.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
@@ -18,11 +19,15 @@ from mainstem.nameserver.transfer import joined, parts
 from mainstem.raft import KIND_DATA
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.metadata import FOLLOW, Follow, FollowPart, SnapshotPart
+from mainstem.rpc.method import Reply
 
 STREAM_SECONDS_MAX = 600.0
 """A stream that nothing went wrong with ends after this long, too, and is asked for anew."""
 PAUSE_SECONDS = 0.2
 BYTES_MAX = 1024 * 1024
+KEEP_ALIVE_SECONDS = 1.0
+"""After so long without news a member repeats the last entry's index, so that its silence means something."""
+SILENCE_SECONDS_MAX = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +46,8 @@ class Feed:
         while True:
             if self._group.failure is not None:
                 raise MetadataUnavailable(f"the metadata of this node failed: {self._group.failure}")
+            if self._group.leader_id == 0:
+                raise MetadataUnavailable("this node knows no leader of the metadata group; ask another")
             version = self._group.version
             if index < self._group.entries.first_index():
                 name, commands = await self._group.snapshot_to_give()
@@ -55,7 +62,11 @@ class Feed:
                     yield FollowPart(entry.index, payload)
                     index = entry.index + 1
             else:
-                await self._group.changed_since(version)
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                        await self._group.changed_since(version)
+                except TimeoutError:
+                    yield FollowPart(index - 1)
 
 
 class Follower:
@@ -78,7 +89,7 @@ class Follower:
             member = voters[self._asked_last % len(voters)]
             try:
                 await self._follow(member)
-            except (RpcError, ValueError, InconsistentCommand) as error:
+            except (RpcError, TimeoutError, ValueError, InconsistentCommand) as error:
                 log.info("following the metadata by node %d ended: %s", member, error)
             await self._ports.sleep(PAUSE_SECONDS)
 
@@ -87,7 +98,7 @@ class Follower:
         first = replica.applied_index + 1 if replica.applied_index else 0
         stream = self._ports.calls.stream(member, FOLLOW, Follow(first), timeout_seconds=STREAM_SECONDS_MAX)
         async with aclosing(stream) as replies:
-            received = (reply.message async for reply in replies)
+            received = _heard(replies)
             async for part in received:
                 if part.snapshot is not None:
                     await self._restore(part.snapshot, received)
@@ -110,3 +121,14 @@ class Follower:
         snapshot = await joined(whole())
         state = await self._replica.restored(snapshot.commands)
         await self._replica.replace(state, snapshot.name.index, snapshot.name.term)
+
+
+async def _heard(replies: AsyncGenerator[Reply[FollowPart], None]) -> AsyncIterator[FollowPart]:
+    """Raises TimeoutError when the member falls silent."""
+    while True:
+        async with asyncio.timeout(SILENCE_SECONDS_MAX):
+            try:
+                reply = await anext(replies)
+            except StopAsyncIteration:
+                return
+        yield reply.message

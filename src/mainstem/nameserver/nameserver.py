@@ -40,7 +40,7 @@ from mainstem.nameserver.errors import (
 )
 from mainstem.nameserver.follow import Follower
 from mainstem.nameserver.heartbeats import Condition, Heartbeats
-from mainstem.nameserver.liveness import State, Thresholds, Verdict
+from mainstem.nameserver.liveness import Report, State, Thresholds, Verdict
 from mainstem.nameserver.member import GroupMember
 from mainstem.nameserver.member_change import CATCH_UP_SECONDS_MAX, change_member
 from mainstem.nameserver.metadata_group import MetadataGroup, Outside, Started
@@ -227,6 +227,13 @@ class Nameserver(MetadataAdministration):
         """How the node's disks are, asked before each heartbeat."""
         if self._heartbeats is not None:
             self._heartbeats.condition = condition
+
+    def report(self, node_id: int) -> Report | None:
+        """What a node said of itself in its last heartbeat; None: unknown, as it is on all nodes but the metadata
+        leader."""
+        if self._heartbeats is None or not self._group.serves:
+            return None
+        return self._heartbeats.liveness().report(node_id)
 
     async def current(self) -> None:
         """Until this node has applied all that was committed before the call: lookups then answer as the leader would

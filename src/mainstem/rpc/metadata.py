@@ -218,7 +218,8 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class FollowPart(msgspec.Struct, frozen=True):
-    """Either part of a snapshot, or a change: entry `index` with its payload (empty: the entry changes nothing)."""
+    """Either part of a snapshot, or a change: entry `index` with its payload (empty: the entry changes nothing, or was
+    sent before: the member still is there)."""
 
     index: Index
     payload: bytes = b""

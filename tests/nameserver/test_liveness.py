@@ -1,0 +1,68 @@
+"""Verdicts about nodes, and who leads what: from what was heard and when, without any clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainstem.nameserver.group_leaders import GroupLeaders
+from mainstem.nameserver.liveness import ALIVE, Liveness, Report, State, Thresholds
+from mainstem.rpc.metadata import GroupLeader
+
+LIMITS = Thresholds(suspect_seconds=2.0, refused_seconds=1.0, dead_seconds=6.0)
+
+
+@pytest.mark.parametrize(
+    ("silence", "state"),
+    [(0.0, State.ALIVE), (1.9, State.ALIVE), (2.0, State.SUSPECTED), (5.9, State.SUSPECTED), (6.0, State.DEAD)],
+)
+def test_silence_is_judged(silence: float, state: State) -> None:
+    liveness = Liveness(LIMITS, began=0.0)
+    liveness.heard(1, 100.0, Report(5))
+    verdict = liveness.verdict(1, 100.0 + silence)
+    assert verdict.state is state
+    assert (f"no heartbeat for {silence:.1f} s" in verdict.reason) == (state is not State.ALIVE)
+
+
+def test_who_was_never_heard_of_has_time_since_the_leader_began() -> None:
+    liveness = Liveness(LIMITS, began=50.0)
+    assert liveness.verdict(1, 51.0) == ALIVE
+    verdict = liveness.verdict(1, 57.0)
+    assert verdict.state is State.DEAD
+    assert "never heard of since this leader began, 7.0 s ago" in verdict.reason
+
+
+def test_a_refused_connection_shortens_the_wait_and_is_named() -> None:
+    liveness = Liveness(LIMITS, began=0.0)
+    liveness.heard(1, 10.0, Report())
+    liveness.failed(1, "connection refused", refused=True, now=10.5)
+    assert liveness.verdict(1, 10.9) == ALIVE
+    verdict = liveness.verdict(1, 11.0)
+    assert verdict.state is State.DEAD
+    assert verdict.reason == "no heartbeat for 1.0 s; connection refused"
+    liveness.heard(1, 11.5, Report())
+    assert liveness.verdict(1, 12.6) == ALIVE
+
+
+def test_what_failed_before_a_heartbeat_does_not_count() -> None:
+    liveness = Liveness(LIMITS, began=0.0)
+    liveness.heard(1, 10.0, Report())
+    liveness.failed(1, "connection refused", refused=True, now=9.0)
+    assert liveness.verdict(1, 11.5) == ALIVE
+
+
+def test_the_dead_of_the_leader_before_stay_dead_until_heard() -> None:
+    liveness = Liveness(LIMITS, began=0.0, dead={2: "no heartbeat for 9 s"})
+    assert liveness.verdicts([1, 2], 0.5) == {2: (State.DEAD, "no heartbeat for 9 s")}
+    liveness.heard(2, 0.6, Report())
+    assert liveness.verdicts([1, 2], 0.7) == {}
+
+
+def test_of_two_claims_the_higher_term_holds_and_in_one_term_the_first() -> None:
+    leaders = GroupLeaders()
+    assert leaders.learn(0, 1, 5)
+    assert not leaders.learn(0, 2, 5)
+    assert not leaders.learn(0, 2, 4)
+    assert leaders.of(0) == (1, 5)
+    assert leaders.learn_all([GroupLeader(0, 3, 6), GroupLeader(9, 1, 1)], groups=4)
+    assert leaders.all() == {0: (3, 6)}
+    assert leaders.told() == [GroupLeader(0, 3, 6)]

@@ -1,0 +1,259 @@
+"""Nodes of a cluster: who lives, who leads which group, whose id is whose, who is a member and who only follows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.fakes.files import SimulatedFiles
+from tests.nameserver.nameservers import Nameservers, simulate
+
+from mainstem.model import slot_of
+from mainstem.nameserver.errors import (
+    ForeignDirectory,
+    InvalidMembership,
+    InvalidPlacement,
+    MetadataUnavailable,
+    NodeIdTaken,
+)
+from mainstem.nameserver.heartbeats import Condition
+from mainstem.nameserver.liveness import State
+
+
+def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(31)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        gone = next(node_id for node_id in cluster.running if node_id != leader)
+        await asyncio.sleep(2)
+        assert all(len(it.alive_nodes()) == 3 for it in cluster.running.values())
+        await cluster.kill(gone)
+        await asyncio.sleep(2.5)
+        assert cluster.running[leader].verdict(gone).state is State.SUSPECTED
+        await asyncio.sleep(4)
+        for nameserver in cluster.running.values():
+            verdict = nameserver.verdict(gone)
+            assert verdict.state is State.DEAD
+            assert "no heartbeat for" in verdict.reason
+            assert f"cannot reach node {gone}" in verdict.reason
+            assert gone not in {node.node_id for node in nameserver.alive_nodes()}
+            assert len(nameserver.nodes()) == 3
+        await cluster.start(gone)
+        await asyncio.sleep(1.5)
+        assert all(len(it.alive_nodes()) == 3 for it in cluster.running.values())
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_new_leader_keeps_dead_nodes_dead_and_gives_the_others_time() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(32, count=5)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        gone = next(node_id for node_id in cluster.running if node_id != leader)
+        await cluster.kill(gone)
+        await asyncio.sleep(7)
+        await cluster.kill(leader)
+        await cluster.elected()
+        await asyncio.sleep(0.7)
+        for nameserver in cluster.running.values():
+            assert nameserver.verdict(gone).state is State.DEAD
+            assert nameserver.verdict(leader).state is not State.DEAD
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_leaders_of_groups_are_known_everywhere_within_a_second_and_the_highest_term_holds() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(33, write_groups=4)
+        await cluster.start_all()
+        await cluster.elected()
+        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
+        topic = await cluster.running[1].create_topic("t", 64, 1, {})
+        await cluster.settled()
+        queue_id = next(topic.queue_id(p) for p in range(64) if slot_of(topic.queue_id(p)) % 4 == 2)
+        assert {it.leader(queue_id) for it in cluster.running.values()} == {-1}
+        cluster.running[3].learned_leader(2, 3, 5)
+        cluster.running[2].learned_leader(2, 2, 4)
+        await asyncio.sleep(1.0)
+        assert {it.leader(queue_id) for it in cluster.running.values()} == {3}
+        assert all(it.group_leaders()[2] == (3, 5) for it in cluster.running.values())
+        cluster.running[1].learned_leader(2, 1, 6)
+        await asyncio.sleep(1.0)
+        assert {it.leader(queue_id) for it in cluster.running.values()} == {1}
+        assert {it.leader(topic.queue_id(64)) for it in cluster.running.values()} == {-1}
+        other = next(it for it in (1, 2, 3) if it != cluster.leader())
+        cluster.running[other].learned_leader(2, other, 7)
+        await asyncio.sleep(1.0)
+        await cluster.kill(other)
+        await asyncio.sleep(7)
+        assert {it.leader(queue_id) for it in cluster.running.values()} == {-1}
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_what_a_node_says_of_itself_reaches_the_leader() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(34)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        other = next(node_id for node_id in cluster.running if node_id != leader)
+        cluster.running[other].report_condition(lambda: Condition("disk 1 is full", 12_345))
+        await asyncio.sleep(1.5)
+        report = cluster.running[leader].report(other)
+        assert report is not None
+        assert (report.disk, report.lag_bytes) == ("disk 1 is full", 12_345)
+        assert report.applied == cluster.running[other].version
+        assert cluster.running[other].report(leader) is None, "only the leader knows"
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_second_node_of_the_same_id_is_refused_while_the_first_lives() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(35)
+        await cluster.start_all()
+        await cluster.settled()
+        await cluster.start(4)
+        await cluster.stop(4)
+        await asyncio.sleep(0.3)
+        cluster.disks[4] = SimulatedFiles(1234)
+        with pytest.raises(NodeIdTaken, match=r"node 4 runs at 10\.0\.0\.4:9093 from another directory"):
+            await cluster.start(4)
+        await asyncio.sleep(7)
+        await cluster.start(4)  # the first one is dead by now
+        await cluster.settled()
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_voter_that_lost_its_directory_does_not_vote_again() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(36)
+        await cluster.start_all()
+        await cluster.settled()
+        await cluster.kill(3)
+        cluster.disks[3] = SimulatedFiles(77)
+        with pytest.raises(ForeignDirectory, match="node 3 from another directory"):
+            await cluster.start(3)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_stranger_follows_and_asks_for_changes() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(37)
+        await cluster.start_all()
+        await cluster.running[1].create_topic("before", 1, 1, {})
+        stranger = await cluster.start(9)
+        assert stranger._group.membership.voters == {1, 2, 3}
+        assert stranger.topic("before") is not None
+        await cluster.running[2].create_topic("after", 1, 1, {})
+        made = await stranger.create_topic("mine", 2, 1, {})
+        assert stranger.topic("mine") is made
+        await cluster.until(lambda: stranger.topic("after") is not None)
+        leader = await cluster.elected()
+        await cluster.kill(leader)
+        await stranger.create_topic("later", 1, 1, {})
+        await cluster.start(leader)
+        await cluster.settled()
+        assert {node.node_id for node in cluster.running[1].alive_nodes()} == {1, 2, 3, 9}
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_dead_member_is_replaced() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(38)
+        await cluster.start_all()
+        for number in range(20):
+            await cluster.running[1].create_topic(f"t{number}", 1, 1, {})
+        leader = await cluster.elected()
+        gone, asked = (node_id for node_id in cluster.running if node_id != leader)
+        with pytest.raises(InvalidMembership, match="not registered"):
+            await cluster.running[asked].change_member(gone, 4)
+        await cluster.start(4)
+        await cluster.kill(gone)
+        with pytest.raises(InvalidMembership, match="no member"):
+            await cluster.running[asked].change_member(7, 0)
+        await cluster.running[asked].change_member(gone, 4)
+        voters = set(cluster.first_quorum) - {gone} | {4}
+        await cluster.settled()
+        assert all(it._group.membership.voters == voters for it in cluster.running.values())
+        await cluster.running[asked].change_member(gone, 4)  # done already
+        await cluster.kill(leader)
+        await cluster.running[4].create_topic("by the new one".replace(" ", "-"), 1, 1, {})
+        await cluster.start(leader)
+        for node_id in list(cluster.running):
+            await cluster.kill(node_id)
+        await asyncio.gather(*(cluster.start(node_id) for node_id in sorted(voters)))
+        await cluster.settled()
+        assert cluster.running[4]._group.membership.voters == voters
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_replicas_are_moved_and_what_makes_no_sense_is_refused() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(39, write_groups=2)
+        await cluster.start_all()
+        await cluster.until(lambda: bool(cluster.running[2].placements()))
+        await cluster.start(4)
+        mover = cluster.running[2]
+        before = mover.placements()[1]
+        for group, old, new, words in (
+            (7, 1, 4, "not placed"), (1, 5, 4, "no replica on node 5"), (1, 1, 2, "different nodes"),
+            (1, 1, 8, "not registered"),
+        ):  # fmt: skip
+            with pytest.raises(InvalidPlacement, match=words):
+                await mover.move_replica(group, old, new)
+        await mover.move_replica(1, 1, 4)
+        assert mover.placements()[1] == tuple(4 if it == 1 else it for it in before)
+        await cluster.settled()
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_racks_are_spread() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(40, count=4, write_groups=8, replication_factor=2)
+        cluster.racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+        await cluster.start_all()
+        await cluster.until(lambda: bool(cluster.running[1].placements()))
+        for replicas in cluster.running[1].placements().values():
+            assert len({cluster.racks[node_id] for node_id in replicas}) == 2
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_without_a_majority_a_start_waits_and_goes_on_when_there_is_one() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(41)
+        await cluster.start_all()
+        await cluster.running[1].create_topic("kept", 1, 1, {})
+        for node_id in (1, 2, 3):
+            await cluster.stop(node_id)
+        alone = asyncio.ensure_future(cluster.start(1))
+        await asyncio.sleep(30)
+        first = cluster.running.get(1)
+        assert first is not None, "what was known to be committed at the stop is served"
+        assert first.topic("kept") is not None
+        with pytest.raises(MetadataUnavailable):
+            await first.create_topic("refused", 1, 1, {})
+        await cluster.start(2)
+        await alone
+        await first.create_topic("taken", 1, 1, {})
+        await cluster.close()
+
+    simulate(scenario())

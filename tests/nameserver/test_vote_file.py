@@ -1,0 +1,96 @@
+"""Term and vote: never forgotten, never mixed up, damaged copies healed by the whole one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from tests.fakes.files import PowerLoss, SimulatedFiles
+
+from mainstem.nameserver.errors import MetadataCorrupt, MetadataUnavailable
+from mainstem.nameserver.vote_file import SLOT_BYTES, SLOT_STRIDE_BYTES, Owner, Vote, VoteFile
+
+OWNER = Owner(3, bytes(range(16)))
+PATH = "metadata/vote"
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+async def read(disk: SimulatedFiles) -> Vote:
+    file = await VoteFile.open(disk)
+    assert file.owner == OWNER
+    await file.close()
+    return file.vote
+
+
+async def written(disk: SimulatedFiles, *votes: Vote) -> None:
+    file = await VoteFile.create(disk, OWNER, Vote(0, None, 0))
+    for vote in votes:
+        await file.write(vote)
+    await file.close()
+
+
+def test_read_back() -> None:
+    disk = SimulatedFiles()
+    run(written(disk, Vote(4, 2, 17), Vote(5, None, 18)))
+    assert run(read(disk)) == Vote(5, None, 18)
+
+
+def test_the_power_may_go_at_every_step() -> None:
+    for cut_after in range(1, 40):
+        for seed in range(6):
+            disk = SimulatedFiles(seed)
+            answered = [Vote(0, None, 0)]
+
+            async def vote(disk: SimulatedFiles = disk, answered: list[Vote] = answered) -> None:
+                file = await VoteFile.create(disk, OWNER, answered[0])
+                disk.cut_power(after=cut_after)
+                for term in range(1, 6):
+                    answered.append(Vote(term, term % 3 + 1, 0))
+                    await file.write(answered[-1])
+                    answered[:-1] = []
+
+            try:
+                run(vote())
+            except PowerLoss:
+                disk.crash()
+            assert run(read(disk)) in answered[-2:]
+
+
+def test_one_damaged_copy_costs_nothing_and_is_healed() -> None:
+    randomness = random.Random(1)
+    for slot in (0, SLOT_STRIDE_BYTES):
+        for _ in range(40):
+            disk = SimulatedFiles()
+            run(written(disk, Vote(9, 1, 5)))
+            disk.flip(PATH, (slot + randomness.randrange(SLOT_BYTES)) * 8 + randomness.randrange(8))
+            assert run(read(disk)) == Vote(9, 1, 5)
+            disk.flip(PATH, (SLOT_STRIDE_BYTES - slot + 20) * 8)
+            assert run(read(disk)) == Vote(9, 1, 5)
+
+
+def test_two_damaged_copies_are_refused() -> None:
+    disk = SimulatedFiles()
+    run(written(disk, Vote(9, 1, 5)))
+    disk.flip(PATH, 8 * 20)
+    disk.flip(PATH, 8 * (SLOT_STRIDE_BYTES + 30))
+    with pytest.raises(MetadataCorrupt, match="neither copy"):
+        run(read(disk))
+
+
+def test_after_a_failed_sync_nothing_is_promised_any_more() -> None:
+    async def scenario() -> None:
+        disk = SimulatedFiles()
+        file = await VoteFile.create(disk, OWNER, Vote(1, None, 0))
+        disk.fail("sync", nth=2)
+        for _ in range(2):
+            with pytest.raises(MetadataUnavailable):
+                await file.write(Vote(2, 1, 0))
+        assert file.vote == Vote(1, None, 0)
+
+    run(scenario())
