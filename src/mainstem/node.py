@@ -33,7 +33,9 @@ from mainstem.errors import MainstemError
 from mainstem.heap import Heap
 from mainstem.model import Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
+from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node_reports import NodeReports
 from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
 from mainstem.ports import QueueAdmin, Statistics
@@ -47,6 +49,7 @@ from mainstem.server.server import Server
 from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.disk_files import DiskFiles
 from mainstem.storage.errors import NotTheLeader, StorageFailed
+from mainstem.storage.leader_balance import LeaderBalance
 from mainstem.storage.leadership import GroupLeadership
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.replication import Consensus
@@ -198,6 +201,8 @@ class RunningNode:
         split.register(self._handlers)
         rpc_address = await self._listen_for_calls()
 
+        reports = NodeReports(config.node_id, storage, self._end.calls if self._end is not None else None)
+        reports.register(self._handlers)
         supervisor = SplitSupervisor(
             config.pipeline, split, store_dir=str(store_dir), clock=clock, tls=config.rpc_tls
         )
@@ -211,6 +216,8 @@ class RunningNode:
             store_dir=store_dir,
             rpc=rpc_address,
             node=identity,
+            reports=reports,
+            leader_of=leadership.leader,
         )
         measured: list[Statistics] = [server, dispatcher, groups, nameserver, storage]
         if self._end is not None:
@@ -226,8 +233,10 @@ class RunningNode:
 
         await server.start(dispatcher)
         stack.push_async_callback(server.close)  # again, and first: what is in flight needs all of the above
-        views.http = f"{http_host}:{http_port}"
+        reports.http = f"{http_host}:{http_port}"
         views.ready = True
+        if self._end is not None:
+            self._balance(storage, nameserver)
         return Addresses(
             f"{advertised.host}:{advertised.port}",
             f"{http_host}:{http_port}",
@@ -317,6 +326,18 @@ class RunningNode:
         )
         queue_admin.register(self._handlers)
         return queue_admin
+
+    def _balance(self, storage: Storage, nameserver: Nameserver) -> None:
+        """Lead what this node should lead, and nothing when it stops."""
+        balance = LeaderBalance(
+            self._config.node_id,
+            storage.groups,
+            nameserver.preferred_leader,
+            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+        )
+        task = asyncio.create_task(balance.run(), name="leader balance")
+        self._stack.push_async_callback(balance.hand_over)
+        self._stack.push_async_callback(stop, [task])
 
     async def _listen_for_calls(self) -> tuple[str, int]:
         """Where splitters and other nodes call; of a node among others it is open already."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mainstem
@@ -21,6 +20,7 @@ from mainstem.console.views import (
     LeaseView,
     NodeView,
     PartitionView,
+    ReplicaView,
     SplitEndpoint,
     SplitGroupView,
     SplitView,
@@ -30,9 +30,13 @@ from mainstem.console.views import (
 )
 from mainstem.model import Node, QueueUsage, Topic
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node_reports import NodeReports
 from mainstem.pipeline.supervisor import SplitSupervisor
+from mainstem.rpc.cluster import LedGroup, NodeReport
+from mainstem.rpc.errors import RpcError
 from mainstem.storage.role import Storage
 from mainstem.storage.split_service import SplitService
+from mainstem.storage.write_group import WriteGroup
 
 NO_USAGE = QueueUsage(0, 0)
 
@@ -55,6 +59,8 @@ class LocalNodeViews:
         store_dir: Path,
         rpc: tuple[str, int],
         node: Node,
+        reports: NodeReports,
+        leader_of: Callable[[int], int],
     ) -> None:
         self._config = config
         self._nameserver = nameserver
@@ -65,8 +71,8 @@ class LocalNodeViews:
         self._store_dir = store_dir
         self._rpc = rpc
         self._node = node
-        self._started_at = time.monotonic()
-        self.http = config.http
+        self._reports = reports
+        self._leader_of = leader_of
         self.ready = False
 
     def not_ready(self) -> str | None:
@@ -76,34 +82,74 @@ class LocalNodeViews:
 
     async def cluster(self) -> ClusterView:
         topics, partitions = self._nameserver.totals()
+        nodes = self._nameserver.nodes()
+        reports = await self._reports.of([node.node_id for node in nodes])
+        led: dict[int, LedGroup] = {}
+        for report in reports.values():
+            for group in report.led if report is not None else ():
+                if group.group not in led or led[group.group].term < group.term:
+                    led[group.group] = group
         return ClusterView(
             cluster_id=self._nameserver.cluster_id(),
-            nodes=[
-                NodeView(
-                    node_id=self._node.node_id,
-                    host=self._node.host,
-                    port=self._node.port,
-                    rpc=f"{self._rpc[0]}:{self._rpc[1]}",
-                    http=self.http,
-                    roles=self._config.roles,
-                    version=mainstem.__version__,
-                    uptime_seconds=time.monotonic() - self._started_at,
-                )
-            ],
-            write_groups=[
-                WriteGroupView(
-                    group=group.group,
-                    leader=self._node.node_id,
-                    term=group.term,
-                    committed=group.applied_index,
-                )
-                for group in self._storage.groups
-            ],
+            nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
+            write_groups=[self._group_view(group, led.get(group.group)) for group in self._storage.groups],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
             store_disk=disk(self._store_dir, self._storage.queue_store.file_bytes()),
             topics=topics,
             partitions=partitions,
+            metadata_leader=self._nameserver.metadata_leader,
         )
+
+    def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:
+        own = node.node_id == self._node.node_id
+        registered = self._nameserver.registered(node.node_id)
+        verdict = self._nameserver.verdict(node.node_id)
+        return NodeView(
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            rpc=f"{self._rpc[0]}:{self._rpc[1]}"
+            if own
+            else registered.rpc
+            if registered is not None
+            else None,
+            http=report.http if report is not None else None,
+            roles=self._config.roles if own else tuple(registered.roles) if registered is not None else (),
+            version=mainstem.__version__ if own else registered.version if registered is not None else "",
+            uptime_seconds=report.uptime_seconds if report is not None else 0.0,
+            rack=node.rack,
+            state=verdict.state.value,
+            reason=verdict.reason,
+        )
+
+    def _group_view(self, group: WriteGroup, led: LedGroup | None) -> WriteGroupView:
+        placed = self._nameserver.placements().get(group.group, ())
+        replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
+        if led is not None:
+            replicas = [
+                ReplicaView(
+                    node=member.node,
+                    lag_blocks=max(0, led.last_index - member.match_index),
+                    active=member.active,
+                    voter=member.voter,
+                )
+                for member in led.members
+            ]
+        return WriteGroupView(
+            group=group.group,
+            leader=self._leader_of(group.group),
+            term=led.term if led is not None else group.term,
+            committed=led.committed if led is not None else group.applied_index,
+            preferred_leader=self._nameserver.preferred_leader(group.group),
+            replicas=replicas,
+        )
+
+    async def transfer_leader(self, group: int, to: int) -> str | None:
+        try:
+            await self._reports.transfer_leader(group, to, self._leader_of)
+        except RpcError as error:
+            return str(error)
+        return None
 
     async def topics(self) -> Sequence[TopicSummary]:
         usages = await self._storage.usage.of_topics()

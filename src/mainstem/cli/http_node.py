@@ -50,6 +50,19 @@ class HttpNode:
                 f"{self._address} is not a Mainstem node, or one of another version: {error}"
             ) from None
 
+    def post(self, path: str, content: msgspec.Struct) -> None:
+        """Ask for a change. Raises NodeUnreachable or RequestRefused."""
+        url = f"http://{self._address}{urllib.parse.quote(path)}"
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(url, msgspec.json.encode(content), headers, method="POST")
+        try:
+            with _DIRECT.open(request, timeout=TIMEOUT_SECONDS):
+                pass
+        except urllib.error.HTTPError as error:
+            raise RequestRefused(f"{self._address}: {_reason(error)}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+
     def not_ready(self) -> str | None:
         """Why the node should get no traffic, in its words; None when it is ready. Raises NodeUnreachable."""
         try:

@@ -24,7 +24,8 @@ COMMANDS = {
     "group": LazyCommand("mainstem.cli.group", "Look at consumer groups and move their offsets."),
     "split": LazyCommand("mainstem.cli.split", "Run the Spark splitter and see how far it is."),
     "bench": LazyCommand("mainstem.cli.bench", "Put load on a node and measure it."),
-    "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster."),
+    "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster and move its leaders."),
+    "dev": LazyCommand("mainstem.cli.dev", "Run a cluster on this machine."),
     "doctor": LazyCommand("mainstem.cli.doctor", "Check what this machine has and lacks."),
 }
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
-from mainstem.console.views import NodeViews
+from mainstem.console.views import NodeViews, TransferLeaderRequest
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
 
@@ -46,6 +46,7 @@ class Console:
             Route("/readyz", self._readyz),
             Route("/metrics", self._limited(self._metrics)),
             Route("/v1/cluster", self._limited(self._cluster)),
+            Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/topics", self._limited(self._topics)),
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
@@ -86,6 +87,17 @@ class Console:
 
     async def _cluster(self, request: Request) -> Response:
         return _json(await self._views.cluster())
+
+    async def _transfer_leader(self, request: Request) -> Response:
+        content = await request.body()
+        try:
+            wanted = msgspec.json.decode(content, type=TransferLeaderRequest)
+        except msgspec.MsgspecError as error:
+            raise HTTPException(400, f'{error}; it takes {{"group": …, "to": …}}') from error
+        refusal = await self._views.transfer_leader(wanted.group, wanted.to)
+        if refusal is not None:
+            raise HTTPException(409, refusal)
+        return _json({})
 
     async def _topics(self, request: Request) -> Response:
         return StreamingResponse(_pieces(b"topics", await self._views.topics()), media_type="application/json")

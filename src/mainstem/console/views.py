@@ -22,14 +22,31 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     version: str = ""
     uptime_seconds: float = 0.0
+    rack: str | None = None
+    state: str = "alive"
+    """`alive`, `suspected` or `dead`, as the metadata leader judges."""
+    reason: str = ""
+    """Why, unless it is well."""
+
+
+class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
+    node: int
+    lag_blocks: int
+    """Blocks of the log that the node is not known to hold; -1: its leader does not say."""
+    active: bool
+    """Heard from lately, by the group's leader."""
+    voter: bool = True
 
 
 class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     group: int
     leader: int
+    """-1: nobody, as far as this node knows."""
     term: int
     committed: int
     """Block index."""
+    preferred_leader: int = -1
+    replicas: Sequence[ReplicaView] = ()
 
 
 class DiskView(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +67,15 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """None where the store is not a directory of this node."""
     topics: int
     partitions: int
+    metadata_leader: int = -1
+    """Node id; -1: nobody, as far as this node knows."""
+
+
+class TransferLeaderRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is posted to `/v1/cluster/transfer-leader`."""
+
+    group: int
+    to: int
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +172,10 @@ class NodeViews(Protocol):
         ...
 
     async def cluster(self) -> ClusterView: ...
+
+    async def transfer_leader(self, group: int, to: int) -> str | None:
+        """Have another node lead a write group; why that cannot be, None when it is under way."""
+        ...
 
     async def topics(self) -> Sequence[TopicSummary]: ...
 

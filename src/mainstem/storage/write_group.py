@@ -50,6 +50,7 @@ from mainstem.raft import (
     RaftCore,
     Role,
 )
+from mainstem.raft.progress import PeerView
 from mainstem.storage import control
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.group_blocks import GroupBlocks
@@ -183,6 +184,20 @@ class WriteGroup:
         return self.core.leader_id if self.core is not None else 0
 
     @property
+    def voters(self) -> frozenset[int]:
+        """The nodes that make majorities."""
+        return self.core.membership.voters if self.core is not None else frozenset()
+
+    @property
+    def last_index(self) -> int:
+        """The last block of the log, committed or not."""
+        return self.blocks.last_index()
+
+    def peers(self) -> list[PeerView]:
+        """On the leader, what it knows of the other members; empty elsewhere."""
+        return self.core.peers() if self.core is not None else []
+
+    @property
     def applied_index(self) -> int:
         return self.log.applied_index
 
@@ -263,7 +278,7 @@ class WriteGroup:
         or the error that nothing will be written after, or `NotTheLeader`."""
         outcome: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         if self.failure is not None or not self.serving:
-            outcome.set_exception(self.failure or self.not_the_leader())
+            outcome.set_exception(self.refusal())
             return outcome
         self._close()
         block = self._new_block(KIND_CONTROL if commands else KIND_NO_OP)
@@ -277,8 +292,11 @@ class WriteGroup:
         """This node leads, though it may not serve yet."""
         return self.core is not None and self.core.role is Role.LEADER
 
-    def not_the_leader(self) -> NotTheLeader:
+    def refusal(self) -> Exception:
         """Why this node takes nothing for the group, to be raised."""
+        return self.failure or self.not_the_leader()
+
+    def not_the_leader(self) -> NotTheLeader:
         leader = f"node {self.leader_id} leads" if self.leader_id else "no leader is known"
         return NotTheLeader(f"write group {self.group} is not led by this node: {leader}")
 

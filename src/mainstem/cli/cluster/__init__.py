@@ -6,8 +6,11 @@ from mainstem.cli.lazy_group import LazyCommand, LazyGroup
 
 command = LazyGroup(
     name="cluster",
-    help="Look at the cluster.",
+    help="Look at the cluster and move its leaders.",
     commands_by_name={
         "status": LazyCommand("mainstem.cli.cluster.status", "Show nodes, write groups and disks."),
+        "transfer-leader": LazyCommand(
+            "mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."
+        ),
     },
 )

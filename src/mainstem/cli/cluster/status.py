@@ -7,7 +7,7 @@ import click
 from mainstem.cli import options
 from mainstem.cli.http_node import HttpNode
 from mainstem.cli.output import duration, print_json, print_table, size, stdout
-from mainstem.console.views import ClusterView, DiskView
+from mainstem.console.views import ClusterView, DiskView, ReplicaView
 
 
 @click.command("status")
@@ -22,22 +22,30 @@ def command(http: str, as_json: bool) -> None:
     console = stdout()
     console.print(f"cluster {view.cluster_id}: {view.topics} topics, {view.partitions} partitions\n")
     print_table(
-        ["NODE", "KAFKA", "RPC", "HTTP", "ROLES", "VERSION", "UP"],
+        ["NODE", "STATE", "KAFKA", "RPC", "HTTP", "ROLES", "VERSION", "UP"],
         [
             (
-                node.node_id, f"{node.host}:{node.port}", node.rpc or "-", node.http or "-",
-                ",".join(node.roles), node.version, duration(node.uptime_seconds),
+                node.node_id, node.state, f"{node.host}:{node.port}", node.rpc or "-", node.http or "-",
+                ",".join(node.roles), node.version, duration(node.uptime_seconds) if node.uptime_seconds else "-",
             )
             for node in view.nodes
         ],
         empty="no nodes",
     )
+    for node in view.nodes:
+        if node.reason:
+            console.print(f"node {node.node_id} is {node.state}: {node.reason}", highlight=False)
     console.print()
     print_table(
-        [">GROUP", ">LEADER", ">TERM", ">COMMITTED"],
-        [(group.group, group.leader, group.term, group.committed) for group in view.write_groups],
+        [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "REPLICAS"],
+        [
+            (group.group, group.leader, group.term, group.committed, ", ".join(map(_replica, group.replicas)))
+            for group in view.write_groups
+        ],
         empty="no write groups",
     )
+    if view.metadata_leader >= 0:
+        console.print(f"\nmetadata led by node {view.metadata_leader}", highlight=False)
     console.print()
     console.print(f"disk 1  {_disk(view.write_disk)}")
     console.print(f"disk 2  {_disk(view.store_disk) if view.store_disk else 'not on this node'}")
@@ -46,3 +54,13 @@ def command(http: str, as_json: bool) -> None:
 def _disk(disk: DiskView) -> str:
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
     return f"{disk.path}: {size(disk.used_bytes)} used by Mainstem, {free}"
+
+
+def _replica(replica: ReplicaView) -> str:
+    """A node, and what it lacks."""
+    if replica.lag_blocks < 0:
+        return f"{replica.node}"
+    parts = [] if replica.voter else ["learner"]
+    parts += [f"{replica.lag_blocks} behind"] if replica.lag_blocks else []
+    parts += [] if replica.active else ["silent"]
+    return f"{replica.node} ({', '.join(parts)})" if parts else f"{replica.node}"

@@ -1,0 +1,174 @@
+"""`mainstem dev cluster`: several nodes on this machine, each a process of its own, until Ctrl-C.
+
+Each node has its directory below `--dir`, with its configuration and its log. A node that ends by itself or is killed
+is told about and stays down until `mainstem serve --config DIR/node-N/mainstem.toml` starts it again (from
+anywhere), so that failures can be played; `--restart` starts it again at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from mainstem.cli.http_node import HttpNode
+from mainstem.errors import MainstemError
+
+NODES_MAX = 15
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.1
+RESTART_SECONDS = 1.0
+PORTS_PER_KIND = 100
+"""Kafka ports count from `--port`, HTTP ports from 100 above it, node RPC from 200 above."""
+
+
+class ClusterFailed(MainstemError):
+    """A node of the development cluster did not start."""
+
+
+class DevNode:
+    """One node: its files, its addresses, and its process while it has one."""
+
+    def __init__(self, directory: Path, node_id: int, port: int, nodes: int, settings: tuple[str, ...]) -> None:
+        self.node_id = node_id
+        self.directory = directory / f"node-{node_id}"
+        self.kafka = f"127.0.0.1:{port + node_id}"
+        self.http = f"127.0.0.1:{port + PORTS_PER_KIND + node_id}"
+        self.log = self.directory / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._settings = settings
+        self._configuration = "\n".join(
+            [
+                f"node_id = {node_id}",
+                f'listen = ["{self.kafka}"]',
+                f'http = "{self.http}"',
+                f'rpc = "127.0.0.1:{port + 2 * PORTS_PER_KIND + node_id}"',
+                f'write_dir = "{self.directory / "write"}"',
+                f'store_dir = "{self.directory / "store"}"',
+                "",
+                "[nameserver.peers]",
+                *(f'{one} = "127.0.0.1:{port + 2 * PORTS_PER_KIND + one}"' for one in range(1, nodes + 1)),
+                "",
+            ]
+        )
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "mainstem.toml"
+        file.write_text(self._configuration)
+        settings = [part for setting in self._settings for part in ("--set", setting)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mainstem.cli.main", "serve", "--config", str(file), *settings],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is ours to hand on
+            )  # fmt: skip
+
+    def ended(self) -> int | None:
+        """How the process ended, once; None while it runs or when it was told already."""
+        if self.process is None or (code := self.process.poll()) is None:
+            return None
+        self.process = None
+        return code
+
+    def wait_ready(self, deadline: float) -> None:
+        """Raises `ClusterFailed`."""
+        while True:
+            if (code := self.ended()) is not None:
+                raise ClusterFailed(f"node {self.node_id} ended with {_how(code)}: {self._last_words()}")
+            try:
+                reason = HttpNode(self.http).not_ready()
+            except MainstemError as error:
+                reason = str(error)
+            if reason is None:
+                return
+            if time.monotonic() >= deadline:
+                raise ClusterFailed(f"node {self.node_id} is not ready after {START_SECONDS_MAX:.0f} s: {reason}; "
+                                    f"its log is {self.log}")
+            time.sleep(POLL_SECONDS)
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return f"{lines[-1] if lines else 'nothing said'} (log: {self.log})"
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def wait_stopped(self, deadline: float) -> None:
+        if self.process is None:
+            return
+        try:
+            self.process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+@click.command("cluster")
+@click.argument("nodes", type=click.IntRange(1, NODES_MAX), default=3)
+@click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), default=Path("dev-cluster"),
+              show_default=True, help="Where the nodes' directories are; kept when the cluster stops.")
+@click.option("--port", type=click.IntRange(1, 65000), default=9091, show_default=True,
+              help="Kafka listeners are at this port + 1, + 2, …; HTTP 100 above them, node RPC 200 above.")
+@click.option("--restart", is_flag=True, help="Start a node that ended again.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Any key, for all nodes; repeatable.")
+def command(nodes: int, directory: Path, port: int, restart: bool, settings: tuple[str, ...]) -> None:
+    """Run a cluster of NODES nodes (default 3) on this machine until Ctrl-C."""
+    cluster = [DevNode(directory.absolute(), node_id, port, nodes, settings) for node_id in range(1, nodes + 1)]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for node in cluster:
+            node.start()
+        deadline = time.monotonic() + START_SECONDS_MAX
+        for node in cluster:
+            node.wait_ready(deadline)
+        _tell(cluster)
+        _watch(cluster, restart=restart)
+    except KeyboardInterrupt:
+        click.echo("stopping")
+    finally:
+        for node in cluster:
+            node.stop()
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        for node in cluster:
+            node.wait_stopped(deadline)
+
+
+def _tell(cluster: list[DevNode]) -> None:
+    for node in cluster:
+        process = node.process.pid if node.process is not None else "-"
+        click.echo(f"node {node.node_id}: kafka {node.kafka}, http {node.http}, pid {process}, log {node.log}")
+    first = cluster[0]
+    click.echo(f"\nready. Try:\n  mainstem cluster status --http {first.http}\n"
+               f"  mainstem topic create hello --partitions 6 --bootstrap {first.kafka}\n"
+               f"  kcat -b {','.join(node.kafka for node in cluster)} -L\n"
+               f"  kill -9 {first.process.pid if first.process else '…'}    # node 1; the others go on\n")
+    sys.stdout.flush()
+
+
+def _watch(cluster: list[DevNode], *, restart: bool) -> None:
+    """Tell of nodes that end, until interrupted."""
+    while True:
+        for node in cluster:
+            code = node.ended()
+            if code is None:
+                continue
+            again = f"mainstem serve --config {os.path.relpath(node.directory / 'mainstem.toml')}"
+            click.echo(f"node {node.node_id} ended with {_how(code)}; "
+                       + ("it is started again" if restart else f"start it again with: {again}"))
+            if restart:
+                time.sleep(RESTART_SECONDS)
+                node.start()
+        time.sleep(POLL_SECONDS)
+
+
+def _how(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

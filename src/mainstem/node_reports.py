@@ -1,0 +1,111 @@
+"""What a node tells others of itself and hears from them: for `mainstem cluster status`, and to move leaderships."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from mainstem.raft import RaftError
+from mainstem.rpc.cluster import (
+    REPORT,
+    TRANSFER_LEADER,
+    LedGroup,
+    MemberState,
+    NodeReport,
+    TransferLeader,
+    TransferRefused,
+)
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.method import Nothing, Reply
+from mainstem.rpc.node_calls import NodeCalls
+from mainstem.rpc.queues import GroupsNotLed
+from mainstem.rpc.server import Call, Handlers
+from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.role import Storage
+
+REPORT_SECONDS_MAX = 1.0
+"""A node that says nothing by then is shown without what it would have said."""
+TRANSFER_SECONDS_MAX = 5.0
+
+
+class NodeReports:
+    """Of one node; `calls` None where there are no others."""
+
+    def __init__(self, node_id: int, storage: Storage, calls: NodeCalls | None) -> None:
+        self._node_id = node_id
+        self._storage = storage
+        self._calls = calls
+        self._started_at = time.monotonic()
+        self.http = ""
+        """Where the node answers HTTP; known once it does."""
+
+    def register(self, handlers: Handlers) -> None:
+        async def report(call: Call[Nothing]) -> Reply[NodeReport]:
+            return Reply(self.own())
+
+        async def transfer(call: Call[TransferLeader]) -> Reply[Nothing]:
+            self._transfer_here(call.request.group, call.request.to)
+            return Reply(Nothing())
+
+        handlers.unary(REPORT, report)
+        handlers.unary(TRANSFER_LEADER, transfer)
+
+    def own(self) -> NodeReport:
+        led = []
+        for group in self._storage.groups:
+            if not group.leads:
+                continue
+            members = [MemberState(self._node_id, group.last_index, True, True)]
+            members += [
+                MemberState(peer.node_id, peer.match_index, peer.active, peer.node_id in group.voters)
+                for peer in group.peers()
+            ]
+            members.sort(key=lambda member: member.node)
+            led.append(
+                LedGroup(
+                    group.group, group.term, group.serving, group.last_index, group.applied_index, members
+                )
+            )
+        return NodeReport(self.http, time.monotonic() - self._started_at, led)
+
+    async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
+        """What these nodes say of themselves; None: nothing within a moment."""
+        reports = await asyncio.gather(*map(self._report, node_ids))
+        return dict(zip(node_ids, reports, strict=True))
+
+    async def _report(self, node_id: int) -> NodeReport | None:
+        if node_id == self._node_id or self._calls is None:
+            return self.own()
+        try:
+            reply = await self._calls.call(node_id, REPORT, Nothing(), timeout_seconds=REPORT_SECONDS_MAX)
+        except RpcError:
+            return None
+        return reply.message
+
+    async def transfer_leader(self, group: int, to: int, leader_of: Callable[[int], int]) -> None:
+        """Have node `to` lead a write group. Raises `TransferRefused`, `GroupsNotLed`, `RpcError`."""
+        if not 0 <= group < len(self._storage.groups):
+            raise TransferRefused(
+                f"there is no write group {group}; they are 0 to {len(self._storage.groups) - 1}"
+            )
+        leader = leader_of(group)
+        if leader == -1:
+            raise GroupsNotLed(f"write group {group} has no leader now")
+        if leader == to:
+            return
+        if leader == self._node_id or self._calls is None:
+            self._transfer_here(group, to)
+        else:
+            request = TransferLeader(group, to)
+            await self._calls.call(leader, TRANSFER_LEADER, request, timeout_seconds=TRANSFER_SECONDS_MAX)
+
+    def _transfer_here(self, group: int, to: int) -> None:
+        if not 0 <= group < len(self._storage.groups):
+            raise GroupsNotLed(f"there is no write group {group}")
+        try:
+            self._storage.groups[group].transfer_leadership(to)
+        except NotTheLeader as error:
+            raise GroupsNotLed(str(error)) from error
+        except RaftError as error:
+            raise TransferRefused(f"write group {group} cannot be led by node {to}: {error}") from error

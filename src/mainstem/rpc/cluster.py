@@ -1,0 +1,56 @@
+"""What nodes tell each other for people to look at, and what people ask of a write group's leader."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from mainstem.rpc.errors import Refused
+from mainstem.rpc.method import Method, Nothing
+from mainstem.rpc.queues import Group, GroupsNotLed
+
+
+class TransferRefused(Refused):
+    """The leadership cannot go there."""
+
+    kind = "transfer refused"
+
+
+class MemberState(msgspec.Struct, frozen=True):
+    """A node's part in a write group, as its leader knows it."""
+
+    node: int
+    match_index: int
+    """The last block that the node is known to hold, durably."""
+    active: bool
+    """Heard from lately."""
+    voter: bool
+
+
+class LedGroup(msgspec.Struct, frozen=True):
+    """A write group that the node leads."""
+
+    group: int
+    term: int
+    serves: bool
+    last_index: int
+    committed: int
+    members: list[MemberState]
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    http: str
+    uptime_seconds: float
+    led: list[LedGroup]
+
+
+class TransferLeader(msgspec.Struct, frozen=True):
+    group: Group
+    to: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+REPORT = Method(112, "cluster.report", Nothing, NodeReport, nodes_only=True)
+TRANSFER_LEADER = Method(
+    113, "cluster.transfer_leader", TransferLeader, Nothing, (GroupsNotLed, TransferRefused), nodes_only=True
+)
