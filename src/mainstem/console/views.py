@@ -46,7 +46,7 @@ class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     committed: int
     """Block index."""
     preferred_leader: int = -1
-    replicas: Sequence[ReplicaView] = ()
+    replicas: Sequence[ReplicaView] = []
 
 
 class DiskView(msgspec.Struct, frozen=True, kw_only=True):
