@@ -216,7 +216,7 @@ def test_replicas_are_moved_and_what_makes_no_sense_is_refused() -> None:
         ):  # fmt: skip
             with pytest.raises(InvalidPlacement, match=words):
                 await mover.move_replica(group, old, new)
-        await mover.move_replica(1, 1, 4)
+        assert await mover.move_replica(1, 1) == 4
         assert mover.placements()[1] == tuple(4 if it == 1 else it for it in before)
         await cluster.settled()
         await cluster.close()

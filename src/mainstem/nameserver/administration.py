@@ -10,8 +10,14 @@ from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Topic
 from mainstem.nameserver.changes import Ids, make_commands, named
 from mainstem.nameserver.commands import AddPartitions, ChangeTopicConfigs, CreateTopic
-from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, refusal_of
+from mainstem.nameserver.errors import (
+    InvalidPlacement,
+    MetadataUnavailable,
+    NameserverError,
+    refusal_of,
+)
 from mainstem.nameserver.lookups import MetadataLookups
+from mainstem.nameserver.placement import replacement_for
 from mainstem.nameserver.replica import Outcome
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK
@@ -124,12 +130,19 @@ class MetadataAdministration(MetadataLookups):
             self._producer_ids = self._producer_ids[1:]
             return producer_id
 
-    async def move_replica(self, group: int, old: int, new: int) -> None:
-        """Have the replica of a write group on node `old` move to node `new`; the storage roles do it later. Raises
-        `InvalidPlacement`."""
+    async def move_replica(self, group: int, old: int, new: int | None = None) -> int:
+        """Have the replica of a write group on node `old` move to node `new`, None: to the one that suits best of those
+        that live. The storage roles do it later. Returns the new node; raises `InvalidPlacement`."""
+        if new is None:
+            racks = {node.node_id: node.rack for node in self.alive_nodes()}
+            placements = self._state.placements
+            new = replacement_for(old, placements.get(group, ()), racks, placements)
+        if new is None:
+            raise InvalidPlacement(f"write group {group}: every node that lives has a replica of it already")
         (outcome,) = (await self._requests.change(WantMove(group, old, new))).items
         if isinstance(outcome, NameserverError):
             raise outcome
+        return new
 
 
 def _parts(wanted: Sequence[WantedTopic]) -> Iterator[list[WantedTopic]]:

@@ -1,0 +1,135 @@
+"""Three nameservers over the real exchange and real sockets of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from tests.fakes.cluster import LoopTime
+from tests.fakes.files import SimulatedFiles
+
+from mainstem.model import NewTopic, Node, Topic
+from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
+from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.errors import TopicExists
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.peer_calls import PeerCalls, connector
+from mainstem.rpc.client import Client
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
+from mainstem.rpc.method import Nothing
+from mainstem.rpc.raft_exchange import RaftExchange
+from mainstem.rpc.server import Handlers, Server
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Wired:
+    """One node: server, exchange, calls, nameserver."""
+
+    def __init__(self, node_id: int, addresses: dict[int, str], disk: SimulatedFiles) -> None:
+        self.node_id = node_id
+        self.addresses = addresses
+        self.disk = disk
+        self.stack = AsyncExitStack()
+        self.nameserver: Nameserver
+
+    async def start(self) -> None:
+        node = Node(node_id=self.node_id, host="127.0.0.1", port=9092)
+        config = NameserverConfig(
+            node_id=self.node_id, peers={str(key): value for key, value in self.addresses.items()}, tick_ms=20
+        )
+        facts = Facts(self.addresses[self.node_id])
+        self.nameserver = await Nameserver.open(
+            self.disk, random.Random(self.node_id), config, node, self.connect, facts
+        )
+        self.stack.push_async_callback(self.nameserver.close)
+
+    async def connect(self, identity: Identity) -> ClusterPorts:
+        exchange = RaftExchange(identity, random=random.Random(identity.node_id))
+        self.stack.push_async_callback(exchange.close)
+        calls = PeerCalls(connector(identity, f"node {identity.node_id}"), exchange.set_peers)
+        self.stack.callback(calls.close)
+        handlers = Handlers()
+        exchange.register(handlers)
+        server = Server(handlers, name=f"node {identity.node_id}", node=identity)
+        host, _, port = self.addresses[self.node_id].rpartition(":")
+        await server.start(host, int(port))
+        self.stack.push_async_callback(server.close)
+        return ClusterPorts(exchange, calls, handlers, LoopTime())
+
+    async def close(self) -> None:
+        await self.stack.aclose()
+
+
+def test_a_cluster_over_sockets() -> None:
+    async def scenario() -> None:
+        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(3), 1)}
+        nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            for node in nodes.values():
+                stack.push_async_callback(node.close)
+            await asyncio.gather(*(node.start() for node in nodes.values()))
+            names = [it.nameserver for it in nodes.values()]
+            assert len({it.cluster_id() for it in names}) == 1
+            topics = await asyncio.gather(
+                *(names[n % 3].create_topic(f"t{n}", 1, 1, {"retention.ms": str(n)}) for n in range(30))
+            )
+            assert len({topic.number for topic in topics}) == 30
+            with pytest.raises(TopicExists, match="exists already"):
+                await names[1].create_topic("t3", 1, 1, {})
+            many = await names[2].create_topics([NewTopic(f"many{n}", 1, 1, {}) for n in range(5_000)])
+            assert all(isinstance(it, Topic) for it in many)
+            for it in names:
+                await it.current()
+                assert len(list(it.topics())) == 5_030
+
+            leader = names[0].metadata_leader
+            await nodes[leader].close()
+            left = [node.nameserver for node_id, node in nodes.items() if node_id != leader]
+            await left[0].create_topic("after", 1, 1, {})
+            await left[1].current()
+            assert left[1].topic("after") is not None
+            nodes[leader].stack = AsyncExitStack()
+            await nodes[leader].start()
+            await nodes[leader].nameserver.current()
+            assert nodes[leader].nameserver.topic("after") is not None
+
+    asyncio.run(scenario())
+
+
+def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
+    async def scenario() -> None:
+        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(1), 1)}
+        node = Wired(1, addresses, SimulatedFiles(1))
+        async with asyncio.timeout(30), AsyncExitStack() as stack:
+            stack.push_async_callback(node.close)
+            await node.start()
+            await node.nameserver.create_topic("kept", 1, 1, {})
+            host, _, port = addresses[1].rpartition(":")
+            client = await stack.enter_async_context(Client(host, int(port)))
+            answer = (await client.call(INTRODUCE, Nothing(), timeout_seconds=5)).message
+            assert (answer.node_id, answer.cluster_id, answer.voters) == (1, node.nameserver.cluster_id(), [1])
+            request: Any = ChangeRequest(b"x" * 16, WantDeletions(["kept"]))
+            with pytest.raises(RpcError):
+                await client.call(CHANGE, request, timeout_seconds=5)
+            other = Identity("another-cluster", 2, bytes(16))
+            foreign = await stack.enter_async_context(Client(host, int(port), node=other))
+            with pytest.raises(RpcError, match="cluster"):
+                await foreign.call(CHANGE, request, timeout_seconds=5)
+            assert node.nameserver.topic("kept") is not None
+
+    asyncio.run(scenario())
