@@ -192,3 +192,18 @@ def test_readers_far_apart_are_served_all_the_same(tmp_path: Path) -> None:
             assert reader.found[partition] == (await alone(node, partition))[offset:]
 
     simulated(tmp_path, story, prepare)
+
+
+def test_what_is_cached_of_the_segment_being_written_to_lies_before_its_end(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        reader = Reader(node, range(2))
+        for _ in range(24):
+            await publish(node, 2, range(2), size=4000)
+            for partition in range(2):
+                await alone(node, partition)  # often enough for chunks to be read whole
+            await reader.read_all(partition_bytes=3 * 4000)
+        assert len(node.segments()) == 2
+        assert node.storage.queue_store.cache.bytes_held > 0
+        assert {len(batches) for batches in reader.found.values()} == {48}
+
+    simulated(tmp_path, story, prepare)

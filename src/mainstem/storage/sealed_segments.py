@@ -5,8 +5,8 @@ last offset a queue has in each; a segment without rows of the queue is stepped 
 
 Batches of one queue lie scattered in a segment, among those of other queues that are most likely read as well. So
 once enough of a chunk of a segment was asked for it is read whole into the read cache, and the chunks behind it ahead
-of the reader; until then, neighbours within `GAP_BYTES` are read in one go. The segment being written to is never
-cached: its end still grows.
+of the reader; until then, neighbours within `GAP_BYTES` are read in one go. Of the segment being written to, chunks are
+cached once they lie before its end, which still grows: what is before it does not change.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class SealedSegments:
         self._ask(places)
         for span in spans(places):
             source = SegmentSource(self._journal, sequence_of(span[0].position))
-            if self._worth_caching(source, offset_of(span[0].position)):
+            if self._worth_caching(source, span):
                 await self._from_cache(source, span, batches)
                 self._read_ahead(source, span)
             else:
@@ -281,10 +281,15 @@ class SealedSegments:
                 batches += checked(view, span[start:stop], span[start].position)
             start = stop
 
-    def _worth_caching(self, source: SegmentSource, position: int) -> bool:
-        if not self._cache.enabled or source.sequence >= sequence_of(self._journal.end):
+    def _worth_caching(self, source: SegmentSource, span: Sequence[Place]) -> bool:
+        if not self._cache.enabled:
             return False
-        number = position // self._cache.chunk_bytes
+        chunk_bytes, journal_end = self._cache.chunk_bytes, self._journal.end
+        if source.sequence >= sequence_of(journal_end):
+            last = offset_of(span[-1].position) + span[-1].length - 1
+            if (last // chunk_bytes + 1) * chunk_bytes > offset_of(journal_end):
+                return False
+        number = offset_of(span[0].position) // chunk_bytes
         return self._asked.get((source.sequence, number), 0) >= WHOLE_BYTES or self._cache.holds(source, number)
 
     def _read_ahead(self, source: SegmentSource, span: Sequence[Place]) -> None:
