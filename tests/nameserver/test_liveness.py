@@ -13,7 +13,13 @@ LIMITS = Thresholds(suspect_seconds=2.0, refused_seconds=1.0, dead_seconds=6.0)
 
 @pytest.mark.parametrize(
     ("silence", "state"),
-    [(0.0, State.ALIVE), (1.9, State.ALIVE), (2.0, State.SUSPECTED), (5.9, State.SUSPECTED), (6.0, State.DEAD)],
+    [
+        (0.0, State.ALIVE),
+        (1.9, State.ALIVE),
+        (2.0, State.SUSPECTED),
+        (5.9, State.SUSPECTED),
+        (6.0, State.DEAD),
+    ],
 )
 def test_silence_is_judged(silence: float, state: State) -> None:
     liveness = Liveness(LIMITS, began=0.0)

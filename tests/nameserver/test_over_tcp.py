@@ -122,7 +122,11 @@ def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
             host, _, port = addresses[1].rpartition(":")
             client = await stack.enter_async_context(Client(host, int(port)))
             answer = (await client.call(INTRODUCE, Nothing(), timeout_seconds=5)).message
-            assert (answer.node_id, answer.cluster_id, answer.voters) == (1, node.nameserver.cluster_id(), [1])
+            assert (answer.node_id, answer.cluster_id, answer.voters) == (
+                1,
+                node.nameserver.cluster_id(),
+                [1],
+            )
             request: Any = ChangeRequest(b"x" * 16, WantDeletions(["kept"]))
             with pytest.raises(RpcError):
                 await client.call(CHANGE, request, timeout_seconds=5)

@@ -82,6 +82,9 @@ class Heartbeats:
 
     async def _pace(self) -> None:
         while True:
+            version = self._group.version
+            if self._group.serves and len(self._replica.state.node_table.nodes) <= 1:
+                await self._group.changed_since(version)  # nobody to hear from
             self._now.set()
             await self._ports.sleep(self._heartbeat_seconds)
 

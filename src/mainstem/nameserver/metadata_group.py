@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
 from mainstem.nameserver.group_log import GroupLog, encode_membership, to_stored
 from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
 from mainstem.nameserver.proposer import NotLeading, Unsettled
@@ -26,6 +26,7 @@ from mainstem.nameserver.replica import Replica
 from mainstem.nameserver.vote_file import Vote, VoteFile
 from mainstem.raft import (
     KIND_DATA,
+    BrokenInvariant,
     Entry,
     HardState,
     LoggedMembership,
@@ -108,6 +109,7 @@ class MetadataGroup:
             randomness,
             applied_index=replica.applied_index,
         )
+        self._broken: BrokenInvariant | None = None
         self._asked_last = 0
         self._news = asyncio.Event()
         self._to_write: deque[HardState | Sequence[Entry]] = deque()  # bounded by the core
@@ -241,15 +243,23 @@ class MetadataGroup:
 
     def received(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            if isinstance(message, InstallSnapshot):
-                continue  # only `received_snapshot` brings one, with its bytes
-            self._core.step(message)
-        self._news.set()
+            if not isinstance(
+                message, InstallSnapshot
+            ):  # only `received_snapshot` brings one, with its bytes
+                self._step(message)
 
     def received_snapshot(self, sender: int, term: int, received: ReceivedSnapshot) -> None:
         """The bytes of the leader's snapshot are here."""
         self._received = received
-        self._core.step(InstallSnapshot(sender, self.node_id, term, received.name))
+        self._step(InstallSnapshot(sender, self.node_id, term, received.name))
+
+    def _step(self, message: Message) -> None:
+        if self.failure is not None or self._broken is not None:
+            return
+        try:
+            self._core.step(message)
+        except BrokenInvariant as error:
+            self._broken = error  # ends `_drive`, not the one who delivers
         self._news.set()
 
     def unreachable(self, node_id: int) -> None:
@@ -269,6 +279,8 @@ class MetadataGroup:
     async def _drive(self) -> None:
         core = self._core
         while True:
+            if self._broken is not None:
+                raise self._broken
             while (ready := core.ready()) is not None:
                 self._persist(ready)
                 self._send(ready)
@@ -405,13 +417,16 @@ class MetadataGroup:
             self._snapshotting = False
 
     async def _install(self, name: RaftSnapshot) -> None:
-        received = self._received
-        if received is None or received.name != name:
+        received, self._received = self._received, None
+        try:
+            if received is None or received.name != name:
+                raise ValueError("another one is here, or none")
+            state = await self._replica.restored(received.commands)
+        except (ValueError, InconsistentCommand) as error:
+            log.error("the metadata leader's snapshot at entry %d is not taken: %s", name.index, error)
             self._core.snapshot_failed(name)
             self._news.set()
             return
-        self._received = None
-        state = await self._replica.restored(received.commands)
         await self._log.install(
             Snapshot(name.index, name.term, encode_membership(name.membership), received.commands)
         )

@@ -50,7 +50,7 @@ from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Introducer, Service
 from mainstem.nameserver.transfer import Transfer
 from mainstem.ports import Files
-from mainstem.raft import Membership, RaftConfig
+from mainstem.raft import Membership, RaftConfig, RaftError
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.metadata import CHANGE_MEMBER, ChangeMember, Wanted, WantNode, WantPlacement
@@ -142,7 +142,7 @@ class Nameserver(MetadataAdministration):
                 await nameserver._until(lambda: nameserver._group.serves)
             await nameserver._registered(node)
             if connect is None:
-                await nameserver._until(lambda: bool(nameserver._state.placements))
+                await nameserver.placed()
         except BaseException:
             await nameserver.close()
             raise
@@ -192,12 +192,30 @@ class Nameserver(MetadataAdministration):
                 await self._proposer.ended.wait()
         except TimeoutError:
             log.warning("changes of the metadata that nobody confirmed are left to the other nodes")
+        await self._hand_over()
         if self._link is not None:
             self._link.ports.exchange.leave(METADATA_GROUP)
         self._task.cancel()
         await asyncio.wait([self._task])
         await self._group.remember_commit()
         await self._directory.close()
+
+    async def _hand_over(self) -> None:
+        """A leader that stops has another voter lead first: sooner than an election would."""
+        others = [
+            node_id
+            for node_id in sorted(self._group.membership.voters - {self._group.node_id})
+            if self.verdict(node_id).state is State.ALIVE
+        ]
+        if not self._group.serves or not others:
+            return
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                self._group.transfer_leadership(others[0])
+                while self._group.leader_id in (0, self._group.node_id):
+                    await self._group.changed_since(self._group.version)
+        except (TimeoutError, RaftError) as error:
+            log.info("node %d does not lead the metadata yet: %s", others[0], error or "no answer")
 
     # what nodes tell
 
@@ -257,6 +275,12 @@ class Nameserver(MetadataAdministration):
             raise MetadataUnavailable(
                 f"the metadata cannot be read safely now: {reason}; try again"
             ) from None
+
+    async def placed(self) -> Mapping[int, tuple[int, ...]]:
+        """`placements`, once the write groups are placed: when as many nodes have registered as the first quorum has.
+        Raises `MetadataUnavailable`."""
+        await self._until(lambda: bool(self._state.placements))
+        return self.placements()
 
     async def register(self, node: Node) -> None:
         """Note the addresses of this node; no change is logged when they are those known. Raises `NodeIdTaken`,

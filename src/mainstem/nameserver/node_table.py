@@ -58,6 +58,10 @@ class NodeTable:
             raise InvalidPlacement(
                 f"write group {command.group} has no replica on node {command.old}; it has them on {held}"
             )
+        if command.new == command.old:
+            raise InvalidPlacement(
+                f"write group {command.group}: its replica is on node {command.old} already"
+            )
         self._check_replicas(command.group, _moved(replicas, command))
 
     def _check_replicas(self, group: int, replicas: Sequence[int]) -> None:
