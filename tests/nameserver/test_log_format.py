@@ -13,6 +13,7 @@ from mainstem.nameserver.log_format import (
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
     RECORD_HEADER_BYTES,
+    Kind,
     encode_file_header,
     encode_mark,
     encode_record,
@@ -151,3 +152,39 @@ def test_every_bit_flip_and_every_cut_of_a_snapshot_is_refused() -> None:
             read_snapshot("s", whole[:position], 40)
     with pytest.raises(MetadataCorrupt):
         read_snapshot("s", whole + bytes(RECORD_HEADER_BYTES), 40)
+
+
+def replacing_log(entries: list[tuple[int, int, bytes]]) -> bytes:
+    """(number, term, payload) one after the other, as they were written."""
+    data = bytearray(encode_file_header(KIND_LOG, FIRST))
+    for number, term, payload in entries:
+        data += encode_record(len(data), number, len(data), payload, term=term)
+    return bytes(data)
+
+
+def test_a_record_of_a_number_that_was_there_replaces_it_and_all_behind() -> None:
+    data = replacing_log([(7, 1, b"a"), (8, 3, b"b"), (9, 3, b"c"), (8, 2, b"d"), (9, 4, b"e"), (9, 5, b"f")])
+    content = read_log("log", data, FIRST)
+    assert [(it.number, it.term, it.payload) for it in content.records] == [(7, 1, b"a"), (8, 2, b"d"), (9, 5, b"f")]
+    assert content.end == len(data)
+    for end in range(FILE_HEADER_BYTES, len(data)):
+        assert len(read_log("log", data[:end], FIRST).records) <= 3
+
+
+def test_a_term_that_goes_back_is_refused() -> None:
+    data = replacing_log([(7, 4, b"a"), (8, 3, b"b")])
+    with pytest.raises(MetadataCorrupt, match="term 3 behind one of term 4"):
+        read_log("log", data, FIRST)
+    with pytest.raises(MetadataCorrupt, match="record 6 where 8 belongs"):
+        read_log("log", replacing_log([(7, 4, b"a"), (6, 4, b"b")]), FIRST)
+
+
+def test_entries_without_payload_are_not_the_end() -> None:
+    data = bytearray(encode_file_header(KIND_LOG, FIRST))
+    for number, kind in enumerate((Kind.NO_OP, Kind.CHANGE, Kind.MEMBERSHIP, Kind.NO_OP), FIRST):
+        data += encode_record(len(data), number, len(data), b"", term=2, kind=kind)
+    data += encode_mark(len(data), FIRST + 3, len(data))
+    content = read_log("log", bytes(data), FIRST)
+    assert [record.kind for record in content.records] == [
+        Kind.NO_OP, Kind.CHANGE, Kind.MEMBERSHIP, Kind.NO_OP,
+    ]  # fmt: skip

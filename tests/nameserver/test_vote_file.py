@@ -41,22 +41,24 @@ def test_read_back() -> None:
     assert run(read(disk)) == Vote(5, None, 18)
 
 
+async def votes(disk: SimulatedFiles, cut_after: int, answered: list[Vote]) -> None:
+    """`answered` ends with the newest that was, and the one under way behind it."""
+    file = await VoteFile.create(disk, OWNER, answered[0])
+    disk.cut_power(after=cut_after)
+    for term in range(1, 6):
+        answered.append(Vote(term, term % 3 + 1, 0))
+        await file.write(answered[-1])
+        answered[:-1] = []
+
+
 def test_the_power_may_go_at_every_step() -> None:
     for cut_after in range(1, 40):
         for seed in range(6):
             disk = SimulatedFiles(seed)
             answered = [Vote(0, None, 0)]
 
-            async def vote(disk: SimulatedFiles = disk, answered: list[Vote] = answered) -> None:
-                file = await VoteFile.create(disk, OWNER, answered[0])
-                disk.cut_power(after=cut_after)
-                for term in range(1, 6):
-                    answered.append(Vote(term, term % 3 + 1, 0))
-                    await file.write(answered[-1])
-                    answered[:-1] = []
-
             try:
-                run(vote())
+                run(votes(disk, cut_after, answered))
             except PowerLoss:
                 disk.crash()
             assert run(read(disk)) in answered[-2:]
