@@ -96,7 +96,7 @@ def test_a_payload_of_another_length_is_refused() -> None:
 
 def test_a_local_run_is_there_when_finished_and_not_before(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    batches = [make_batch(1, offset, size=1 << 20) for offset in range(2 * (WINDOW_BYTES >> 20) + 3)]
+    batches = [make_batch(1, offset, size=3 * WINDOW_BYTES // 2) for offset in range(5)]
     with RunWriter("a.run", LocalRunTarget(runs, "a.run")) as writer:
         for batch in batches:
             writer.append(batch.data, describe([batch]))
