@@ -78,8 +78,13 @@ class SimulatedNetwork:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller may wait no longer
 
     def deliver(self, sender: End, group: int, message: raft.Message) -> None:
         """Perhaps, and perhaps more than once."""
@@ -97,7 +102,7 @@ class SimulatedNetwork:
         else:
             sent = [(to_wire(group, message), b"")]  # type: ignore[list-item]
         for wire, attachment in sent:
-            body = msgspec.msgpack.encode(Delivery([wire]))  # type: ignore[list-item]
+            body = msgspec.msgpack.encode(Delivery([wire]))
             for _ in range(2 if self.rng.random() < self.repeats else 1):
                 asyncio.get_running_loop().call_later(
                     self.delay(), self._arrive, sender.node_id, to, group, body, attachment
@@ -113,6 +118,7 @@ class SimulatedNetwork:
     async def call(
         self, sender: End, to: int, method: Method[Any, Any], request: Any, timeout_seconds: float
     ) -> Reply[Any]:
+        reply: Reply[Any]
         try:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.sleep(self.delay())

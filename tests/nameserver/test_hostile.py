@@ -31,6 +31,7 @@ from mainstem.rpc.metadata import (
     SnapshotPart,
     WantConfigs,
     WantDeletions,
+    Wanted,
     WantedTopic,
     WantMove,
     WantNode,
@@ -91,7 +92,7 @@ def test_requests_that_make_no_sense_are_refused_item_by_item() -> None:
         await cluster.settled()
         end = cluster.network.attach(Identity(cluster.running[1].cluster_id(), 99, bytes(16)))
         version = cluster.running[leader].version
-        for number, wanted in enumerate((
+        nonsense: tuple[Wanted, ...] = (
             WantTopics([WantedTopic("../x", 1, 1, {}), WantedTopic("ok", -5, 1, {})]),
             WantTopics([WantedTopic("a", 1, 99, {}), WantedTopic("b", 1, 1, {"nonsense": "1"})]),
             WantTopics([]),
@@ -101,7 +102,8 @@ def test_requests_that_make_no_sense_are_refused_item_by_item() -> None:
             WantNode(node_id=1, host="elsewhere", port=1, incarnation=b"y" * 16),
             WantMove(0, 1, 1),
             WantMove(65_535, 0, 0),
-        )):  # fmt: skip
+        )
+        for number, wanted in enumerate(nonsense):
             request = ChangeRequest(number.to_bytes(16), wanted)
             reply: ChangeReply = (await end.call(leader, CHANGE, request, timeout_seconds=5)).message
             assert reply.index == 0, wanted
