@@ -39,12 +39,19 @@ from mainstem.raft.reads import Reads
 from mainstem.raft.ready import Ready, RoleChange
 from mainstem.raft.roles import TRANSITIONS, Cause, Role
 
+REQUEST_BITS = 62
+"""Numbers of reads that are sent on fit into an i64, however many there are."""
+
 FROM_LEADERS = (Append, Heartbeat, InstallSnapshot)
 
 
 class RaftCore:
     """Not reentrant but in one way: between `ready` and `advance` everything may be called but `ready`, which then
     returns None. What cannot be (`BrokenInvariant`) is the end of it."""
+
+    _log_class = Log
+    _leadership_class = Leadership
+    _followership_class = Followership
 
     def __init__(
         self,
@@ -62,7 +69,7 @@ class RaftCore:
         self._config = config
         self._random = random
         self.node_id = config.node_id
-        self._log = Log(log, memberships, applied_index)
+        self._log = self._log_class(log, memberships, applied_index)
         self.term = hard_state.term
         self.vote = hard_state.vote
         self.leader_id = NOBODY
@@ -78,8 +85,8 @@ class RaftCore:
         self._draw_timeout()
         self._candidacy: Candidacy | None = None
         self._leadership: Leadership | None = None
-        self._reads = Reads()
-        self._followership = Followership(self.node_id, self._log, self._outbox)
+        self._reads = Reads(random.getrandbits(REQUEST_BITS))
+        self._followership = self._followership_class(self.node_id, self._log, self._outbox)
         self._followership.enter(self.term, NOBODY)
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             Append: self._append,
@@ -308,7 +315,9 @@ class RaftCore:
         self.leader_id = self.node_id
         self._elapsed = 0
         self._due = self._config.heartbeat_ticks
-        self._leadership = Leadership(self._config, self.term, self._log, self._reads, self._outbox)
+        self._leadership = self._leadership_class(
+            self._config, self.term, self._log, self._reads, self._outbox
+        )
 
     def _after_leader(self) -> None:
         self._touched = True

@@ -83,10 +83,12 @@ class LeaderReads:
 class Reads:
     """The reads asked of this node: those sent on to a leader, and those that wait until their index is applied."""
 
-    def __init__(self) -> None:
-        self._requests = 0
+    def __init__(self, first_request: int) -> None:
+        """`first_request` is drawn at random: an answer to a read of an earlier life must not find one of this."""
+        self._requests = first_request
         self._sent_on: dict[int, object] = {}
         self._confirmed: list[tuple[int, int, object]] = []
+        self._order = 0
         self._refused: list[object] = []
 
     @property
@@ -109,8 +111,8 @@ class Reads:
             self.confirmed(message.index, context)
 
     def confirmed(self, read_index: int, context: object) -> None:
-        self._requests += 1
-        heapq.heappush(self._confirmed, (read_index, self._requests, context))
+        self._order += 1
+        heapq.heappush(self._confirmed, (read_index, self._order, context))
 
     def refuse(self, contexts: list[object]) -> None:
         self._refused.extend(contexts)

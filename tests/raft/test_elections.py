@@ -1,0 +1,233 @@
+"""Transcripts: who is elected, who disturbs nobody, who steps down, and how leadership is handed over."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.raft.cluster import Cluster
+
+from mainstem.raft import BrokenInvariant, MembershipRefused, NotReady, RaftError, Role
+from mainstem.raft.messages import Heartbeat, RequestVote, TimeoutNow, VoteResponse
+from mainstem.raft.roles import TRANSITIONS
+
+
+def test_somebody_is_elected_when_time_passes() -> None:
+    cluster = Cluster()
+    cluster.tick(40)
+    assert len(cluster.leaders()) == 1
+    leader = cluster.leaders()[0]
+    assert {member.core.leader_id for member in cluster.members.values()} == {leader}
+    assert cluster[leader].serves
+
+
+def test_timeouts_are_drawn_between_one_and_two_election_timeouts() -> None:
+    drawn = set()
+    core = Cluster(election_ticks=10)[1]
+    for seed in range(200):
+        core._random = random.Random(seed)
+        core._draw_timeout()
+        drawn.add(core._due)
+    assert drawn == set(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "granted"),
+    [
+        ([1, 1], False),
+        ([1, 1, 1], True),
+        ([1, 1, 1, 1], True),
+        ([2], True),
+        ([1, 1, 0], False),
+    ],
+)
+def test_a_vote_goes_to_a_log_as_far_as_the_own(candidate: list[int], granted: bool) -> None:
+    voter = Cluster(logs={1: [1, 1, 1]}, term=2).members[1]
+    voter.receive(RequestVote(2, 1, 3, len(candidate), candidate[-1]), ())
+    voter.run()
+    voter.sync_hard_state()
+    ready = voter.core.ready()
+    assert ready is not None
+    assert ready.messages == (VoteResponse(1, 2, 3, granted),)
+
+
+def test_one_vote_per_term_also_after_a_restart() -> None:
+    cluster = Cluster()
+    cluster.members[1].receive(RequestVote(2, 1, 5, 0, 0), ())
+    cluster.members[1].settle()
+    cluster.restart(1)
+    cluster.members[1].receive(RequestVote(3, 1, 5, 0, 0), ())
+    cluster.members[1].receive(RequestVote(2, 1, 5, 0, 0), ())
+    cluster.members[1].settle()
+    votes = [m for m in cluster.log if isinstance(m, VoteResponse)]
+    assert [(m.to, m.granted) for m in votes] == [(2, True), (3, False), (2, True)]
+
+
+def test_a_node_that_was_cut_off_disturbs_nobody_when_it_comes_back() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.isolate(3)
+    cluster.tick(100)
+    assert cluster[3].role is Role.PRE_CANDIDATE
+    assert cluster[3].term == 1, "pre-votes take no term"
+    cluster.heal()
+    cluster.tick(20)
+    assert cluster.leaders() == [1]
+    assert cluster[1].term == 1
+
+
+def test_without_pre_vote_a_node_that_hears_from_its_leader_still_protects_it() -> None:
+    cluster = Cluster(pre_vote=False)
+    cluster.elect(1)
+    cluster.members[2].receive(RequestVote(3, 2, 7, 99, 7), ())
+    cluster.settle()
+    assert cluster[2].term == 1
+    assert not [m for m in cluster.log if isinstance(m, VoteResponse) and m.to == 3 and m.term == 7]
+
+
+def test_a_removed_server_disturbs_nobody() -> None:
+    cluster = Cluster(range(1, 5), pre_vote=False)
+    cluster.elect(1)
+    from mainstem.raft import ChangeKind, MembershipChange
+
+    cluster.cut = {(1, 4)}  # it never hears that it is removed
+    cluster[1].propose_membership(MembershipChange(ChangeKind.REMOVE, 4))
+    cluster.settle()
+    term = cluster[1].term
+    cluster.tick(60)
+    assert cluster[4].term > term
+    assert cluster.leaders() == [1]
+    assert cluster[1].term == term
+
+
+def test_a_leader_without_a_quorum_steps_down() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.isolate(1)
+    cluster.tick(21, 1)
+    assert cluster[1].role is Role.FOLLOWER
+    assert cluster[1].leader_id == 0
+
+
+def test_a_leader_with_a_quorum_stays() -> None:
+    cluster = Cluster(range(1, 6))
+    cluster.elect(1)
+    cluster.isolate(4, 5)
+    cluster.tick(50, 1, 2, 3)
+    assert cluster.leaders() == [1]
+
+
+def test_without_check_quorum_a_leader_stays_until_it_hears_of_another() -> None:
+    cluster = Cluster(check_quorum=False)
+    cluster.elect(1)
+    cluster.isolate(1)
+    cluster.tick(60)
+    assert cluster[1].role is Role.LEADER
+    assert sorted(cluster.leaders()) != [1]
+    cluster.heal()
+    cluster.tick(3)
+    assert 1 not in cluster.leaders()
+    assert len(cluster.leaders()) == 1
+
+
+def test_the_own_vote_counts_once_it_is_durable() -> None:
+    core = Cluster([1], pre_vote=False)[1]
+    core.campaign()
+    ready = core.ready()
+    assert core.role is Role.CANDIDATE
+    assert ready is not None
+    assert ready.hard_state is not None
+    core.advance(ready)
+    core.hard_state_persisted(ready.hard_state)
+    assert core.role is Role.LEADER
+
+
+def test_two_leaders_of_one_term_are_impossible() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    with pytest.raises(BrokenInvariant):
+        cluster[1].step(Heartbeat(2, 1, 1, 0))
+
+
+def test_a_message_for_somebody_else_is_refused() -> None:
+    with pytest.raises(RaftError, match="came to node 1"):
+        Cluster()[1].step(Heartbeat(2, 3, 1, 0))
+
+
+def test_leadership_is_handed_to_who_has_caught_up() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.slow = {2}
+    cluster[1].propose("x", 1)
+    cluster.settle()
+    cluster[1].transfer_leadership(2)
+    cluster.settle()
+    assert not [m for m in cluster.log if isinstance(m, TimeoutNow)], "it lacks an entry"
+    with pytest.raises(NotReady):
+        cluster[1].propose("refused meanwhile", 1)
+    cluster.slow = set()
+    cluster.settle()
+    assert cluster.leaders() == [2]
+    assert cluster[2].term == 2
+    assert cluster.data(2) == ["x"]
+
+
+def test_a_transfer_is_given_up_after_an_election_timeout() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.stop(2)
+    cluster[1].propose("x", 1)
+    cluster.settle()
+    cluster[1].transfer_leadership(2)
+    cluster.tick(10, 1, 3)
+    assert cluster[1].transfer_to == 0
+    cluster[1].propose("taken again", 1)
+    cluster.settle()
+    assert cluster.data(1) == ["x", "taken again"]
+
+
+def test_only_voters_may_be_handed_leadership() -> None:
+    cluster = Cluster([1, 2], learners=[3])
+    cluster.elect(1)
+    for node_id in (3, 9):
+        with pytest.raises(MembershipRefused):
+            cluster[1].transfer_leadership(node_id)
+
+
+def test_a_learner_never_stands() -> None:
+    cluster = Cluster([1, 2], learners=[3])
+    cluster[3].campaign()
+    cluster.tick(100, 3)
+    assert cluster[3].role is Role.FOLLOWER
+    assert cluster[3].term == 0
+
+
+def test_a_driver_hears_of_every_change_of_leader() -> None:
+    cluster = Cluster()
+    cluster.members[2].receive(Heartbeat(1, 2, 4, 0), ())
+    ready = cluster[2].ready()
+    assert ready is not None
+    assert ready.role_change == (Role.FOLLOWER, 4, 1)
+
+
+def test_the_documented_transitions_are_the_ones_in_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "replication.md").read_text()
+    rows = {line for line in page.splitlines() if line.startswith("| ")}
+    for (role, cause), to in TRANSITIONS.items():
+        assert f"| {role.value} | {cause.value} | {to.value} |" in rows
+
+
+def test_an_idle_follower_has_nothing_to_do() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[2].tick()
+    assert cluster[2].ready() is None
+
+
+def test_heartbeats_that_say_the_same_are_the_same_objects() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.tick(3, 1)
+    sent = [m for m in cluster.log if isinstance(m, Heartbeat) and m.to == 2]
+    assert sent[-1] is sent[-2]

@@ -1,0 +1,317 @@
+"""Transcripts: how logs come to match, what is committed when, what waits for which disk."""
+
+from __future__ import annotations
+
+import pytest
+from tests.raft.cluster import Cluster
+from tests.raft.planted import CommitOldTerm
+
+from mainstem.raft import (
+    BrokenInvariant,
+    CommittedTruncation,
+    HardState,
+    NotLeader,
+    NotReady,
+    RaftCore,
+    Role,
+)
+from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot
+from mainstem.raft.progress import SendState
+
+FIGURE_7_LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
+FIGURE_7 = {
+    "a: entries are missing": [1, 1, 1, 4, 4, 5, 5, 6, 6],
+    "b: many are missing": [1, 1, 1, 4],
+    "c: an uncommitted one too many": [1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 6],
+    "d: uncommitted ones of a later term": [1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 7, 7],
+    "e: missing and uncommitted": [1, 1, 1, 4, 4, 4, 4],
+    "f: a leader of terms 2 and 3 that committed nothing": [1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3],
+}
+
+
+@pytest.mark.parametrize("log", FIGURE_7.values(), ids=FIGURE_7)
+def test_any_log_of_figure_7_comes_to_match(log: list[int]) -> None:
+    cluster = Cluster(logs={1: FIGURE_7_LEADER, 2: log, 3: FIGURE_7_LEADER}, term=7)
+    cluster.elect(1)
+    assert cluster.terms(2) == cluster.terms(1) == [*FIGURE_7_LEADER, 8]
+    assert cluster[1].commit_index == cluster[2].commit_index == len(FIGURE_7_LEADER) + 1
+
+
+def test_a_rejection_skips_a_whole_term_at_a_time() -> None:
+    leader = [1] * 5 + [6] * 20
+    follower = [1] * 5 + [2] * 15
+    cluster = Cluster(logs={1: leader, 2: follower, 3: leader}, term=6)
+    cluster.elect(1)
+    assert cluster.terms(2) == [*leader, 7]
+    rejected = [m for m in cluster.log if isinstance(m, AppendResponse) and m.sender == 2 and m.rejected]
+    assert len(rejected) <= 2
+
+
+def figure_8(core_class: type[RaftCore]) -> Cluster:
+    """Up to (c): 1 leads for the second time and copies its entry of term 2 to a majority, and nothing of its own
+    term, which it has logged; 5 holds an entry of term 3 that nobody else has."""
+    cluster = Cluster(
+        range(1, 6), logs={1: [1, 2], 2: [1, 2], 3: [1], 4: [1], 5: [1, 3]}, term=3, core_class=core_class
+    )
+    cluster.isolate(5)
+    cluster[1].campaign()
+    while cluster[1].role is not Role.LEADER:
+        cluster.deliver()
+    leader, entry = cluster[1], 2
+    for _ in range(20):  # entries of the new term stay away from the others
+        cluster.run()
+        for at, (message, state) in enumerate(cluster.wire):
+            if isinstance(message, Append) and message.previous_index + len(message.entries) > entry:
+                kept = tuple(e for e in message.entries if e.index <= entry)
+                fields = (
+                    message.sender,
+                    message.to,
+                    message.term,
+                    message.previous_index,
+                    message.previous_term,
+                )
+                cluster.wire[at] = (Append(*fields, message.commit_index, kept), state)
+        cluster.deliver()
+    assert [cluster.terms(node_id)[:2] for node_id in (2, 3, 4)] == [[1, 2]] * 3
+    assert leader.term == 4
+    return cluster
+
+
+def test_an_entry_of_an_earlier_term_is_not_committed_by_counting() -> None:
+    cluster = figure_8(RaftCore)
+    assert cluster[1].commit_index == 0
+    assert cluster[1].durable_index(3) == 0
+
+
+def test_the_planted_bug_of_figure_8_commits_what_a_later_leader_takes_away() -> None:
+    cluster = figure_8(CommitOldTerm)
+    assert cluster[1].commit_index >= 2
+    cluster.stop(1)
+    cluster.heal()
+    cluster[5].campaign()  # hears of the newer term
+    cluster.settle()
+    with pytest.raises(BrokenInvariant):  # its log ends in a later term, although it lacks what was committed
+        cluster.elect(5)
+
+
+def test_a_leader_commits_older_entries_with_one_of_its_own() -> None:
+    cluster = Cluster(logs={1: [1, 2], 2: [1, 2], 3: [1]}, term=2)
+    cluster.elect(1)
+    assert cluster[1].commit_index == 3
+    assert cluster[1].serves
+
+
+def test_a_leader_sends_before_its_own_disk_is_done_and_counts_itself_after() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.slow = {1, 2}
+    entry = cluster[1].propose("x", 1)
+    cluster.settle()
+    assert cluster.members[3].disk.durable.last_index == entry.index
+    assert cluster[1].commit_index == entry.index - 1, "durable on one of three"
+    cluster.members[1].sync()
+    cluster.settle()
+    assert cluster[1].commit_index == entry.index
+    assert cluster[1].durable_index(2) == entry.index
+    assert cluster[1].durable_index(3) == entry.index - 1
+    assert cluster[1].durable_index(4) == 0
+    cluster.members[2].sync()
+    cluster.settle()
+    assert cluster[1].durable_index(3) == entry.index
+
+
+def test_what_is_committed_but_not_durable_here_is_not_applied_here() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.slow = {1}
+    entry = cluster[1].propose("x", 1)
+    cluster.settle()
+    assert cluster[1].commit_index == entry.index
+    assert cluster.data(1) == []
+    cluster.members[1].sync()
+    cluster.settle()
+    assert cluster.data(1) == ["x"]
+
+
+def test_a_follower_acknowledges_what_is_durable_and_no_more() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.slow = {2}
+    for value in "abc":
+        cluster[1].propose(value, 1)
+        cluster.settle()
+    acknowledged = [m.match_index for m in cluster.log if isinstance(m, AppendResponse) and m.sender == 2]
+    assert max(acknowledged) == 1
+    cluster.members[2].sync(2)
+    cluster.deliver()
+    assert cluster[1].peers()[0].match_index == 3
+
+
+def test_a_report_about_a_replaced_entry_is_not_taken_for_the_new_one() -> None:
+    cluster = Cluster(logs={1: [1, 2], 2: [1], 3: [1]}, term=2)
+    cluster.elect(2)
+    assert cluster.terms(1) == [1, 3]
+    before = cluster[1].persisted_index
+    cluster[1].persisted(2, 2)
+    assert cluster[1].persisted_index == before
+
+
+def test_messages_wait_until_the_term_is_durable() -> None:
+    core = Cluster(pre_vote=False)[1]
+    core.campaign()
+    ready = core.ready()
+    assert ready is not None
+    assert ready.messages == ()
+    assert ready.hard_state == HardState(1, 1)
+    core.advance(ready)
+    assert core.ready() is None
+    core.hard_state_persisted(ready.hard_state)
+    following = core.ready()
+    assert following is not None
+    assert {message.to for message in following.messages} == {2, 3}
+
+
+def test_a_leader_that_contradicts_a_committed_entry_is_refused_loudly() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[1].propose("x", 1)
+    cluster.settle()
+    entry = cluster.members[2].disk.seen.entries[-1]
+    other = type(entry)(entry.term + 1, entry.index, 0, 1, "y")
+    with pytest.raises(CommittedTruncation):
+        cluster[2].step(Append(3, 2, entry.term + 1, entry.index - 1, entry.term, 0, (other,)))
+
+
+def test_the_window_bounds_what_is_in_flight() -> None:
+    cluster = Cluster(entries_in_flight_max=4, bytes_in_flight_max=100, append_bytes_max=20)
+    cluster.elect(1)
+    cluster.cut = {(2, 1)}
+    before = len(cluster.log)
+    for at in range(20):
+        cluster[1].propose(at, 10)
+    cluster.settle()
+    appends = [m for m in cluster.log[before:] if isinstance(m, Append) and m.to == 2 and m.entries]
+    assert sum(len(m.entries) for m in appends) == 4
+    assert all(sum(entry.size for entry in m.entries) <= 20 for m in appends)
+    assert cluster.data(3) == list(range(20)), "the silent member holds up nobody"
+
+
+def test_bytes_in_flight_are_bounded_too() -> None:
+    cluster = Cluster(bytes_in_flight_max=30, append_bytes_max=10)
+    cluster.elect(1)
+    cluster.cut = {(2, 1)}
+    before = len(cluster.log)
+    for at in range(20):
+        cluster[1].propose(at, 10)
+    cluster.settle()
+    assert sum(len(m.entries) for m in cluster.log[before:] if isinstance(m, Append) and m.to == 2) == 3
+
+
+def test_lost_appends_are_noticed_and_sent_again() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.cut = {(1, 2)}
+    cluster[1].propose("lost", 1)
+    cluster.settle()
+    cluster.heal()
+    cluster.tick(2, 1)
+    assert cluster.data(2) == ["lost"]
+
+
+def test_an_unreachable_member_is_probed() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[1].report_unreachable(2)
+    assert cluster[1].peers()[0].state is SendState.PROBE
+    cluster[1].propose("x", 1)
+    cluster.tick(2, 1)
+    assert cluster[1].peers()[0].state is SendState.REPLICATE
+    assert cluster.data(2) == ["x"]
+
+
+def test_a_member_behind_the_log_gets_a_snapshot() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.stop(2)
+    for at in range(10):
+        cluster[1].propose(at, 1)
+    cluster.settle()
+    cluster.members[1].compact(keep=2)
+    cluster.members[1].settle()
+    cluster.start(2)
+    cluster.tick(4, 1)
+    assert any(isinstance(m, InstallSnapshot) for m in cluster.log)
+    assert cluster.data(2) == list(range(10))
+    cluster[1].propose("after", 1)
+    cluster.settle()
+    assert cluster.data(2)[-1] == "after"
+    assert cluster[1].peers()[0].state is SendState.REPLICATE
+
+
+def test_a_snapshot_that_did_not_arrive_is_sent_again() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.stop(2)
+    for at in range(10):
+        cluster[1].propose(at, 1)
+    cluster.settle()
+    cluster.members[1].compact(keep=0)
+    cluster.members[1].settle()
+    cluster.start(2)
+    cluster[1].tick()
+    for _ in range(5):
+        cluster.deliver(lambda message: not isinstance(message, InstallSnapshot))
+        cluster[1].tick()
+    cluster.wire.clear()
+    assert cluster[1].peers()[0].state is SendState.SNAPSHOT
+    cluster[1].report_snapshot(2, ok=False)
+    cluster.tick(3, 1)
+    assert cluster.data(2) == list(range(10))
+
+
+def test_proposals_are_for_the_leader_and_bounded() -> None:
+    cluster = Cluster(uncommitted_bytes_max=100)
+    with pytest.raises(NotLeader) as nobody:
+        cluster[2].propose("x", 1)
+    assert nobody.value.leader_id == 0
+    cluster.elect(1)
+    with pytest.raises(NotLeader) as hint:
+        cluster[2].propose("x", 1)
+    assert hint.value.leader_id == 1
+    cluster[1].propose("large ones are taken alone", 1000)
+    with pytest.raises(NotReady):
+        cluster[1].propose("x", 1)
+    cluster.settle()
+    cluster[1].propose("x", 1)
+
+
+def test_ready_may_be_asked_for_while_one_is_out() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    core = cluster[1]
+    core.propose("a", 1)
+    ready = core.ready()
+    assert ready is not None
+    core.propose("b", 1)
+    assert core.ready() is None
+    for entry in ready.entries:
+        cluster.members[1].disk.append(entry)
+    core.advance(ready)
+    following = core.ready()
+    assert following is not None
+    assert [entry.data for entry in following.entries] == ["b"]
+
+
+def test_a_group_of_one_commits_what_its_disk_has() -> None:
+    cluster = Cluster([1])
+    cluster.slow = {1}
+    cluster[1].campaign()
+    cluster.settle()
+    assert cluster[1].role is Role.LEADER
+    assert not cluster[1].serves
+    cluster.members[1].sync()
+    cluster.settle()
+    assert cluster[1].serves
+    cluster[1].read_index("r")
+    cluster.settle()
+    assert [result.context for result, _ in cluster.members[1].answered] == ["r"]
