@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mainstem.errors import MainstemError
@@ -24,7 +24,6 @@ from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK
 from mainstem.nameserver.topic_config import topic_settings
 from mainstem.nameserver.topic_table import topic_of
 from mainstem.rpc.metadata import (
-    ITEMS_MAX,
     WantConfigs,
     WantDeletions,
     WantedTopic,
@@ -34,7 +33,8 @@ from mainstem.rpc.metadata import (
     WantTopics,
 )
 
-TOGETHER_MAX = ITEMS_MAX
+TOGETHER_MAX = 1_000
+"""Items of one change, which is one log entry: encoding and decoding it takes the event loop a few ms."""
 TOGETHER_BYTES_MAX = 1024 * 1024
 """Of names and configs in one change, unless a single topic has more: a log entry stays far below its bound."""
 TOPIC_BYTES = 64
@@ -66,20 +66,19 @@ class MetadataAdministration(MetadataLookups):
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[Topic | MainstemError]:
-        topics = [
+        topics = (
             WantedTopic(it.name, it.partitions, it.replication_factor, dict(it.configs)) for it in wanted
-        ]
+        )
         return await self._create(topics, validate_only=validate_only)
 
     async def _create(
-        self, wanted: Sequence[WantedTopic], *, validate_only: bool
+        self, wanted: Iterable[WantedTopic], *, validate_only: bool
     ) -> list[Topic | MainstemError]:
+        if validate_only:
+            return await self._as_created(WantTopics(list(wanted)))
         outcomes: list[Topic | MainstemError] = []
         for part in _parts(wanted):
-            if validate_only:
-                outcomes += await self._as_created(WantTopics(part))
-            else:
-                outcomes += _topics(await self._requests.change(WantTopics(part)))
+            outcomes += _topics(await self._requests.change(WantTopics(part)))
         return outcomes
 
     async def _as_created(self, wanted: WantTopics) -> list[Topic | MainstemError]:
@@ -145,7 +144,7 @@ class MetadataAdministration(MetadataLookups):
         return new
 
 
-def _parts(wanted: Sequence[WantedTopic]) -> Iterator[list[WantedTopic]]:
+def _parts(wanted: Iterable[WantedTopic]) -> Iterator[list[WantedTopic]]:
     """In order, each small enough for one log entry."""
     part: list[WantedTopic] = []
     size = 0
