@@ -47,6 +47,26 @@ def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> Non
     simulate(scenario())
 
 
+def test_a_node_that_stops_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(42)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        await asyncio.sleep(1)
+        gone = next(node_id for node_id in cluster.running if node_id != leader)
+        await cluster.stop(gone)
+        await asyncio.sleep(0.6)
+        for nameserver in cluster.running.values():
+            assert nameserver.verdict(gone).state is State.DEAD
+            assert "it said that it stops" in nameserver.verdict(gone).reason
+        await cluster.start(gone)
+        await asyncio.sleep(1.1)
+        assert all(len(it.alive_nodes()) == 3 for it in cluster.running.values())
+        await cluster.close()
+
+    simulate(scenario())
+
+
 def test_a_new_leader_keeps_dead_nodes_dead_and_gives_the_others_time() -> None:
     async def scenario() -> None:
         cluster = Nameservers(32, count=5)
@@ -120,7 +140,7 @@ def test_a_second_node_of_the_same_id_is_refused_while_the_first_lives() -> None
         await cluster.start_all()
         await cluster.settled()
         await cluster.start(4)
-        await cluster.stop(4)
+        await cluster.kill(4)
         await asyncio.sleep(0.3)
         cluster.disks[4] = SimulatedFiles(1234)
         with pytest.raises(NodeIdTaken, match=r"node 4 runs at 10\.0\.0\.4:9093 from another directory"):

@@ -30,6 +30,7 @@ from mainstem.rpc.method import Nothing, Reply
 from mainstem.rpc.server import Call
 
 PROBE_SECONDS_MAX = 1.0
+LEAVE_SECONDS_MAX = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -88,16 +89,25 @@ class Heartbeats:
             self._now.set()
             await self._ports.sleep(self._heartbeat_seconds)
 
+    async def leave(self) -> None:
+        """The last one: nobody needs to wait for this node to be missed."""
+        async with asyncio.timeout(LEAVE_SECONDS_MAX):
+            await self._tell(leaves=True)
+
     async def _beat(self) -> None:
         if self._group.serves:
             await self._lead()
-            return
+        else:
+            await self._tell()
+
+    async def _tell(self, *, leaves: bool = False) -> None:
         condition = self.condition()
         beat = Heartbeat(
             leaders=self._leaders.told(),
             applied=self._replica.applied_index,
             disk=condition.disk,
             lag_bytes=condition.lag_bytes,
+            leaves=leaves,
         )
         leader = self._group.whom_to_ask()
         if leader == 0:
@@ -185,8 +195,11 @@ class Heartbeats:
         known = self._replica.state.registered(node_id)
         if known is not None and known.incarnation in (b"", call.node.incarnation):
             now = self._ports.clock.monotonic()
-            self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes))
-            if node_id in self.verdicts:
+            if beat.leaves:
+                self.liveness().left(node_id, now)
+            else:
+                self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes))
+            if beat.leaves or node_id in self.verdicts:
                 self._judge(self.liveness(), now)
         verdicts = [NodeVerdict(node, it.state.value, it.reason) for node, it in self.verdicts.items()]
         return Reply(

@@ -170,6 +170,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: well; else what is wrong."""
     lag_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Not split yet."""
+    leaves: bool = False
+    """The node stops: this is its last."""
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
