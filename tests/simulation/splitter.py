@@ -8,24 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Protocol
 
 import numpy
+from tests.fakes.files import SimulatedFiles
 from tests.simulation.machine import SimulatedTarget
-from tests.simulation.node import SimulatedNode
 from tests.simulation.oracle import require
 
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
-from mainstem.rpc.split import Slice
+from mainstem.rpc.split import GroupPositions, Slice
 from mainstem.storage.errors import SegmentGone
+from mainstem.storage.role import Storage
 
 FINISHED_MAX = 20
 """Commits a zombie remembers."""
 
 
-class Splitters:
-    """All splitters of a run."""
+class Machine(Protocol):
+    @property
+    def disk2(self) -> SimulatedFiles: ...
 
-    def __init__(self, node: SimulatedNode, rng: random.Random) -> None:
+
+class SplitNode(Protocol):
+    """A node whose journal is to be split."""
+
+    storage: Storage
+
+    @property
+    def machine(self) -> Machine: ...
+
+
+class Splitters:
+    """All splitters of a node."""
+
+    def __init__(self, node: SplitNode, rng: random.Random) -> None:
         self._node = node
         self._rng = rng
         self._finished: list[SplitSlice] = []
@@ -35,11 +51,10 @@ class Splitters:
         """Split about everything there is, once."""
         rng, log = self._rng, self._node.storage.split_log
         for group in log.positions():
-            require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")
-            require(group.durable <= group.committed, f"durable beyond committed: {group}")
+            self._check(group)
         after = {group.group: group.split for group in log.positions()}
         upto = log.limit(after, 1 << 30 if well_behaved else rng.choice([1, 10_000, 1 << 20]))
-        slices = log.slices(after, upto, rng.choice([1, 10_000, 1 << 20]))
+        slices = log.slices(after, upto, self._slice_bytes())
         if not well_behaved and rng.random() < 0.2:
             rng.shuffle(slices)
         for work in slices:
@@ -66,13 +81,24 @@ class Splitters:
                 parts.append(await log.read(extent.sequence, extent.start, extent.end - extent.start))
             except SegmentGone:
                 return None
-        await asyncio.sleep(self._rng.choice([0.0, 0.01, 0.5]))
+        await asyncio.sleep(self._pause_seconds())
         buffer = numpy.frombuffer(b"".join(parts), numpy.uint8)
         return split_slice(
             work, buffer, log.retention_classes(),
             lambda name: SimulatedTarget(self._node.machine.disk2, name),
             new_name=lambda: f"{self._rng.getrandbits(64):016x}",
         )
+
+    def _check(self, group: GroupPositions) -> None:
+        require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")
+        require(group.durable <= group.committed, f"durable beyond committed: {group}")
+
+    def _slice_bytes(self) -> int:
+        return self._rng.choice([1, 10_000, 1 << 20])
+
+    def _pause_seconds(self) -> float:
+        """How long a slice takes."""
+        return self._rng.choice([0.0, 0.01, 0.5])
 
     async def _commit(self, done: SplitSlice) -> None:
         self._finished = [*self._finished[1 - FINISHED_MAX:], done]

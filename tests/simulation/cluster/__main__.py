@@ -1,0 +1,60 @@
+"""`python -m tests.simulation.cluster [SEEDS] [--plant NAME]`: play runs, print the seed of each, stop at a failure.
+
+SEEDS is `first..last` or a count, which is counted from a random seed on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.simulation.cluster.run import play
+from tests.simulation.oracle import Violation
+
+MEMORY = Path("/dev/shm")
+"""Manifests are real files; nothing is gained by having them on a disk."""
+
+
+def seeds_of(text: str) -> range:
+    first, dots, last = text.partition("..")
+    if dots:
+        return range(int(first), int(last) + 1)
+    start = random.SystemRandom().randrange(1 << 31)
+    return range(start, start + int(text))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("seeds", nargs="?", default="100")
+    parser.add_argument("--keep-going", action="store_true", help="play all seeds, list those that fail")
+    parser.add_argument("--quiet", action="store_true", help="print failures only")
+    options = parser.parse_args()
+    seeds = seeds_of(options.seeds)
+    began, failed = time.monotonic(), []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+            started = time.monotonic()
+            try:
+                outcomes = play(seed, Path(directory))
+            except Violation as error:
+                failed.append(seed)
+                print(f"seed {seed} fails: {error}", flush=True)
+                if not options.keep_going:
+                    traceback.print_exc()
+                    break
+            else:
+                if not options.quiet:
+                    print(f"seed {seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} "
+                          f"batches acknowledged, {outcomes.elections} terms, {time.monotonic() - started:.2f} s",
+                          flush=True)
+    print(f"{len(seeds)} seeds, {len(failed)} failed {failed or ''} in {time.monotonic() - began:.1f} s")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""A cluster in one process: nodes, the network between them, topics, and the observer of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.simulation.cluster.history import History
+from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.cluster.network import SimulatedNetwork, caused
+from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.oracle import Violation
+
+from mainstem.model import Durability, Topic, TopicSettings, slot_of
+from mainstem.storage import control
+from mainstem.storage.config import StorageConfig
+from mainstem.storage.errors import NotTheLeader, StorageFailed
+from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.role import Storage
+
+POLL_SECONDS = 0.05
+"""Simulated; how often is looked whether something has come about."""
+
+
+class Settings:
+    """The configuration of one run, drawn from its seed: small numbers, so that every bound is met."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.nodes = rng.choice([3, 3, 3, 5])
+        self.groups = rng.choice([1, 1, 2, 3])
+        self.storage = StorageConfig(
+            write_cache_bytes=rng.choice([0, 5000, 1 << 20]),
+            block_bytes_max=rng.choice([4096, 8192, 1 << 22]),
+            checkpoint_bytes=rng.choice([4096, 20_000, 1 << 20]),
+            checkpoint_seconds=rng.choice([0.3, 1.0, 5.0]),
+            prune_seconds=rng.choice([0.1, 0.3, 1.0]),
+            retention_check_seconds=1e9,
+        )
+        self.journal = JournalConfig(
+            segment_bytes=rng.choice([4, 6, 12]) * 4096,
+            segment_age_seconds=rng.choice([2.0, 20.0]),
+            pool_segments=rng.randint(0, 2),
+            pool_segments_max=rng.randint(2, 4),
+            durability=Durability.SYNC,
+            index_cache_bytes=rng.choice([0, 1 << 20]),
+        )
+        self.store = QueueStoreConfig(
+            read_cache_bytes=rng.choice([0, 1 << 16]),
+            read_chunk_bytes=4096,
+            index_cache_bytes=rng.choice([0, 1 << 20]),
+            open_files_max=rng.choice([1, 256]),
+            orphan_grace_seconds=30.0,
+        )
+
+
+class SimulatedCluster:
+    """`nodes` by their ids."""
+
+    def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: Settings) -> None:
+        self.loop = loop
+        self.settings = settings
+        self.history = History()
+        self.trouble: Exception | None = None
+        """The first thing that must never happen and did."""
+        self.troubled = asyncio.Event()
+        rng = random.Random(seed)
+        self.network = SimulatedNetwork(loop, random.Random(rng.random()), self.report)
+        self.topics: list[Topic] = []
+        self.nodes: dict[int, SimulatedNode] = {}
+        for node_id in range(1, settings.nodes + 1):
+            self.nodes[node_id] = SimulatedNode(self, node_id, directory, rng.randrange(1 << 30))
+
+    def report(self, error: Exception) -> None:
+        if self.trouble is None:
+            self.trouble = error
+            self.troubled.set()
+
+    def guard(self, check: Callable[[], None]) -> None:
+        """Whatever a check finds ends the run, wherever it is found."""
+        try:
+            check()
+        except Violation as error:
+            self.report(error)
+
+    def group_of(self, queue_id: int) -> int:
+        return slot_of(queue_id) % self.settings.groups
+
+    def applied_everywhere(self, group: int) -> int:
+        return min(node.applied.get(group, 0) for node in self.nodes.values())
+
+    def leaders(self, group: int) -> list[SimulatedNode]:
+        """Nodes that serve a group, the newest term first."""
+        found = [node for node in self.nodes.values() if node.leads(group)]
+        return sorted(found, key=lambda node: -node.storage.groups[group].term)
+
+    async def lead(self, group: int, patience: float) -> SimulatedNode:
+        """The node that leads a group, as soon as there is one."""
+        for _ in range(int(patience / POLL_SECONDS)):
+            if found := self.leaders(group):
+                return found[0]
+            await asyncio.sleep(POLL_SECONDS)
+        raise Violation(f"write group {group} has no leader after {patience:g} s")
+
+    async def create_topic(self, partitions: int, patience: float) -> Topic:
+        """Have a topic's queues created in the log of every group that has some."""
+        number = len(self.topics) + 1
+        topic = Topic(
+            name=f"topic-{number}", number=number, topic_id=uuid.UUID(int=number), partitions=partitions,
+            settings=TopicSettings(retention_ms=-1),
+        )
+        self.topics.append(topic)
+        groups = {self.group_of(topic.queue_id(partition)) for partition in range(partitions)}
+        for group in sorted(groups):
+            for _ in range(int(patience / POLL_SECONDS)):
+                if await self._create(topic, group):
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                raise Violation(f"queues of write group {group} cannot be created within {patience:g} s")
+        return topic
+
+    async def _create(self, topic: Topic, group: int) -> bool:
+        for node in self.leaders(group):
+            storage = node.storage
+            command = control.QueuesCreated(topic.number, 0, topic.partitions)
+
+            async def propose(storage: Storage = storage, command: control.Command = command) -> bool:
+                try:
+                    future = storage.groups[group].propose([command])
+                    storage.write_loop.wake()
+                    await future
+                except (NotTheLeader, StorageFailed):
+                    return False
+                return True
+
+            if await node.call(propose(), patience=5):
+                return True
+        return False
+
+    def check_tasks(self) -> None:
+        """No task of a node may have ended for a reason of its own."""
+        for node in self.nodes.values():
+            if node.serving is None:
+                continue
+            for task in node.serving._tasks:
+                if task.done() and not task.cancelled():
+                    error = task.exception()
+                    if error is not None and not isinstance(error, (StorageFailed, OSError)):
+                        raise Violation(f"node {node.node_id}: task {task.get_name()!r} ended: {error!r}") from error
+
+
+class TroubleHandler(logging.Handler):
+    """Nodes log and survive what they did not expect; here it ends the run."""
+
+    def __init__(self, cluster: SimulatedCluster, expected: tuple[type[BaseException], ...]) -> None:
+        super().__init__(logging.ERROR)
+        self._cluster = cluster
+        self._expected = expected
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception) and not isinstance(error, self._expected):
+            self._cluster.report(caused(f"logged: {record.getMessage()}", error))

@@ -1,0 +1,249 @@
+"""What goes wrong, and how long it takes until it is put right. Each run draws the kinds of faults it has."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.simulation.cluster.cluster import SimulatedCluster
+from tests.simulation.cluster.network import Quality
+from tests.simulation.cluster.node import SimulatedNode
+
+from mainstem.raft import MembershipRefused
+from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.role import Storage
+
+CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
+
+
+class Faults:
+    """`run` until cancelled, then `heal`."""
+
+    def __init__(self, cluster: SimulatedCluster, rng: random.Random) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._network = cluster.network
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.happened: dict[str, int] = {}
+        kinds: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            ("cut off", self._cut_off),
+            ("one way", self._cut_one_way),
+            ("bridge", self._bridge),
+            ("weather", self._weather),
+            ("slow link", self._slow_link),
+            ("crash", self._crash),
+            ("crash later", self._crash_in_the_middle),
+            ("all crash", self._crash_all),
+            ("restart", self._restart),
+            ("rolling restart", self._rolling_restart),
+            ("pause", self._pause),
+            ("clock", self._step_clock),
+            ("transfer", self._transfer),
+            ("bad disk", self._bad_disk),
+            ("slow disk", self._slow_disk),
+            ("full disk", self._full_disk),
+            ("metadata", self._hide_metadata),
+        ]
+        count = rng.randint(1, len(kinds))
+        self._kinds = rng.sample(kinds, count)
+        self._pause_seconds = rng.choice([0.1, 0.5, 1.5])
+
+    async def run(self) -> None:
+        rng = self._rng
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / self._pause_seconds))
+            name, fault = rng.choice(self._kinds)
+            self.happened[name] = self.happened.get(name, 0) + 1
+            self._cluster.history.note(name, round(self._cluster.loop.time(), 6))
+            task = asyncio.get_running_loop().create_task(fault(), name=name)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._cluster.report(error)  # type: ignore[arg-type]
+
+    async def heal(self) -> None:
+        """Everything works from now on, and every node is up."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._network.quality = Quality()
+        self._network.cut.clear()
+        self._network.slow.clear()
+        for node in self._cluster.nodes.values():
+            node.metadata_hidden = False
+            node.disk1.repair()
+            node.disk2.repair()
+        for node in self._cluster.nodes.values():
+            if node.serving is not None and node.serving.failure is not None:
+                node.lose_power(keep_all=True)
+            if not node.up:
+                await node.restart()
+            elif node.serving is None:
+                raise AssertionError(f"node {node.node_id} is neither up nor down")
+
+    def _node(self) -> SimulatedNode:
+        return self._rng.choice(list(self._cluster.nodes.values()))
+
+    def _some_time(self) -> float:
+        return self._rng.choice([0.05, 0.3, 1.0, 2.5])
+
+    # --- network ------------------------------------------------------------------------------------------
+
+    async def _cut(self, ways: set[tuple[int, int]]) -> None:
+        ways = ways - self._network.cut
+        self._network.cut |= ways
+        await asyncio.sleep(self._some_time())
+        self._network.cut -= ways
+
+    async def _cut_off(self) -> None:
+        """One node, or a few, and the others: nothing gets through."""
+        ids = list(self._cluster.nodes)
+        apart = set(self._rng.sample(ids, self._rng.randint(1, len(ids) // 2)))
+        if self._rng.random() < 0.5 and (leaders := self._cluster.leaders(0)):
+            apart = {leaders[0].node_id}
+        rest = set(ids) - apart
+        await self._cut({(a, b) for a in apart for b in rest} | {(b, a) for a in apart for b in rest})
+
+    async def _cut_one_way(self) -> None:
+        """A node is heard by nobody, or hears nobody, or one link does not work in one direction."""
+        node = self._node().node_id
+        others = [other for other in self._cluster.nodes if other != node]
+        if self._rng.random() < 0.5:
+            others = [self._rng.choice(others)]
+        out = self._rng.random() < 0.5
+        await self._cut({(node, other) if out else (other, node) for other in others})
+
+    async def _bridge(self) -> None:
+        """Two nodes do not reach each other, all others reach both."""
+        a, b = self._rng.sample(list(self._cluster.nodes), 2)
+        await self._cut({(a, b), (b, a)})
+
+    async def _weather(self) -> None:
+        rng = self._rng
+        self._network.quality = Quality(
+            loss=rng.choice([0.0, 0.05, 0.3]),
+            repeats=rng.choice([0.0, 0.1, 0.5]),
+            late=rng.choice([0.0, 0.1, 0.4]),
+            late_seconds=rng.choice([0.05, 0.5, 3.0]),
+            delay_seconds=rng.choice([0.0, 0.005, 0.05]),
+            tells=rng.choice([0.0, 0.9]),
+        )
+        await asyncio.sleep(2 * self._some_time())
+        self._network.quality = Quality()
+
+    async def _slow_link(self) -> None:
+        way = tuple(self._rng.sample(list(self._cluster.nodes), 2))
+        self._network.slow[way] = self._rng.choice([0.02, 0.2, 0.6])  # type: ignore[index]
+        await asyncio.sleep(self._some_time())
+        self._network.slow.pop(way, None)  # type: ignore[arg-type]
+
+    # --- nodes --------------------------------------------------------------------------------------------
+
+    async def _crash(self) -> None:
+        node = self._node()
+        if node.up and node.serving is not None:
+            node.lose_power()
+            await self._restarted(node)
+
+    async def _crash_in_the_middle(self) -> None:
+        """The power goes during one of the next changes on one of its disks."""
+        node = self._node()
+        if node.up and node.serving is not None:
+            life = node.life
+            disk = self._rng.choice([node.disk1, node.disk1, node.disk2])
+            disk.cut_power(after=self._rng.randint(1, 30))
+            await asyncio.sleep(self._some_time())
+            if node.life is life:
+                node.lose_power()
+                await self._restarted(node)
+
+    async def _crash_all(self) -> None:
+        nodes = [node for node in self._cluster.nodes.values() if node.up and node.serving is not None]
+        for node in nodes:
+            node.lose_power()
+        await asyncio.gather(*map(self._restarted, nodes))
+
+    async def _restarted(self, node: SimulatedNode) -> None:
+        """A killed node comes back, sometime; if it does not start, somebody will look after its disks."""
+        await asyncio.sleep(self._some_time())
+        while not node.up and not await node.restart():
+            node.disk1.repair()
+            node.disk2.repair()
+            await asyncio.sleep(0.2)
+
+    async def _restart(self) -> None:
+        node = self._node()
+        if node.up and node.serving is not None and not node.life_stopped:
+            await node.stop()
+            await self._restarted(node)
+
+    async def _rolling_restart(self) -> None:
+        for node in list(self._cluster.nodes.values()):
+            if node.up and node.serving is not None and not node.life_stopped:
+                await node.stop()
+                await self._restarted(node)
+                await asyncio.sleep(self._some_time())
+
+    async def _pause(self) -> None:
+        node = self._node()
+        life = node.life
+        if node.up and node.serving is not None and life is not None and not life.stopped:
+            self._cluster.loop.stop_life(life)
+            await asyncio.sleep(self._some_time())
+            if life.alive:
+                self._cluster.loop.continue_life(life)
+
+    async def _step_clock(self) -> None:
+        self._node().clock.ahead_ms += self._rng.choice(CLOCK_STEPS_MS)
+
+    async def _transfer(self) -> None:
+        group = self._rng.randrange(self._cluster.settings.groups)
+        for node in self._cluster.leaders(group):
+            to = self._rng.choice([other for other in self._cluster.nodes if other != node.node_id])
+            storage = node.storage
+
+            async def transfer(storage: Storage = storage, to: int = to) -> None:
+                try:
+                    storage.groups[group].transfer_leadership(to)
+                except (NotTheLeader, MembershipRefused):
+                    pass
+
+            await node.call(transfer(), patience=1)
+
+    async def _hide_metadata(self) -> None:
+        node = self._node()
+        node.metadata_hidden = True
+        await asyncio.sleep(self._some_time())
+        node.metadata_hidden = False
+
+    # --- disks --------------------------------------------------------------------------------------------
+
+    async def _bad_disk(self) -> None:
+        """A write, a sync or a read fails; a node that writes no more is killed and started again."""
+        node = self._node()
+        if not node.up or node.serving is None:
+            return
+        disk, rng = self._rng.choice([node.disk1, node.disk1, node.disk2]), self._rng
+        operation = rng.choice(["write", "sync", "read", "open", "rename", "remove", "size"])
+        disk.fail(operation, nth=rng.randint(1, 20), error=rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]))
+        await asyncio.sleep(self._some_time())
+        if node.serving is not None and node.serving.failure is not None and not node.life_stopped:
+            node.lose_power()
+            await self._restarted(node)
+
+    async def _slow_disk(self) -> None:
+        disk = self._node().disk1
+        disk.slow_seconds = self._rng.choice([0.005, 0.05, 0.3])
+        await asyncio.sleep(self._some_time())
+        disk.slow_seconds = 0.0
+
+    async def _full_disk(self) -> None:
+        disk = self._node().disk1
+        disk.fill_up(self._rng.choice([0, 4096, 30_000]))
+        await asyncio.sleep(self._some_time())
+        disk.capacity_bytes = None

@@ -1,0 +1,195 @@
+"""What happened, as an all-knowing observer writes it down, and what therefore must hold.
+
+The observer sees every block that any node applies. The first to apply a block of a group says what it is; whoever
+applies it after that, on any node and in any life, must apply the very same (J). The blocks of a group, one after the
+other, are the history of its queues: offsets without a gap (C), producers' sequences without a gap or a repeat (D),
+nothing that nobody sent. Whatever any node serves at any time is compared with it (B), and so is what was
+acknowledged with acks=all, once everything has come to rest (A).
+
+Batches are told apart by their own CRC, which covers all of them but what a leader stamps: every batch that clients
+send is unique.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy
+from tests.simulation.oracle import require
+
+from mainstem.model import Buffer
+from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
+
+CRC_AT = slice(17, 21)
+CHECKED_FROM = 21
+"""Of a record batch: its CRC, and the first byte that is covered by it."""
+
+
+class Block(NamedTuple):
+    """A committed block: everything that must be the same on every node."""
+
+    term: int
+    index: int  # type: ignore[assignment]
+    kind: int
+    created_ms: int
+    payload_length: int
+    payload_crc: int
+    directory: bytes
+
+
+class Committed(NamedTuple):
+    """A batch of a queue's history."""
+
+    base_offset: int
+    end: int
+    leader_epoch: int
+    crc: int
+    index: int  # type: ignore[assignment]
+    """Of its block."""
+
+
+@dataclass
+class QueueHistory:
+    queue_id: int
+    batches: list[Committed] = field(default_factory=list)
+    promises: dict[int, int] = field(default_factory=dict)
+    """Base offset → CRC of what was acknowledged with acks=all."""
+    sequences: dict[int, int] = field(default_factory=dict)
+    """Producer id → the next sequence number it must use."""
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end if self.batches else 0
+
+    def place(self, offset: int) -> int:
+        """Which batch holds an offset."""
+        return bisect_right(self.batches, offset, key=lambda kept: kept.end)
+
+
+class History:
+    """Of all groups and queues of a run."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, list[Block]] = {}
+        """Per group, block 1 first."""
+        self.queues: dict[int, QueueHistory] = {}
+        self.sent: dict[int, bytes] = {}
+        """CRC → a batch as it was sent, from the CRC field's end on."""
+        self.attempts: dict[int, int] = {}
+        """CRC → how often it was sent."""
+        self.committed: dict[int, int] = {}
+        """CRC → how often it was committed."""
+        self._trace = hashlib.blake2b(digest_size=16)
+
+    def note(self, *what: object) -> None:
+        """Something that another run of the same seed must see as well, in the same order."""
+        self._trace.update(repr(what).encode())
+
+    @property
+    def trace(self) -> str:
+        return self._trace.hexdigest()
+
+    def queue(self, queue_id: int) -> QueueHistory:
+        found = self.queues.get(queue_id)
+        if found is None:
+            found = self.queues[queue_id] = QueueHistory(queue_id)
+        return found
+
+    # --- from the nodes -----------------------------------------------------------------------------------
+
+    def applied(self, node_id: int, header: BlockHeader, directory: Buffer, payload: memoryview | None) -> None:
+        """A node applies a block."""
+        what = f"node {node_id}, write group {header.group}, block {header.index}"
+        block = Block(
+            header.term, header.index, header.kind, header.created_ms, header.payload_length, header.payload_crc,
+            bytes(directory),
+        )
+        blocks = self.blocks.setdefault(header.group, [])
+        require(header.index <= len(blocks) + 1, f"{what}: nobody has applied block {len(blocks) + 1}")
+        self.note("applied", node_id, header.group, header.index, header.term)
+        rows = numpy.frombuffer(directory, DIRECTORY_ROW) if header.kind == KIND_DATA else ()
+        if payload is not None:
+            for row in rows:
+                start = int(row["position"])
+                self._check_bytes(what, payload[start:start + int(row["length"])], int(row["crc"]))
+        if header.index <= len(blocks):
+            known = blocks[header.index - 1]
+            require(known == block, f"{what}: applied {block[:6]}, others {known[:6]}")
+            return
+        term = blocks[-1].term if blocks else 0
+        require(block.term >= term, f"{what}: of term {block.term} behind one of term {term}")
+        blocks.append(block)
+        for row in rows:
+            self._commit(what, header.index, row)
+
+    def _commit(self, what: str, index: int, row: numpy.void) -> None:
+        queue = self.queue(int(row["queue_id"]))
+        base_offset, crc = int(row["base_offset"]), int(row["crc"])
+        what = f"{what}: queue {queue.queue_id:#x}"
+        require(base_offset == queue.end, f"{what}: a batch at offset {base_offset} where {queue.end} is next")
+        require(crc in self.sent, f"{what}: a batch at offset {base_offset} that nobody sent")
+        count = self.committed[crc] = self.committed.get(crc, 0) + 1
+        require(count <= self.attempts[crc], f"{what}: {count} times what was sent {self.attempts[crc]} times")
+        producer = int(row["producer_id"])
+        if producer >= 0:
+            sequence, expected = int(row["base_sequence"]), queue.sequences.get(producer, 0)
+            require(sequence == expected, f"{what}: producer {producer} at sequence {sequence}, not {expected}")
+            queue.sequences[producer] = sequence + int(row["record_count"])
+        end = base_offset + int(row["last_offset_delta"]) + 1
+        require(base_offset not in queue.promises or queue.promises[base_offset] == crc,
+                f"{what}: another batch than the one acknowledged at {base_offset}")
+        queue.batches.append(Committed(base_offset, end, int(row["leader_epoch"]), crc, index))
+
+    def _check_bytes(self, what: str, batch: Buffer, crc: int) -> None:
+        require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent")
+
+    # --- from the clients ---------------------------------------------------------------------------------
+
+    def sending(self, batch: bytes) -> int:
+        """A batch is about to be sent, perhaps again; its CRC."""
+        crc = int.from_bytes(batch[CRC_AT], "big")
+        self.sent[crc] = batch[CHECKED_FROM:]
+        self.attempts[crc] = self.attempts.get(crc, 0) + 1
+        return crc
+
+    def acknowledged(self, queue_id: int, base_offset: int, crc: int, *, promised: bool) -> None:
+        """A batch was answered with OK; `promised`: with acks=all."""
+        self.note("ack", queue_id, base_offset, crc, promised)
+        if promised:
+            queue = self.queue(queue_id)
+            what = f"queue {queue_id:#x}: acknowledged at {base_offset}"
+            require(queue.promises.setdefault(base_offset, crc) == crc, f"{what}: two different batches")
+            if base_offset < queue.end:
+                kept = queue.batches[queue.place(base_offset)]
+                require((kept.base_offset, kept.crc) == (base_offset, crc), f"{what}: another one was committed there")
+
+    def check_read(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer], next_offset: int) -> None:
+        """Somebody read this from `offset` on."""
+        queue = self.queue(queue_id)
+        what = f"{what}: queue {queue_id:#x} read at {offset}"
+        if not batches:
+            return
+        place = queue.place(offset)
+        for batch in batches:
+            require(place < len(queue.batches), f"{what}: a batch beyond the end {queue.end} of what is committed")
+            kept = queue.batches[place]
+            stamped = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[12:16], "big")
+            require(stamped == (kept.base_offset, kept.leader_epoch), f"{what}: {stamped}, not {kept[:3]}")
+            require(int.from_bytes(batch[CRC_AT], "big") == kept.crc, f"{what}: another batch at {kept.base_offset}")
+            self._check_bytes(what, batch, kept.crc)
+            place += 1
+        require(next_offset == queue.batches[place - 1].end, f"{what}: goes on at {next_offset}")
+
+    # --- at the end ---------------------------------------------------------------------------------------
+
+    def check_promises(self) -> None:
+        """Everything is applied that ever will be: is everything there that was acknowledged?"""
+        for queue in self.queues.values():
+            starts = {kept.base_offset: kept.crc for kept in queue.batches}
+            for offset, crc in queue.promises.items():
+                kept = starts.get(offset)
+                require(kept == crc, f"queue {queue.queue_id:#x}: what was acknowledged at {offset} is lost")

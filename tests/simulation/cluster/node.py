@@ -1,0 +1,277 @@
+"""One node of the cluster: two disks, a clock, a storage role, and the lives it goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.fakes.files import PowerLoss
+from tests.simulation.cluster.lives import ClusterLoop, Life
+from tests.simulation.machine import SlowFiles
+from tests.simulation.oracle import Violation, require
+
+from mainstem.model import SLOTS, Buffer, Topic
+from mainstem.storage.errors import StorageError
+from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
+from mainstem.storage.journal.journal import SegmentInfo
+from mainstem.storage.replication import Consensus
+from mainstem.storage.role import Storage
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.cluster import SimulatedCluster
+
+T = TypeVar("T")
+
+
+class NodeDisk(SlowFiles):
+    """Tells when the power goes in the middle of something, and can be slow for a while."""
+
+    def __init__(self, seed: int, lost_power: Callable[[], None]) -> None:
+        super().__init__(seed)
+        self._lost_power = lost_power
+        self.slow_seconds = 0.0
+        self.troubles = 0
+        """How often something of it was made to fail."""
+
+    @property
+    def faulty(self) -> bool:
+        """Something will fail, or may."""
+        return bool(self._faults) or self.capacity_bytes is not None
+
+    def fail(self, operation: str, *, path: str = "", nth: int = 1, error: int = errno.EIO) -> None:
+        self.troubles += 1
+        super().fail(operation, path=path, nth=nth, error=error)
+
+    def fill_up(self, bytes_left: int) -> None:
+        """Let there be room for no more than so many bytes."""
+        self.troubles += 1
+        self.capacity_bytes = self._used() + bytes_left
+
+    def repair(self) -> None:
+        """Nothing will fail any more."""
+        self._faults.clear()
+        self.capacity_bytes = None
+        self.slow_seconds = 0.0
+
+    async def _begin(self, operation: str, path: str, *, changes: bool = False) -> bool:
+        if self.slow_seconds:
+            await asyncio.sleep(self.slow_seconds * self._latency.random())
+        return await super()._begin(operation, path, changes=changes)
+
+    def _end(self, interrupted: bool) -> None:
+        if interrupted:
+            self._lost_power()
+        super()._end(interrupted)
+
+
+class NodeClock:
+    """`ports.Clock` of a node: the time of day may step, monotonic time does not."""
+
+    def __init__(self, loop: ClusterLoop) -> None:
+        self._loop = loop
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return self._loop.now_ms() + self.ahead_ms
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class SimulatedNode:
+    """`start` and `stop`, or `lose_power`; then again."""
+
+    def __init__(self, cluster: SimulatedCluster, node_id: int, directory: Path, seed: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.rng = random.Random(seed)
+        self.disk1 = NodeDisk(seed, self.lose_power)
+        self.disk2 = NodeDisk(seed + 1, self.lose_power)
+        self.clock = NodeClock(cluster.loop)
+        self.manifest_path = str(directory / f"manifest-{node_id}.sqlite")
+        self.life: Life | None = None
+        self.lives: list[Life] = []
+        self.serving: Storage | None = None
+        """The storage role while the node is up."""
+        self.storage: Storage
+        """The newest, for splitters."""
+        self.up = False
+        """Started, and neither stopped nor killed."""
+        self.applied: dict[int, int] = {}
+        """Per group, the last block it ever applied: it is durable here for good."""
+        self.metadata_hidden = False
+        self.damaged: list[tuple[str, int]] = []
+        """(path, bit) on disk 1 that is flipped."""
+
+    @property
+    def machine(self) -> SimulatedNode:
+        """As splitters know it."""
+        return self
+
+    @property
+    def life_stopped(self) -> bool:
+        return self.life is not None and self.life.stopped
+
+    # --- lives --------------------------------------------------------------------------------------------
+
+    async def start(self) -> bool:
+        """Boot the machine and start the process; whether the storage role runs."""
+        assert not self.up, f"node {self.node_id} is up"
+        life = self.life = Life(self.node_id, len(self.lives) + 1)
+        self.lives.append(life)
+        self.up = True
+        self.cluster.history.note("start", self.node_id, round(self.cluster.loop.time(), 6))
+        faulty = self.disk1.faulty or self.disk2.faulty
+        troubles = self.disk1.troubles + self.disk2.troubles
+        starting = self.cluster.loop.run_in(life, self._start(life), name=f"start of node {self.node_id}")
+        done, _ = await asyncio.wait([starting], timeout=60)
+        if not life.alive:
+            return False
+        require(bool(done), f"node {self.node_id} does not start")
+        try:
+            self.storage = self.serving = starting.result()
+        except (OSError, PowerLoss, StorageError) as error:
+            self.serving = None
+            faulty = faulty or self.disk1.troubles + self.disk2.troubles > troubles
+            if faulty or self.damaged or isinstance(error, PowerLoss):
+                self.lose_power(keep_all=True)
+                return False
+            raise Violation(f"node {self.node_id} does not start: {error!r}") from error
+        return True
+
+    async def _start(self, life: Life) -> Storage:
+        cluster = self.cluster
+        storage = await Storage.open(
+            write_files=self.disk1,
+            store_files=self.disk2,
+            clock=self.clock,
+            config=cluster.settings.storage,
+            journal_config=cluster.settings.journal,
+            store_config=cluster.settings.store,
+            manifest_path=self.manifest_path,
+            journal_path="journal",
+            slots=[slot % cluster.settings.groups for slot in range(SLOTS)],
+            topics=self._topics,
+            was_deleted=lambda number: False,
+            consensus=Consensus(
+                self.node_id,
+                cluster.network.attach(life),
+                {group: sorted(cluster.nodes) for group in range(cluster.settings.groups)},
+                random.Random(self.rng.random()),
+            ),
+        )
+        self._observe(storage, life)
+        await storage.start()
+        return storage
+
+    def _topics(self) -> Iterable[Topic]:
+        return [] if self.metadata_hidden else list(self.cluster.topics)
+
+    def lose_power(self, *, keep_all: bool | None = None) -> None:
+        """The machine is off, or the process killed; at once, whatever is under way. `keep_all`: what was written but
+        not synced is kept, as when only the process dies."""
+        if self.life is None or not self.life.alive:
+            return
+        self.cluster.history.note("crash", self.node_id)
+        self.cluster.loop.kill(self.life)
+        self.serving = None
+        self.up = False
+        self.disk1.turn_off()
+        self.disk2.turn_off()
+        self._keep_all = self.rng.random() < 0.3 if keep_all is None else keep_all
+
+    def boot(self) -> None:
+        """The machine comes up with what is on its disks."""
+        assert not self.up
+        for disk in (self.disk1, self.disk2):
+            disk.crash(keep_all=self._keep_all)
+
+    _keep_all = True
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        storage, life = self.serving, self.life
+        assert storage is not None
+        assert life is not None
+        self.serving = None
+        await self.call(storage.close(), patience=120, life=life)
+        self.lose_power(keep_all=True)
+
+    async def restart(self) -> bool:
+        self.boot()
+        return await self.start()
+
+    # --- calls --------------------------------------------------------------------------------------------
+
+    async def call(
+        self, coroutine: Coroutine[Any, Any, T], *, patience: float, life: Life | None = None
+    ) -> T | None:
+        """Have the node do something; None when no answer comes: it died, or takes too long."""
+        life = life or self.life
+        assert life is not None
+        if not life.alive:
+            coroutine.close()
+            return None
+        task = self.cluster.loop.run_in(life, coroutine)
+        await asyncio.wait([task], timeout=patience)
+        if not life.alive or not task.done():
+            return None
+        return task.result()
+
+    def leads(self, group: int) -> bool:
+        return self.serving is not None and self.serving.groups[group].serving
+
+    # --- what is watched ----------------------------------------------------------------------------------
+
+    def _observe(self, storage: Storage, life: Life) -> None:
+        """Have the history told what this life applies, and look at what it prunes."""
+        state, journal, pruning = storage.state, storage.journal, storage.pruning
+        apply, recycle, superfluous = state.block_applied, journal.recycle, pruning._superfluous
+
+        def block_applied(
+            header: BlockHeader, directory: Buffer, payload: memoryview | None, watched: Sequence[tuple[int, int]]
+        ) -> None:
+            if life.alive:
+                self.cluster.guard(
+                    lambda: self.cluster.history.applied(self.node_id, header, directory, payload))
+                self.applied[header.group] = max(self.applied.get(header.group, 0), header.index)
+            apply(header, directory, payload, watched)
+
+        async def recycled(before: int) -> list[int]:
+            sequences = await recycle(before)
+            if life.alive:
+                self.cluster.guard(lambda: self._check_pruned(storage, before))
+            return sequences
+
+        async def is_superfluous(segment: SegmentInfo) -> bool:
+            """As long as replicas cannot be brought up from snapshots, what one of them lacks must be kept."""
+            mark = state.journal_map.at_end_of(segment.sequence)
+            if mark is not None and any(
+                last > self.cluster.applied_everywhere(group) for group, last in enumerate(mark.last)
+            ):
+                return False
+            return await superfluous(segment)
+
+        state.block_applied = block_applied  # type: ignore[method-assign]
+        journal.recycle = recycled  # type: ignore[method-assign]
+        pruning._superfluous = is_superfluous  # type: ignore[method-assign]
+
+    def _check_pruned(self, storage: Storage, before: int) -> None:
+        """Whatever is not in this replica's manifest must still be in its journal (G)."""
+        for group in storage.groups:
+            split = storage.queue_store.split_position(group.group)
+            blocks = self.cluster.history.blocks.get(group.group, [])
+            for index in range(split + 1, group.blocks.last_index() + 1):
+                if index <= len(blocks) and index <= group.applied_index and blocks[index - 1].kind != KIND_DATA:
+                    continue
+                position = group.blocks.position_of(index)
+                written = position or index > group.applied_index
+                require(
+                    bool(written) and (not position or sequence_of(position) >= before),
+                    f"node {self.node_id}: block {index} of write group {group.group} is pruned, the manifest is at "
+                    f"{split}",
+                )

@@ -1,0 +1,328 @@
+"""One simulated run of a cluster, from one seed: some seconds of load and faults, then everything is healed, and what
+was promised must be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.files import PowerLoss
+from tests.simulation.cluster.clients import Clients, Producer, Reader
+from tests.simulation.cluster.cluster import Settings, SimulatedCluster, TroubleHandler
+from tests.simulation.cluster.faults import Faults
+from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.cluster.network import caused
+from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.oracle import Violation, require
+from tests.simulation.splitter import Splitters
+
+from mainstem.errors import MainstemError
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT
+from mainstem.model import Outcome, QueueRead, Tier
+from mainstem.rpc.split import GroupPositions
+
+HEALED_SECONDS = 120.0
+"""Simulated. When everything works again, everything must be done within."""
+
+EXPECTED = (MainstemError, OSError, PowerLoss)
+"""Errors that a node may log."""
+
+
+@dataclass
+class Outcomes:
+    """What a run saw, for who counts."""
+
+    trace: str = ""
+    acknowledged: int = 0
+    read_batches: int = 0
+    elections: int = 0
+    blocks: int = 0
+    pruned_segments: int = 0
+    happened: dict[str, int] = field(default_factory=dict)
+    served: dict[Tier, int] = field(default_factory=dict)
+    splits: dict[str, int] = field(default_factory=dict)
+
+
+class NodeSplitters(Splitters):
+    """Those of one node. At the end they hurry."""
+
+    hurries = False
+
+    def _check(self, group: GroupPositions) -> None:
+        """A replica that was started again does not know yet how far its log is committed; its manifest does."""
+        require(group.pruned <= group.split, f"pruned beyond the split: {group}")
+        require(group.durable <= group.committed, f"durable beyond committed: {group}")
+
+    def _slice_bytes(self) -> int:
+        return 1 << 20 if self.hurries else super()._slice_bytes()
+
+    def _pause_seconds(self) -> float:
+        return 0.0 if self.hurries else super()._pause_seconds()
+
+
+class Run:
+    """`Run(seed, directory).play()` raises `Violation` when an invariant does not hold."""
+
+    def __init__(self, seed: int, directory: Path, *, seconds: float | None = None) -> None:
+        self._rng = rng = random.Random(seed)
+        self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
+        self.loop = ClusterLoop()
+        self.cluster = SimulatedCluster(rng.randrange(1 << 30), self.loop, directory, Settings(rng))
+        self.clients = Clients(self.cluster, random.Random(rng.random()))
+        self.faults = Faults(self.cluster, random.Random(rng.random()))
+        self.splitters = {
+            node_id: NodeSplitters(node, random.Random(rng.random()))
+            for node_id, node in self.cluster.nodes.items()
+        }
+
+    def play(self) -> Outcomes:
+        handler = TroubleHandler(self.cluster, EXPECTED)
+        logger = logging.getLogger("mainstem")
+        propagate, logger.propagate = logger.propagate, False
+        logger.addHandler(handler)
+        self.loop.set_exception_handler(self._unhandled)
+        try:
+            self.loop.run_until_complete(self._play())
+            return self._outcomes()
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            self.loop.close()
+
+    def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, (PowerLoss, Violation)):
+            self.cluster.report(caused(str(context.get("message")), error))
+
+    async def _play(self) -> None:
+        story = self.loop.create_task(self._story())
+        trouble = self.loop.create_task(self.cluster.troubled.wait())
+        try:
+            await asyncio.wait([story, trouble], return_when=asyncio.FIRST_COMPLETED)
+            if self.cluster.trouble is not None:
+                raise self.cluster.trouble
+            await story
+        finally:
+            self.loop.set_exception_handler(lambda _loop, _context: None)
+            logging.disable(logging.CRITICAL)
+            for node in self.cluster.nodes.values():
+                node.disk1.turn_off()
+                node.disk2.turn_off()
+            await self.loop.bury([life for node in self.cluster.nodes.values() for life in node.lives])
+            logging.disable(logging.NOTSET)
+
+    # --- the story ----------------------------------------------------------------------------------------
+
+    async def _story(self) -> None:
+        for node in self.cluster.nodes.values():
+            await node.start()
+        for _ in range(self._rng.randint(1, 2)):
+            await self.cluster.create_topic(self._rng.randint(1, 3), patience=30)
+        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        breaking = self.loop.create_task(self._looked_after(self.faults.run()))
+        nodes = self.cluster.nodes.values()
+        splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in nodes]
+        for _ in range(int(self._seconds * 2)):
+            await asyncio.sleep(0.5)
+            self.cluster.check_tasks()
+        breaking.cancel()
+        for task in splitting:
+            task.cancel()
+        async with asyncio.timeout(HEALED_SECONDS):
+            await self.faults.heal()
+        self.clients.ending = True
+        async with asyncio.timeout(HEALED_SECONDS):
+            await asyncio.gather(*working)
+        await self._settle()
+
+    async def _looked_after(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.cluster.report(error if isinstance(error, Violation) else caused("a client", error))
+
+    def _load(self) -> Iterator[Coroutine[Any, Any, None]]:
+        rng = self._rng
+        topics = self.cluster.topics
+        queue_ids = [topic.queue_id(partition) for topic in topics for partition in range(topic.partitions)]
+        self._queue_ids = queue_ids
+        for producer_id in range(1, rng.randint(1, 3) + 1):
+            yield Producer(self.clients, list(queue_ids), producer_id, -1).run()
+        for _ in range(rng.randint(1, 3)):
+            yield Producer(self.clients, list(queue_ids), -1, rng.choice([1, -1, -1, 0])).run()
+        for _ in range(2):
+            yield Reader(self.clients, list(queue_ids)).run()
+
+    async def _split(self, node: SimulatedNode) -> None:
+        """The splitters of one node, well-behaved or not; they run on its host and die with it."""
+        splitters, rng = self.splitters[node.node_id], node.rng
+        while True:
+            await asyncio.sleep(rng.choice([0.1, 0.5, 1.0]))
+            if node.serving is not None:
+                await node.call(self._split_once(node, splitters, rng.random() < 0.8), patience=30)
+
+    async def _split_once(self, node: SimulatedNode, splitters: NodeSplitters, forward: bool) -> None:
+        try:
+            await (splitters.split() if forward else splitters.replay())
+        except (MainstemError, OSError, PowerLoss):
+            pass  # it starts again, from the manifest's positions
+        except Exception as error:
+            self.cluster.report(error if isinstance(error, Violation) else caused("a splitter", error))
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Nothing goes wrong any more: leaders are found, all replicas come to the same, and all is there."""
+        cluster = self.cluster
+        for group in range(cluster.settings.groups):
+            await cluster.lead(group, HEALED_SECONDS)
+        await self._last_words()
+        await self._converge()
+        cluster.check_tasks()
+        cluster.history.check_promises()
+        self._compare_tables()
+        await asyncio.gather(*map(self._read_all, cluster.nodes.values()))
+        await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
+        if self._rng.random() < 0.3:
+            await self._start_again()
+
+    async def _last_words(self) -> None:
+        """Every queue takes one more batch."""
+        producer = Producer(self.clients, list(self._queue_ids), -1, -1)
+        for queue_id in self._queue_ids:
+            batch = self.clients.new_batch(queue_id, (-1, -1, -1), 1)
+            for _ in range(200):
+                (result,) = await producer._send(self.cluster.group_of(queue_id), [batch])
+                if result is not None and result.outcome is Outcome.OK:
+                    break
+                await asyncio.sleep(0.2)
+            else:
+                raise Violation(f"queue {queue_id:#x} takes nothing: {result}")
+
+    async def _converge(self) -> None:
+        """All nodes have applied the same."""
+        cluster = self.cluster
+        for _ in range(int(HEALED_SECONDS / 0.2)):
+            applied = [
+                [node.storage.groups[group].applied_index for node in cluster.nodes.values()]
+                for group in range(cluster.settings.groups)
+            ]
+            if all(len(set(of_group)) == 1 for of_group in applied):
+                return
+            await asyncio.sleep(0.2)
+        raise Violation(f"replicas do not come to the same blocks, per group and node: {applied}")
+
+    def _compare_tables(self) -> None:
+        """The state that applying led to is the same everywhere, and is what the history says."""
+        for queue_id in self._queue_ids:
+            end = self.cluster.history.queue(queue_id).end
+            for node in self.cluster.nodes.values():
+                table = node.storage.table
+                slot = table.find(queue_id)
+                require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone")
+                cells = [table.get(slot, cell) for cell in (LOG_START, COMMITTED_END, NEXT_OFFSET)]
+                leads = node.leads(self.cluster.group_of(queue_id))
+                require(cells == [0, end, end] or (leads and cells[:2] == [0, end]),
+                        f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {end}")
+        for group in range(self.cluster.settings.groups):
+            dumps = {node_id: sorted(node.storage.groups[group].producers.dump())
+                     for node_id, node in self.cluster.nodes.items()}
+            first = next(iter(dumps.values()))
+            for node_id, dump in dumps.items():
+                require(dump == first, f"node {node_id}: other producers of write group {group}: {dump}, not {first}")
+
+    async def _read_all(self, node: SimulatedNode) -> None:
+        """Every queue from its start to its end, on this node."""
+        for queue_id in self._queue_ids:
+            offset, end = 0, self.cluster.history.queue(queue_id).end
+            while offset < end:
+                read = QueueRead(queue_id, offset, self._rng.choice([500, 5000, 1 << 20]))
+                answer = await node.call(node.storage.messages.read([read], 1 << 20), patience=60)
+                require(answer is not None, f"node {node.node_id}: a read takes too long")
+                assert answer is not None
+                (found,) = answer
+                require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {end}: {found}")
+                self.cluster.history.check_read(
+                    f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset)
+                offset = found.next_offset
+
+    async def _split_all(self, node: SimulatedNode) -> None:
+        splitters, log = self.splitters[node.node_id], node.storage.split_log
+        splitters.hurries = True
+        for _ in range(40):
+            if not any(group.unsplit_bytes for group in log.positions()):
+                await self._compare_history(node)
+                return
+            await node.call(splitters.split(well_behaved=True), patience=60)
+        raise Violation(f"node {node.node_id}: never split: {log.positions()}")
+
+    async def _compare_history(self, node: SimulatedNode) -> None:
+        """The queue store of this node alone holds the whole history, each batch once, in order (F)."""
+        storage, history = node.storage, self.cluster.history
+        for queue_id in self._queue_ids:
+            offset, queue = 0, history.queue(queue_id)
+            while offset < queue.end:
+                group = storage.group_of(queue_id)
+                found = await node.call(storage.queue_store.read(queue_id, group, offset, 3000), patience=60)
+                what = f"node {node.node_id}: queue store"
+                require(found is not None and bool(found.batches), f"{what}: ends at {offset} of {queue.end}")
+                assert found is not None
+                end = queue.batches[queue.place(offset) + len(found.batches) - 1].end
+                history.check_read(what, queue_id, offset, found.batches, end)
+                offset = end
+        ends: dict[int, int] = {}
+
+        async def extents() -> None:
+            async for rows in storage.queue_store.all_rows(storage.placement.groups_of):
+                for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
+                    require(base == ends.get(queue_id, 0),
+                            f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where "
+                            f"{ends.get(queue_id, 0)} is next")
+                    ends[queue_id] = last + 1
+
+        await node.call(extents(), patience=60)
+
+    async def _start_again(self) -> None:
+        """A whole cluster that was stopped finds everything again."""
+        await asyncio.gather(*(node.stop() for node in self.cluster.nodes.values()))
+        await asyncio.gather(*(node.restart() for node in self.cluster.nodes.values()))
+        for group in range(self.cluster.settings.groups):
+            await self.cluster.lead(group, HEALED_SECONDS)
+        await self._last_words()
+        await self._converge()
+        self.cluster.history.check_promises()
+        self._compare_tables()
+        await asyncio.gather(*map(self._read_all, self.cluster.nodes.values()))
+
+    def _outcomes(self) -> Outcomes:
+        history, nodes = self.cluster.history, self.cluster.nodes.values()
+        served: dict[Tier, int] = {}
+        splits: dict[str, int] = {}
+        for node in nodes:
+            for tier, count in node.storage.read_path.served.items():
+                served[tier] = served.get(tier, 0) + count
+            for kind, count in self.splitters[node.node_id].outcomes.items():
+                splits[kind] = splits.get(kind, 0) + count
+        return Outcomes(
+            history.trace, self.clients.acknowledged, self.clients.read_batches,
+            sum(len({block.term for block in blocks}) for blocks in history.blocks.values()),
+            sum(map(len, history.blocks.values())),
+            sum(node.storage.pruning.pruned_segments for node in nodes),
+            self.faults.happened, served, splits,
+        )
+
+
+def play(seed: int, directory: Path) -> Outcomes:
+    """Play one run; a failure names its seed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run = Run(seed, directory)
+    try:
+        return run.play()
+    except Exception as error:
+        raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
