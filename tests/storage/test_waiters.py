@@ -153,3 +153,25 @@ def test_one_who_gives_up_before_being_told_is_not_told() -> None:
         loop.run_until_complete(story())
     finally:
         loop.close()
+
+
+def test_everybody_is_woken_when_the_node_serves_something_else() -> None:
+    loop = SimulatedLoop()
+    _, waiters = new_waiters()
+
+    async def story() -> list[float]:
+        waits = [waiters.wait(at_end(queue), 100, 10.0) for queue in (1, 2)]
+        ended = waiters.wait(at_end(3), 100, 0.5)
+        await ended
+        loop.call_later(0.5, waiters.wake_all)
+        times = []
+        for wait in waits:
+            await wait
+            times.append(round(loop.time(), 6))
+        assert len(waiters) == 0
+        return times
+
+    try:
+        assert loop.run_until_complete(story()) == [1, 1]
+    finally:
+        loop.close()

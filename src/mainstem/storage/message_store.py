@@ -75,7 +75,9 @@ class LocalMessageStore:
 
     # --- append -------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
+    def append(
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+    ) -> PromptFuture[list[AppendResult]]:
         refusal = self._refusal()
         if refusal is not None:
             self.refused_batches += len(batches)
@@ -87,11 +89,19 @@ class LocalMessageStore:
         if acks == 0:
             return _settled(results)
         ticket = Ticket(results)
-        for group, index in waiting:
-            self._groups[group].wait_for(index, ticket, here=acks == 1)
+        for number, index in waiting:
+            group = self._groups[number]
+            if acks == -1 and copies_min > group.quorum:
+                group.wait_for_copies(index, ticket, copies_min)
+            else:
+                group.wait_for(index, ticket, here=acks == 1)
         if not ticket.blocks:
             ticket.set_result(results)
         return ticket
+
+    def wake_readers(self) -> None:
+        """Readers that wait look again: this node does not serve what it served."""
+        self._waiters.wake_all()
 
     def _refusal(self) -> Outcome | None:
         if self._write_loop.ended is not None:

@@ -154,6 +154,8 @@ class Replication:
     def serving_changed(self, group: int, *, serving: bool) -> None:
         assert self._messages is not None, "driven before it is started"
         self._messages.serve(group, serving=serving)
+        if not serving:
+            self._messages.wake_readers()
         if group in self._settled:
             self._settled[group].set()
         self._consensus.serving_changed(group, serving)

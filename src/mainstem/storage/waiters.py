@@ -20,6 +20,8 @@ class Waiters:
     def __init__(self, table: QueueTable) -> None:
         self._watches: Watches[PromptFuture[None]] = Watches(table)
         self._ready: list[PromptFuture[None]] = []
+        self._waiting: dict[PromptFuture[None], None] = {}
+        """In the order of coming."""
 
     def wait(
         self, queues: FetchPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
@@ -34,8 +36,11 @@ class Waiters:
             return future
         timer = asyncio.get_running_loop().call_later(timeout_seconds, future.set_result, None)
 
+        self._waiting[future] = None
+
         def ended(_: PromptFuture[None]) -> None:
             timer.cancel()
+            del self._waiting[future]
             self._watches.end(watch)
 
         future.add_done_callback(ended)
@@ -52,6 +57,10 @@ class Waiters:
     def wake_topic(self, topic_number: int) -> None:
         """Wake whoever waits for queues of a topic that is gone."""
         self._tell_soon(self._watches.topic_gone(topic_number))
+
+    def wake_all(self) -> None:
+        """Wake everybody: what this node may answer has changed."""
+        self._tell_soon(list(self._waiting))
 
     def _tell_soon(self, futures: list[PromptFuture[None]]) -> None:
         if futures:

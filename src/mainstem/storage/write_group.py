@@ -67,6 +67,10 @@ from mainstem.storage.log_block import LogBlock, Ticket
 __all__ = ["Applier", "GroupState", "Ticket", "Watcher", "WriteGroup"]
 
 
+IN_SYNC_LAG_BLOCKS = 1_000
+"""What a replica that is in sync may lack: about the blocks of a second under full load."""
+
+
 class GroupState(NamedTuple):
     """What a checkpoint keeps of a group, besides its queues and its log."""
 
@@ -170,6 +174,8 @@ class WriteGroup:
         self._closed: deque[LogBlock] = deque()
         """Not proposed yet."""
         self._to_write: deque[LogBlock] = deque()
+        self._copies_awaited: list[tuple[int, int, Ticket]] = []
+        """(block index, copies, who waits)"""
         self._pumping = False
         self._followed = False
         """Other nodes take part in the group."""
@@ -189,9 +195,22 @@ class WriteGroup:
         return self.core.membership.voters if self.core is not None else frozenset()
 
     @property
+    def quorum(self) -> int:
+        """How many nodes make a majority."""
+        return self.core.membership.quorum if self.core is not None else 0
+
+    @property
     def last_index(self) -> int:
         """The last block of the log, committed or not."""
         return self.blocks.last_index()
+
+    def in_sync(self) -> list[int]:
+        """On the leader, the nodes that hold all but the newest blocks, this one first; empty elsewhere."""
+        core = self.core
+        if core is None or not self.leads:
+            return []
+        near = core.commit_index - IN_SYNC_LAG_BLOCKS
+        return [core.node_id, *(peer.node_id for peer in core.peers() if peer.active and peer.match_index >= near)]
 
     def peers(self) -> list[PeerView]:
         """On the leader, what it knows of the other members; empty elsewhere."""
@@ -258,6 +277,25 @@ class WriteGroup:
             self.pump()
 
     # --- append -----------------------------------------------------------------------------------------
+
+    def wait_for_copies(self, index: int, ticket: Ticket, copies_min: int) -> None:
+        """Make a ticket wait until block `index` is committed, and durable on that many nodes: more than a majority,
+        or `wait_for` would do."""
+        ticket.blocks += 1
+        self._copies_awaited.append((index, copies_min, ticket))
+        self._settle_copies()
+
+    def _settle_copies(self) -> None:
+        """Answer who waited for more copies than a majority."""
+        core = self.core
+        if core is None or not self._copies_awaited:
+            return
+        awaited, self._copies_awaited = self._copies_awaited, []
+        for index, copies_min, ticket in awaited:
+            if index <= self.applied_index and index <= core.durable_index(copies_min):
+                ticket.block_safe()
+            else:
+                self._copies_awaited.append((index, copies_min, ticket))
 
     def wait_for(self, index: int, ticket: Ticket, *, here: bool = False) -> None:
         """Make a ticket wait until block `index`, which is not applied yet, is committed; with `here`, until it is
@@ -435,6 +473,8 @@ class WriteGroup:
                 core.advance(ready)
         finally:
             self._pumping = False
+        if self._copies_awaited:
+            self._settle_copies()
         if core.serves and not self.serving and self.core is core:
             self._begin_serving()
         if self._to_write or self.hard_state_due is not None:
@@ -503,6 +543,9 @@ class WriteGroup:
                 self._discard_overlay(block.directory)
                 block.builder = None
             block.given_up(outcome, error)
+        for _index, _copies, ticket in self._copies_awaited:
+            ticket.failed(outcome)
+        self._copies_awaited.clear()
         self.producers.discard_overlay()
         self.log.applied_bytes(self.log.pending_bytes)
 

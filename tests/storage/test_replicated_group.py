@@ -1,0 +1,273 @@
+"""One write group on three nodes, without disks or network: what its leader answers, and what happens to what it led."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import pytest
+from tests.fakes.simulated_loop import SimulatedLoop
+from tests.storage.small_node import QUEUE, new_batch
+
+from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, QueueTable
+from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
+from mainstem.raft import HardState, Membership, Message, RaftConfig
+from mainstem.storage import control
+from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.group_blocks import GroupBlocks
+from mainstem.storage.journal.format import BlockHeader
+from mainstem.storage.log_block import LogBlock, Ticket, received_block
+from mainstem.storage.write_group import WriteGroup
+
+NODES = (1, 2, 3)
+ROUNDS_MAX = 2000
+
+
+class Applied:
+    def __init__(self) -> None:
+        self.blocks: list[tuple[int, int, bytes]] = []
+
+    def queues_seen(self, directory: Buffer) -> None: ...
+
+    def block_applied(
+        self, header: BlockHeader, directory: Buffer, payload: memoryview | None, watched: Sequence[tuple[int, int]]
+    ) -> None:
+        self.blocks.append((header.term, header.index, bytes(directory) + bytes(payload or b"")))
+
+    def command_applied(self, group: int, index: int, command: control.Command) -> str:
+        return "done"
+
+
+class Member:
+    """One node's part, its disk that takes everything at once, and what it has to say to others."""
+
+    def __init__(self, node_id: int, cluster: Cluster) -> None:
+        self.node_id = node_id
+        self._cluster = cluster
+        self.table = QueueTable()
+        self.table.create(1, 0, 2)
+        self.applied = Applied()
+        self.position = 4096
+        self.dead: list[int] = []
+        self.group = WriteGroup(0, self.table, self.applied, self, block_bytes_max=5000, batch_bytes_max=1 << 20)
+        self.group.join(
+            RaftConfig(node_id=node_id), HardState(), Membership.of(NODES), random.Random(node_id))
+
+    def send(self, group: int, messages: Iterable[Message]) -> None:
+        self._cluster.sent += messages
+
+    def wake(self) -> None: ...
+
+    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
+        self.dead += positions
+
+    def leader_changed(self, group: int, leader_id: int, term: int) -> None: ...
+
+    def serving_changed(self, group: int, *, serving: bool) -> None: ...
+
+    def write(self) -> None:
+        """Make durable what is due, in the order of the write loop."""
+        if (due := self.group.hard_state_due) is not None:
+            self.group.hard_state_due = None
+            self.group.hard_state_saved(due)
+        newest = None
+        for block in self.group.take(1, 1 << 20):
+            size = 80 + len(block.directory) + sum(map(len, block.payload))
+            header = BlockHeader(
+                block.kind, 0, block.term, block.index, size, block.batch_count, 0, 0, self.position, 0, 0, 1)
+            self.position += size
+            if self.group.written(header):
+                newest = header
+        if newest is not None:
+            self.group.flushed(newest)
+
+    def append(self, *batches: BatchAppend, copies_min: int = 0, here: bool = False) -> Ticket:
+        results: list[AppendResult] = []
+        ticket = Ticket(results)
+        for batch in batches:
+            result, index = self.group.log.append(batch, 1)
+            results.append(result)
+            if copies_min:
+                self.group.wait_for_copies(index, ticket, copies_min)
+            elif index:
+                self.group.wait_for(index, ticket, here=here)
+        return ticket
+
+    def cell(self, cell: int) -> int:
+        return self.table.get(self.table.find(QUEUE), cell)
+
+
+class Cluster:
+    """Three members, and a network that carries everything but for the links that are cut."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.cut: set[int] = set()
+        """Nodes that nothing reaches or leaves."""
+        self.members = {node_id: Member(node_id, self) for node_id in NODES}
+
+    def turn(self, *, ticks: bool = True) -> None:
+        for member in self.members.values():
+            if ticks:
+                member.group.tick()
+            member.write()
+        sent, self.sent = self.sent, []
+        for message in sent:
+            if not {message.sender, message.to} & self.cut:
+                self.members[message.to].group.received([copied(message)])
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(ROUNDS_MAX):
+            if holds():
+                return
+            self.turn()
+        raise AssertionError("it did not come about")
+
+    def leader(self) -> Member:
+        """The member that serves, once there is one that is not cut off."""
+        found: list[Member] = []
+
+        def there() -> bool:
+            found[:] = [
+                one for one in self.members.values() if one.group.serving and one.node_id not in self.cut]
+            return bool(found)
+
+        self.until(there)
+        return found[0]
+
+
+def copied(message: Message) -> Message:
+    """As it comes out of the network: no block is shared between nodes."""
+    entries = getattr(message, "entries", ())
+    if not entries:
+        return message
+    fresh = []
+    for entry in entries:
+        data = entry.data
+        if isinstance(data, LogBlock):
+            payload = memoryview(bytes(data.payload or b""))
+            data = received_block(
+                data.kind, data.term, data.index, data.created_ms, data.batch_count,
+                memoryview(bytes(data.directory)), payload)
+        fresh.append(type(entry)(entry.term, entry.index, entry.kind, entry.size, data))
+    return type(message)(**{  # type: ignore[arg-type]
+        name: tuple(fresh) if name == "entries" else getattr(message, name) for name in message.__slots__})
+
+
+def told(story: Callable[[Cluster], Awaitable[None]]) -> None:
+    loop = SimulatedLoop()
+
+    async def run() -> None:
+        await story(Cluster())
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+
+
+def test_a_batch_is_acknowledged_by_a_majority_and_applied_alike_everywhere() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        ticket = leader.append(new_batch(QUEUE), new_batch(QUEUE + 1))
+        leader.write()
+        assert not ticket.done(), "one copy is no majority"
+        cluster.until(ticket.done)
+        assert [result.outcome for result in await ticket] == [Outcome.OK, Outcome.OK]
+        cluster.until(lambda: all(one.cell(COMMITTED_END) == 1 for one in cluster.members.values()))
+        for one in cluster.members.values():
+            assert one.applied.blocks == leader.applied.blocks
+
+    told(story)
+
+
+def test_acks_1_asks_for_the_leaders_disk_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        cluster.cut = set(NODES) - {leader.node_id}
+        ticket = leader.append(new_batch(QUEUE), here=True)
+        assert not ticket.done()
+        leader.write()
+        assert ticket.done()
+        assert leader.cell(COMMITTED_END) == 0, "it may still be truncated"
+
+    told(story)
+
+
+def test_more_copies_than_a_majority_can_be_asked_for() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        other = next(iter(set(NODES) - {leader.node_id}))
+        cluster.cut = {other}
+        ticket = leader.append(new_batch(QUEUE), copies_min=3)
+        cluster.until(lambda: leader.cell(COMMITTED_END) == 1)
+        assert not ticket.done(), "committed, but two copies are not three"
+        cluster.cut = set()
+        cluster.until(ticket.done)
+        assert (await ticket)[0].outcome is Outcome.OK
+
+    told(story)
+
+
+@pytest.mark.parametrize("copies_min", [0, 3])
+def test_a_leader_that_is_cut_off_answers_and_forgets_what_it_took_alone(copies_min: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        committed = old.append(new_batch(QUEUE, producer=(7, 0, 0)))
+        cluster.until(lambda: all(one.cell(COMMITTED_END) == 1 for one in cluster.members.values()))
+        assert committed.done()
+        cluster.cut = {old.node_id}
+        alone = old.append(new_batch(QUEUE, producer=(7, 0, 1)), copies_min=copies_min)
+        old.write()
+        command = old.group.propose([control.LogStartMoved(())])
+        new = cluster.leader()
+        assert new is not old
+        assert alone.done(), "check-quorum ended its leadership"
+        assert (await alone)[0].outcome is Outcome.NOT_LEADER
+        with pytest.raises(NotTheLeader):
+            await command
+        assert old.cell(NEXT_OFFSET) == old.cell(COMMITTED_END) == 1
+        assert old.group.log.pending_bytes == 0
+        again = new.append(new_batch(QUEUE, producer=(7, 0, 0)), new_batch(QUEUE, producer=(7, 0, 1)))
+        cluster.cut = set()
+        cluster.until(again.done)
+        assert [result.base_offset for result in await again] == [0, 1], "the first is known again, the second is new"
+        cluster.until(lambda: old.cell(COMMITTED_END) == 2)
+        assert old.applied.blocks == new.applied.blocks
+        assert old.dead, "the block it wrote alone lies dead in its journal"
+
+    told(story)
+
+
+def test_nothing_is_proposed_by_who_does_not_lead() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        for one in cluster.members.values():
+            if one is not leader:
+                with pytest.raises(NotTheLeader, match=f"node {leader.node_id} leads"):
+                    await one.group.propose([])
+                assert one.group.in_sync() == []
+        cluster.turn()
+        assert sorted(leader.group.in_sync()) == list(NODES)
+
+    told(story)
+
+
+def test_the_log_that_a_core_reads_tells_what_was_replaced() -> None:
+    blocks = GroupBlocks()
+    for index, term in ((1, 1), (2, 1), (3, 1)):
+        blocks.append(LogBlock(0, term, index))
+    first = BlockHeader(0, 0, 1, 1, 80, 0, 0, 0, 4096, 0, 0, 0)
+    second = BlockHeader(0, 0, 1, 2, 80, 0, 0, 0, 4176, 0, 0, 0)
+    assert blocks.written(first)
+    assert blocks.written(second)
+    dropped, places = blocks.truncate(2)
+    assert [block.index for block in dropped] == [2, 3]
+    assert places == [4176]
+    assert not blocks.written(BlockHeader(0, 0, 1, 3, 80, 0, 0, 0, 4256, 0, 0, 0)), "dropped while it was written"
+    blocks.append(LogBlock(0, 2, 2))
+    assert not blocks.written(second), "that was of another term"
+    assert (blocks.term(2), blocks.last_index(), blocks.position_of(2)) == (2, 2, 0)
+    copy = GroupBlocks()
+    copy.load(blocks.dump())
+    assert (copy.first_index(), copy.last_index()) == (1, 1), "what is not written is not kept"
