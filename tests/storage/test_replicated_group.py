@@ -1,4 +1,4 @@
-"""One write group on three nodes, without disks or network: what its leader answers, and what happens to what it led."""
+"""One write group on three nodes, without disks or network: what its leader answers, what becomes of what it took."""
 
 from __future__ import annotations
 
