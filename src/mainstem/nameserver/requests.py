@@ -98,6 +98,8 @@ class Requests:
     async def _attempt(
         self, request: bytes, wanted: Wanted, applied: asyncio.Future[Outcome], ports: ClusterPorts
     ) -> Outcome:
+        if applied.done():  # while this paused; what is remembered of it says less
+            return applied.result()
         if self._group.serves:
             return await self._proposer.propose(self.maker(wanted), request)
         leader = self._group.whom_to_ask()
