@@ -255,6 +255,8 @@ class WriteGroup:
         if self.core is not None and self._followed:
             self.core.tick()
             self.pump()
+            if self._closed:  # the core took no proposals when their turn came
+                self._watcher.wake()
 
     def received(self, messages: Iterable[Message]) -> None:
         """Messages of other nodes arrived."""
