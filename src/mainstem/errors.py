@@ -14,3 +14,7 @@ class MainstemError(Exception):
 
 class ConfigError(MainstemError):
     """A configuration value that cannot be used; the message names the key, the value and what is allowed."""
+
+
+class LeaderMissing(MainstemError):
+    """What is to be changed is led by another node, or by nobody now. It may be tried again, there or later."""

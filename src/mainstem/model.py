@@ -140,6 +140,18 @@ class Node:
     rack: str | None = None
 
 
+class GroupReplicas(NamedTuple):
+    """Where a write group is, by node ids."""
+
+    leader: int
+    """-1: none is known."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    """The one that is to lead, if it can, first."""
+    in_sync: tuple[int, ...]
+    """Those of them that keep up with the leader, as far as is known: it knows it of all."""
+
+
 class BatchAppend(NamedTuple):
     """One validated record batch (format v2) to append. `data` is only valid during the call to `append`."""
 

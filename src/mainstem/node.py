@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from mainstem.errors import MainstemError
 from mainstem.heap import Heap
 from mainstem.model import Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
+from mainstem.nameserver.commands import Event, TopicDeleted
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
@@ -146,7 +148,11 @@ class RunningNode:
         served = ServedGroups(nameserver.topics, nameserver.was_deleted)
         storage = await self._open_storage(nameserver, write_files, store_files, write_dir, served)
         leadership = GroupLeadership(
-            config.node_id, storage.placement, storage.groups, nameserver.group_leader
+            config.node_id,
+            storage.placement,
+            storage.groups,
+            partial(heard, nameserver),
+            nameserver.placements,
         )
         queue_admin = self._queue_admin(storage, leadership)
         await storage.start()
@@ -156,6 +162,7 @@ class RunningNode:
             config=config.groups,
             metadata=nameserver,
             metadata_admin=nameserver,
+            leadership=leadership,
             store=storage.messages,
             queue_admin=queue_admin,
             clock=clock,
@@ -165,6 +172,7 @@ class RunningNode:
             config=config.broker,
             metadata=nameserver,
             metadata_admin=nameserver,
+            cluster=nameserver,
             store=storage.messages,
             leadership=leadership,
             queue_admin=queue_admin,
@@ -184,6 +192,8 @@ class RunningNode:
         )
         await served.settle(storage.queues)
         await groups.start()
+        served.listeners.append(groups.serving_changed)
+        nameserver.subscribe(partial(forget_deleted, groups))
         stack.push_async_callback(groups.close)
         stack.push_async_callback(
             stop, [asyncio.create_task(served.run(storage.queues), name="served groups")]
@@ -358,8 +368,12 @@ class ServedGroups:
         self._was_deleted = was_deleted
         self._new: set[int] = set()
         self._wake = asyncio.Event()
+        self.listeners: list[Callable[[int, bool], None]] = []
+        """Told of every change within the turn in which it happens."""
 
     def changed(self, group: int, serving: bool) -> None:
+        for listener in self.listeners:
+            listener(group, serving)
         if serving:
             self._new.add(group)
             self._wake.set()
@@ -384,6 +398,18 @@ class ServedGroups:
                 await self.settle(queues)
             except StorageFailed:
                 return
+
+
+def heard(nameserver: Nameserver, group: int) -> tuple[int, int]:
+    """Who leads a write group, as other nodes have told, and in which term; -1: nobody told."""
+    known = nameserver.group_leaders().get(group)
+    return nameserver.group_leader(group), -1 if known is None else known.term
+
+
+def forget_deleted(groups: GroupCoordinator, event: Event) -> None:
+    """A listener of the nameserver: what is committed of a topic goes with it, on whatever node it was deleted."""
+    if isinstance(event, TopicDeleted):
+        groups.topic_deleted(event.topic.name)
 
 
 async def finish(task: asyncio.Task[None], console: ConsoleServer) -> None:

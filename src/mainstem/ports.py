@@ -18,6 +18,7 @@ from mainstem.model import (
     AppendResult,
     BatchAppend,
     Buffer,
+    GroupReplicas,
     HistogramSample,
     NewTopic,
     Node,
@@ -32,7 +33,7 @@ from mainstem.model import (
 )
 
 if TYPE_CHECKING:
-    from numpy import int32, uint64
+    from numpy import int64, uint64
     from numpy.typing import NDArray
 
 from mainstem.prompt_future import PromptFuture
@@ -115,7 +116,8 @@ class MessageStore(Protocol):
 
 
 class QueueAdmin(Protocol):
-    """Create, delete and trim queues. Every change is durable when the call returns."""
+    """Create, delete and trim queues. Every change is durable when the call returns. Raises `errors.LeaderMissing` when
+    a write group has no leader that could make it, or, of `truncate`, another node is that leader."""
 
     async def create(self, ranges: Sequence[QueueRange]) -> None:
         """Create ranges of partitions, together; those that exist already are left alone."""
@@ -160,10 +162,37 @@ class Metadata(Protocol):
 
 
 class Leadership(Protocol):
-    """Who leads many queues at once, for answers that list them all."""
+    """Who leads the write groups of the queues, and where their replicas are, as this node knows it."""
 
-    def of(self, queue_ids: NDArray[uint64]) -> tuple[NDArray[int32], NDArray[int32]]:
-        """The leaders' node ids (-1: none) and the leader epochs of these queues, in their order."""
+    def group_of(self, queue_id: int) -> int:
+        """The write group of a queue, whether or not it exists."""
+        ...
+
+    def groups_of(self, queue_ids: NDArray[uint64]) -> NDArray[int64]:
+        """The write groups of these queues, in their order."""
+        ...
+
+    def replicas(self, group: int) -> GroupReplicas: ...
+
+    def serves(self, group: int) -> bool:
+        """Whether this node leads a group and has applied all that was committed before it did."""
+        ...
+
+    def in_sync_fewest(self) -> int:
+        """The in-sync replicas of that group of those this node serves which has the fewest; 0 when it serves none."""
+        ...
+
+
+class Cluster(Protocol):
+    """The nodes, as the metadata's leader sees them and this node has heard."""
+
+    def alive_nodes(self) -> Sequence[Node]:
+        """Those that are registered and not held for dead."""
+        ...
+
+    @property
+    def metadata_leader(self) -> int:
+        """The node id of the metadata's leader; -1 when none is known."""
         ...
 
 

@@ -35,6 +35,7 @@ class Fakes:
     broker: Broker
     store: MemoryStore
     metadata: FakeMetadata
+    leadership: FakeLeadership
 
     async def topic(self, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
         """Create a topic; underscores in config names stand for dots."""
@@ -50,19 +51,22 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
     config.validate()
     store = MemoryStore(clock)
     metadata = FakeMetadata()
+    leadership = FakeLeadership(metadata, store)
     broker = Broker(
         node_id=1,
         config=config,
         metadata=metadata,
         metadata_admin=metadata,
+        cluster=metadata,
         store=store,
-        leadership=FakeLeadership(metadata, store),
+        leadership=leadership,
         queue_admin=store,
         groups=GroupCoordinator(
             node_id=1,
             config=GroupsConfig(),
             metadata=metadata,
             metadata_admin=metadata,
+            leadership=leadership,
             store=store,
             queue_admin=store,
             clock=clock,
@@ -75,7 +79,7 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
             random=Random(1),
         ),
     )
-    return Fakes(broker, store, metadata)
+    return Fakes(broker, store, metadata, leadership)
 
 
 def call(version: int) -> Call:
@@ -104,7 +108,7 @@ async def serving(config: BrokerConfig | None = None) -> AsyncIterator[Serving]:
         await fakes.broker.groups.start()
         await server.start(dispatcher)
         try:
-            yield Serving(fakes.broker, fakes.store, fakes.metadata, server, dispatcher)
+            yield Serving(fakes.broker, fakes.store, fakes.metadata, fakes.leadership, server, dispatcher)
         finally:
             await server.close()
             await fakes.broker.groups.close()

@@ -10,9 +10,9 @@ from tests.broker.harness import Fakes, call, make_broker
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
-from mainstem.broker.topics import create_partitions, create_topic, delete_topics, restore_queues
+from mainstem.broker.topics import create_partitions, create_topic, delete_topics
 from mainstem.errors import ConfigError
-from mainstem.model import queue_id_of
+from mainstem.model import Node, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -163,6 +163,40 @@ def test_a_partition_without_a_leader_says_so() -> None:
     asyncio.run(scenario())
 
 
+def test_a_cluster_of_several_nodes_is_described() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.metadata.nodes_known[:] = [Node(node_id=n, host="h", port=9000 + n) for n in (1, 2, 3)]
+        fakes.metadata.metadata_leader = 2
+        topic = await fakes.topic("t", partitions=3)
+        for partition in range(3):
+            queue_id = topic.queue_id(partition)
+            fakes.metadata.leaders[queue_id] = partition + 1
+            fakes.leadership.replica_nodes[queue_id] = (partition + 1, (partition + 1) % 3 + 1)
+        response = await ask(fakes, "t")
+        assert [node.node_id for node in response.brokers] == [1, 2, 3]
+        assert response.controller_id == 2
+        found = [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in response.topics[0].partitions]
+        assert found == [(1, (1, 2), (1, 2)), (2, (2, 3), (2, 3)), (3, (3, 1), (3, 1))]
+        fakes.metadata.dead = {2}
+        response = await ask(fakes, "t")
+        assert [node.node_id for node in response.brokers] == [1, 3]
+        assert response.controller_id == 1, "changes are taken anywhere"
+        described = response.topics[0].partitions
+        assert [p.error_code for p in described] == [
+            ErrorCode.NONE,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NONE,
+        ]
+        assert [(p.leader_id, p.replica_nodes, p.isr_nodes, p.offline_replicas) for p in described] == [
+            (1, (1, 2), (1,), (2,)),
+            (-1, (2, 3), (3,), (2,)),
+            (3, (3, 1), (3, 1), ()),
+        ]
+
+    asyncio.run(scenario())
+
+
 def test_authorized_operations_are_listed_when_asked_for() -> None:
     async def scenario() -> None:
         fakes = make_broker()
@@ -196,16 +230,6 @@ def test_topics_and_their_queues_come_grow_and_go_together() -> None:
         assert (list(fakes.metadata.topics()), fakes.store.queues) == ([], {})
         (refusal,) = await delete_topics(fakes.broker, ["t"])
         assert isinstance(refusal, UnknownTopic)
-
-    asyncio.run(scenario())
-
-
-def test_queues_missing_after_a_crash_are_restored() -> None:
-    async def scenario() -> None:
-        fakes = make_broker()
-        topic = await fakes.metadata.create_topic("t", 3, 1, {})
-        await restore_queues(fakes.broker)
-        assert set(fakes.store.queues) == {topic.queue_id(n) for n in range(3)}
 
     asyncio.run(scenario())
 

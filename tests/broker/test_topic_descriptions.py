@@ -34,16 +34,17 @@ def plainly(fakes: Fakes, entry: Entry) -> MetadataResponseTopic:
     partitions = []
     for index in range(entry.partitions):
         queue_id = entry.queue_id(index)
-        leader = fakes.metadata.leader(queue_id)
-        (offsets,) = fakes.store.offsets([queue_id])
+        group = fakes.leadership.replicas(queue_id)
+        leader = -1 if group.leader in fakes.metadata.dead else group.leader
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
                 leader_id=leader,
-                leader_epoch=-1 if offsets is None else offsets.leader_epoch,
-                replica_nodes=() if leader < 0 else (leader,),
-                isr_nodes=() if leader < 0 else (leader,),
+                leader_epoch=group.leader_epoch,
+                replica_nodes=group.replicas,
+                isr_nodes=tuple(node for node in group.in_sync if node not in fakes.metadata.dead),
+                offline_replicas=tuple(node for node in group.replicas if node in fakes.metadata.dead),
             )
         )
     return MetadataResponseTopic(
@@ -58,10 +59,13 @@ def plainly(fakes: Fakes, entry: Entry) -> MetadataResponseTopic:
 
 def check(fakes: Fakes, entries: Sequence[Entry], version: int) -> None:
     async def encode() -> None:
-        encoded = await TopicDescriptions(fakes.broker.leadership, version, 7).encode(entries)
+        alive = {1, 2, 3} - fakes.metadata.dead
+        encoded = await TopicDescriptions(fakes.leadership, alive, version, 7).encode(entries)
         topics = tuple(plainly(fakes, entry) for entry in entries)
         expected = MetadataResponse(brokers=(), topics=topics)
-        assert codec.write(MetadataResponse(brokers=(), topics=encoded), version) == codec.write(expected, version)
+        assert codec.write(MetadataResponse(brokers=(), topics=encoded), version) == codec.write(
+            expected, version
+        )
 
     asyncio.run(encode())
 
@@ -81,10 +85,32 @@ def test_slices_make_what_the_codec_makes(version: int) -> None:
 def test_partitions_without_a_leader_and_with_others(partitions: int) -> None:
     fakes = make_broker()
     wanted = topic(3, partitions)
-    fakes.metadata.leaders = {wanted.queue_id(0): -1, wanted.queue_id(1): 2, wanted.queue_id(partitions - 1): -1}
+    fakes.metadata.leaders = {
+        wanted.queue_id(0): -1,
+        wanted.queue_id(1): 2,
+        wanted.queue_id(partitions - 1): -1,
+    }
     check(fakes, [topic(2, 2), wanted, topic(4, 2)], 12)
     fakes.metadata.leaders = {wanted.queue_id(partitions // 2): 2}
     check(fakes, [topic(2, 2), wanted, topic(4, 2)], 12)
+
+
+@pytest.mark.parametrize("version", [8, 12, 13])
+@pytest.mark.parametrize("partitions", [3, 200])
+def test_replicas_of_which_some_are_late_or_dead(version: int, partitions: int) -> None:
+    fakes = make_broker()
+    fakes.store.leader_epoch = 4
+    asyncio.run(fakes.topic("known", partitions=partitions))
+    known = fakes.metadata.topic("known")
+    assert known is not None
+    for partition in range(partitions):
+        queue_id = known.queue_id(partition)
+        fakes.leadership.replica_nodes[queue_id] = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 2))[partition % 4]
+        fakes.metadata.leaders[queue_id] = (1, 2, 3, 1, -1)[partition % 5]
+        fakes.leadership.out_of_sync[queue_id] = ({2}, set[int](), {1, 3})[partition % 3]
+    check(fakes, [topic(2, 2), known, topic(4, 2)], version)
+    fakes.metadata.dead = {3}
+    check(fakes, [topic(2, 2), known, topic(4, 2)], version)
 
 
 def test_nothing_is_asked_for() -> None:
@@ -95,7 +121,7 @@ def test_others_have_their_turn_while_a_large_topic_is_described() -> None:
     async def watch() -> None:
         fakes = make_broker()
         task = asyncio.ensure_future(
-            TopicDescriptions(fakes.broker.leadership, 12, 7).encode([topic(1, 5 * PARTITIONS_PER_TURN)])
+            TopicDescriptions(fakes.leadership, {1}, 12, 7).encode([topic(1, 5 * PARTITIONS_PER_TURN)])
         )
         turns = 0
         while not task.done():

@@ -1,4 +1,4 @@
-"""Leaders and epochs of many queues, as the other fakes know them of one."""
+"""Leaders, epochs and replicas, as the other fakes know them of queues: each queue is a write group of its own."""
 
 from __future__ import annotations
 
@@ -7,19 +7,40 @@ import numpy.typing
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
+from mainstem.model import GroupReplicas
+
 
 class FakeLeadership:
-    """`ports.Leadership`."""
+    """`ports.Leadership`. Tests may set `replica_nodes` and `out_of_sync` (nodes that do not keep up) by queue id."""
 
-    def __init__(self, metadata: FakeMetadata, store: MemoryStore) -> None:
+    def __init__(self, metadata: FakeMetadata, store: MemoryStore, node_id: int = 1) -> None:
         self._metadata = metadata
         self._store = store
+        self._node_id = node_id
+        self.replica_nodes: dict[int, tuple[int, ...]] = {}
+        self.out_of_sync: dict[int, set[int]] = {}
 
-    def of(
-        self, queue_ids: numpy.typing.NDArray[numpy.uint64]
-    ) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int32]]:
-        leaders = [self._metadata.leader(queue_id) for queue_id in queue_ids.tolist()]
-        epochs = [
-            -1 if offsets is None else offsets.leader_epoch for offsets in self._store.offsets(queue_ids.tolist())
-        ]
-        return numpy.array(leaders, numpy.int32), numpy.array(epochs, numpy.int32)
+    def group_of(self, queue_id: int) -> int:
+        return queue_id
+
+    def groups_of(self, queue_ids: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.int64]:
+        return queue_ids.astype(numpy.int64)
+
+    def replicas(self, group: int) -> GroupReplicas:
+        leader = self._metadata.leader(group)
+        nodes = self.replica_nodes.get(group, () if leader < 0 else (leader,))
+        (offsets,) = self._store.offsets([group])
+        late = self.out_of_sync.get(group, set())
+        return GroupReplicas(
+            leader,
+            -1 if offsets is None else offsets.leader_epoch,
+            nodes,
+            tuple(node_id for node_id in nodes if node_id not in late),
+        )
+
+    def serves(self, group: int) -> bool:
+        return self._metadata.leader(group) == self._node_id and group not in self._store.led_elsewhere
+
+    def in_sync_fewest(self) -> int:
+        counts = [len(self.replicas(group).in_sync) for group in self._store.queues if self.serves(group)]
+        return min(counts, default=0)

@@ -20,12 +20,15 @@ NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 
 
 class FakeMetadata:
-    """`ports.Metadata` and `ports.MetadataAdmin`. Tests may set `nodes_known`, `leaders` (by queue id) and
-    `refuse` (what every change raises until it is None again)."""
+    """`ports.Metadata`, `ports.Cluster` and `ports.MetadataAdmin`. Tests may set `nodes_known`, `dead` (ids of those
+    that do not live), `leaders` (by queue id), `metadata_leader` and `refuse` (what every change raises until it is
+    None again)."""
 
     def __init__(self, nodes: Sequence[Node] = (NODE,)) -> None:
         self.nodes_known = list(nodes)
+        self.dead: set[int] = set()
         self.leaders: dict[int, int] = {}
+        self.metadata_leader = nodes[0].node_id if nodes else -1
         self.refuse: MainstemError | None = None
         self._topics: dict[str, Topic] = {}
         self._numbers = 0
@@ -50,6 +53,11 @@ class FakeMetadata:
 
     def cluster_id(self) -> str:
         return "fake-cluster"
+
+    # Cluster
+
+    def alive_nodes(self) -> Sequence[Node]:
+        return [node for node in self.nodes_known if node.node_id not in self.dead]
 
     # MetadataAdmin
 

@@ -16,7 +16,16 @@ from mainstem.broker.fetch_topics import FetchTopics
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.model import Topic
-from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, Peer, QueueAdmin
+from mainstem.ports import (
+    Clock,
+    Cluster,
+    Leadership,
+    MessageStore,
+    Metadata,
+    MetadataAdmin,
+    Peer,
+    QueueAdmin,
+)
 
 if TYPE_CHECKING:
     from mainstem.broker.groups.coordinator import GroupCoordinator
@@ -30,6 +39,7 @@ class Broker:
     config: BrokerConfig
     metadata: Metadata
     metadata_admin: MetadataAdmin
+    cluster: Cluster
     store: MessageStore
     leadership: Leadership
     queue_admin: QueueAdmin
@@ -47,10 +57,10 @@ class Broker:
         self.fetch_topics = FetchTopics(self.metadata)
 
     def serves(self, topic: Topic, partition: int) -> bool:
-        """Whether this node leads an existing partition."""
+        """Whether this node serves an existing partition."""
         if not 0 <= partition < topic.partitions:
             return False
-        return self.metadata.leader(topic.queue_id(partition)) == self.node_id
+        return self.leadership.serves(self.leadership.group_of(topic.queue_id(partition)))
 
 
 class Call(NamedTuple):

@@ -2,23 +2,21 @@
 
 Strategy: the entries of an answer are taken in slices of some thousand partitions, with a turn of the event
 loop between two of them. Within a slice, the partitions of all topics become rows of one byte array: a row is a
-template, encoded once by the codec, into which arrays of partition numbers and leader epochs are set. So a
-partition costs some bytes of copying, a topic a few microseconds, and no object is made per partition.
-
-Where the rows of a slice differ in length (a partition without a leader has no replicas either), the codec encodes
-them one by one.
+template, encoded once by the codec for all partitions with the same leader and replicas, into which arrays of partition
+numbers and leader epochs are set. So a partition costs some bytes of copying, a topic a few microseconds, and no object
+is made per partition. Rows differ in length when some replicas are not in sync; they are put in their places then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy
 import numpy.typing
 
-from mainstem.model import PARTITION_BITS, Topic
+from mainstem.model import PARTITION_BITS, GroupReplicas, Topic
 from mainstem.ports import Leadership
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
@@ -48,10 +46,12 @@ Integers = numpy.typing.NDArray[numpy.int64]
 
 
 class TopicDescriptions:
-    """Encodes entries of one answer. `operations` is what every description says is allowed."""
+    """Encodes entries of one answer. `operations` is what every description says is allowed. A node that is not
+    `alive` leads nothing and is in sync with nothing."""
 
-    def __init__(self, leadership: Leadership, version: int, operations: int) -> None:
+    def __init__(self, leadership: Leadership, alive: Container[int], version: int, operations: int) -> None:
         self._leadership = leadership
+        self._alive = alive
         self._version = version
         self._operations = operations
 
@@ -102,29 +102,47 @@ class TopicDescriptions:
 
     def _rows(self, numbers: Integers, indexes: Integers) -> Callable[[int, int], bytes]:
         """The encoded partitions of these topic numbers and indexes, as a function: (first, end) to the bytes."""
-        leaders, epochs = self._leadership.of((numbers << PARTITION_BITS | indexes).astype(numpy.uint64))
-        nodes, which = numpy.unique(leaders, return_inverse=True)
-        templates = [self._partition(0, node, 0) for node in nodes.tolist()] or [self._partition(0, NO_LEADER, 0)]
-        width = len(templates[0])
-        if any(len(template) != width for template in templates):
-            single = list(map(self._partition, indexes.tolist(), leaders.tolist(), epochs.tolist()))
-            return lambda first, end: b"".join(single[first:end])
-        rows = numpy.frombuffer(b"".join(templates), numpy.uint8).reshape(len(templates), width)[which]
-        rows[:, _INDEX_AT : _INDEX_AT + 4] = _big_endian(indexes)
-        if self._version >= _LEADER_EPOCH_FROM:
-            rows[:, _EPOCH_AT : _EPOCH_AT + 4] = _big_endian(epochs)
+        queue_ids = (numbers << PARTITION_BITS | indexes).astype(numpy.uint64)
+        groups, group_of = numpy.unique(self._leadership.groups_of(queue_ids), return_inverse=True)
+        known = [self._living(self._leadership.replicas(group)) for group in groups.tolist()]
+        kinds: dict[GroupReplicas, int] = {}
+        kind_of_group = [kinds.setdefault(group._replace(leader_epoch=0), len(kinds)) for group in known]
+        which = numpy.array(kind_of_group, numpy.intp)[group_of]
+        epochs = numpy.array([group.leader_epoch for group in known], numpy.int64)[group_of]
+        templates = [numpy.frombuffer(self._partition(kind), numpy.uint8) for kind in kinds]
+        widths = numpy.array([len(template) for template in templates], numpy.int64)[which]
+        ends = numpy.cumsum(widths)
+        rows = numpy.empty(ends[-1] if len(ends) else 0, numpy.uint8)
+        for kind, template in enumerate(templates):
+            here = slice(None) if len(templates) == 1 else which == kind
+            block = numpy.tile(template, (len(indexes[here]), 1))
+            block[:, _INDEX_AT : _INDEX_AT + 4] = _big_endian(indexes[here])
+            if self._version >= _LEADER_EPOCH_FROM:
+                block[:, _EPOCH_AT : _EPOCH_AT + 4] = _big_endian(epochs[here])
+            if len(templates) == 1:
+                rows = block.reshape(-1)
+            else:
+                starts = (ends - widths)[here]
+                rows[starts[:, numpy.newaxis] + numpy.arange(len(template))] = block
         encoded = rows.tobytes()
-        return lambda first, end: encoded[first * width : end * width]
+        bounds = [0, *ends.tolist()]
+        return lambda first, end: encoded[bounds[first] : bounds[end]]
 
-    def _partition(self, index: int, leader: int, leader_epoch: int) -> bytes:
-        replicas = () if leader == NO_LEADER else (leader,)
+    def _living(self, group: GroupReplicas) -> GroupReplicas:
+        leader = group.leader if group.leader in self._alive else NO_LEADER
+        in_sync = tuple(node_id for node_id in group.in_sync if node_id in self._alive)
+        return group._replace(leader=leader, in_sync=in_sync)
+
+    def _partition(self, group: GroupReplicas) -> bytes:
+        """The first partition of a group in epoch 0."""
         partition = MetadataResponsePartition(
-            error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
-            partition_index=index,
-            leader_id=leader,
-            leader_epoch=leader_epoch,
-            replica_nodes=replicas,
-            isr_nodes=replicas,
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE if group.leader == NO_LEADER else ErrorCode.NONE,
+            partition_index=0,
+            leader_id=group.leader,
+            leader_epoch=0,
+            replica_nodes=group.replicas,
+            isr_nodes=group.in_sync,
+            offline_replicas=tuple(node_id for node_id in group.replicas if node_id not in self._alive),
         )
         parts = codec.encode_elements(MetadataResponse, self._version, MetadataResponsePartition, [partition])
         return b"".join(parts)

@@ -1,9 +1,8 @@
 """Creating, growing and deleting topics: the changes that touch both metadata and queues.
 
-Both write the metadata first and the queues second. A crash in between leaves a topic without some of its queues,
-which `restore_queues` makes at start (creating queues that exist changes nothing), or queues of a number known to
-be deleted, which the node deletes at start. The other order of deletion would bring the topic back empty, with its
-old batches still lying in the journal under the same queue ids.
+Both write the metadata first and the queues second. A crash in between leaves a topic without some of its queues, or
+queues of a number known to be deleted; whoever begins to serve a write group settles both. The other order of deletion
+would bring the topic back empty, with its old batches still lying in the journal under the same queue ids.
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ async def create_topics(
         made = await broker.metadata_admin.create_topics(wanted, validate_only=validate_only)
         if not validate_only:
             topics = [topic for topic in made if isinstance(topic, Topic)]
-            await broker.queue_admin.create([QueueRange(topic.number, 0, topic.partitions) for topic in topics])
+            await broker.queue_admin.create(
+                [QueueRange(topic.number, 0, topic.partitions) for topic in topics]
+            )
     return made
 
 
@@ -68,8 +69,8 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
     """Delete topics and their data together. One entry per name, in their order: the topic as it was, or why this
     one is refused. Raises what refuses them all.
 
-    The metadata goes first: after a crash in between, the queues belong to numbers that are known to be
-    deleted, and the node's next start deletes them.
+    The metadata goes first: after a crash in between, the queues belong to numbers that are known to be deleted, and
+    the next leaders of their write groups delete them.
     """
     async with broker.topic_changes:
         gone = await broker.metadata_admin.delete_topics(names)
@@ -93,10 +94,3 @@ async def ensure_topic(broker: Broker, name: str) -> Topic:
         if found is None:
             raise
         return found
-
-
-async def restore_queues(broker: Broker) -> None:
-    """Create the queues of every topic that a crash left without them. Called once, before clients come."""
-    await broker.queue_admin.create(
-        [QueueRange(topic.number, 0, topic.partitions) for topic in broker.metadata.topics()]
-    )

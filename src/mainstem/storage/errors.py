@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 
 
 class StorageError(MainstemError):
@@ -38,5 +38,5 @@ class SegmentGone(StorageError):
     """A journal segment was recycled under its reader; look the offset up again."""
 
 
-class NotTheLeader(StorageError):
+class NotTheLeader(StorageError, LeaderMissing):
     """Another node leads the write group, or none does now. Nothing was logged; ask the leader."""

@@ -1,47 +1,79 @@
-"""Who leads the queues: the node that leads a queue's write group, under an epoch that is the group's term, both as
-this node knows it.
+"""Who leads the write groups, and where their replicas are: as this node's part in each tells, and as it has heard of
+those it has no part in. An epoch is the group's term.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy
-import numpy.typing
-
-from mainstem.storage.placement import Placement
+from mainstem.model import GroupReplicas
+from mainstem.raft import Role
+from mainstem.raft.progress import SendState
+from mainstem.storage.placement import Groups, Placement
 from mainstem.storage.queue_store.extent_index import QueueIds
 from mainstem.storage.write_group import WriteGroup
 
-Numbers = numpy.typing.NDArray[numpy.int32]
+UNKNOWN = (-1, -1)
 
 
 class GroupLeadership:
-    """`ports.Leadership` of a node. `leader_of` names a group's leader where this node has no part in it."""
+    """`ports.Leadership` of a node."""
 
     def __init__(
         self,
         node_id: int,
         placement: Placement,
         groups: Sequence[WriteGroup],
-        leader_of: Callable[[int], int] = lambda group: -1,
+        heard: Callable[[int], tuple[int, int]] = lambda group: UNKNOWN,
+        placements: Callable[[], Mapping[int, Sequence[int]]] = dict,
     ) -> None:
+        """Of groups this node has no part in, `heard` names the leader and its term. `placements` names the nodes of
+        each group, that first which is to lead."""
         self._node_id = node_id
-        self._leader_of = leader_of
+        self._heard = heard
         self._placement = placement
+        self._placements = placements
         self._groups = groups
 
-    def of(self, queue_ids: QueueIds) -> tuple[Numbers, Numbers]:
-        leaders = numpy.array([self.leader(group.group) for group in self._groups], numpy.int32)
-        terms = numpy.array([group.term for group in self._groups], numpy.int32)
-        groups = self._placement.groups_of(queue_ids)
-        return leaders[groups], terms[groups]
+    def group_of(self, queue_id: int) -> int:
+        return self._placement.group_of(queue_id)
 
-    def leader(self, number: int) -> int:
+    def groups_of(self, queue_ids: QueueIds) -> Groups:
+        return self._placement.groups_of(queue_ids)
+
+    def serves(self, group: int) -> bool:
+        return self._groups[group].serving
+
+    def leader(self, group: int) -> int:
         """The node that leads a group, -1: none is known."""
-        group = self._groups[number]
-        if group.leads:
+        led = self._groups[group]
+        if led.leads:
             return self._node_id
-        if group.core is None:
-            return self._leader_of(number)
-        return group.leader_id or -1
+        return self._heard(group)[0] if led.core is None else led.leader_id or -1
+
+    def replicas(self, group: int) -> GroupReplicas:
+        leader = self.leader(group)
+        placed = tuple(self._placements().get(group, ()))
+        core = self._groups[group].core
+        if core is None:
+            return GroupReplicas(leader, self._heard(group)[1], placed, placed)
+        own = core.node_id
+        voters = {self._node_id if voter == own else voter for voter in core.membership.voters}
+        replicas = placed if set(placed) == voters else tuple(sorted(voters))
+        in_sync = replicas
+        if core.role is Role.LEADER:
+            late = {peer.node_id for peer in core.peers() if peer.state is not SendState.REPLICATE}
+            in_sync = tuple(node_id for node_id in replicas if node_id == leader or node_id not in late)
+        return GroupReplicas(leader, core.term, replicas, in_sync)
+
+    def in_sync_fewest(self) -> int:
+        fewest = 0
+        for group in self._groups:
+            if group.serving and group.core is not None:
+                voters = group.core.membership.voters
+                late = sum(
+                    peer.node_id in voters and peer.state is not SendState.REPLICATE
+                    for peer in group.core.peers()
+                )
+                fewest = min(fewest or len(voters), len(voters) - late)
+        return fewest

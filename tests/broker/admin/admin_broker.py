@@ -41,14 +41,16 @@ class AdminBroker:
     def __init__(self, facts: NodeFacts | None = None, config: BrokerConfig | None = None) -> None:
         self.metadata = FakeMetadata()
         self.store = MemoryStore()
+        self.leadership = FakeLeadership(self.metadata, self.store)
         self.groups = ForgettingGroups()
         self.broker = Broker(
             node_id=1,
             config=config or BrokerConfig(),
             metadata=self.metadata,
             metadata_admin=self.metadata,
+            cluster=self.metadata,
             store=self.store,
-            leadership=FakeLeadership(self.metadata, self.store),
+            leadership=self.leadership,
             queue_admin=self.store,
             groups=cast(GroupCoordinator, self.groups),
             clock=FakeClock(),

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.simulated_loop import SimulatedLoop
@@ -37,11 +38,16 @@ class ClusterOfOne:
             config=self.config,
             metadata=self.metadata,
             metadata_admin=self.metadata,
+            leadership=self.leadership,
             store=self.store,
             queue_admin=self.store,
             clock=self.clock,
             new_id=lambda: f"{next(self._uniques):04}",
         )
+
+    @property
+    def leadership(self) -> FakeLeadership:
+        return FakeLeadership(self.metadata, self.store)
 
     async def restart(self) -> None:
         await self.groups.close()

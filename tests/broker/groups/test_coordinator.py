@@ -57,7 +57,9 @@ async def fetch(cluster: ClusterOfOne, group: str = GROUP) -> dict[int, int] | E
     response = await cluster.groups.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
     if response.error_code:
         return ErrorCode(response.error_code)
-    return {item.partition_index: item.committed_offset for topic in response.topics for item in topic.partitions}
+    return {
+        item.partition_index: item.committed_offset for topic in response.topics for item in topic.partitions
+    }
 
 
 async def loaded(cluster: ClusterOfOne) -> None:
@@ -100,9 +102,7 @@ async def sync(cluster: ClusterOfOne, member: JoinGroupResponse, *others: str) -
 
 
 async def heartbeat(cluster: ClusterOfOne, member: JoinGroupResponse) -> ErrorCode:
-    request = HeartbeatRequest(
-        group_id=GROUP, generation_id=member.generation_id, member_id=member.member_id
-    )
+    request = HeartbeatRequest(group_id=GROUP, generation_id=member.generation_id, member_id=member.member_id)
     return ErrorCode((await cluster.groups.heartbeat(request)).error_code)
 
 
@@ -268,7 +268,9 @@ def test_a_failed_append_is_never_answered_with_success_and_does_not_stand(
         reading = asyncio.ensure_future(fetch(cluster))
         assert await committing is code
         assert await reading in (code, {0: 1})
-        assert (cluster.clock.monotonic() - started > 1) == (outcome is Outcome.STORAGE_BUSY), "the rest is final"
+        assert (cluster.clock.monotonic() - started > 1) == (outcome is Outcome.STORAGE_BUSY), (
+            "the rest is final"
+        )
         cluster.store.refuse = None
         await asyncio.sleep(20)
         assert await fetch(cluster) == {0: 1}
@@ -322,7 +324,9 @@ def test_requests_while_loading_are_refused_except_heartbeats() -> None:
         assert await lost is not ErrorCode.NONE
         await asyncio.sleep(5)
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert await fetch(cluster, "simple") is loading, "what was appended last is neither committed nor gone"
+        assert await fetch(cluster, "simple") is loading, (
+            "what was appended last is neither committed nor gone"
+        )
         assert await heartbeat(cluster, member) is ErrorCode.NONE
         assert (await cluster.groups.list_groups(ListGroupsRequest())).error_code == loading
         described = await cluster.groups.describe_groups(DescribeGroupsRequest(groups=(GROUP,)))
@@ -462,13 +466,17 @@ def test_a_node_that_no_longer_leads_sends_clients_away_and_takes_up_again() -> 
         assert topic is not None
         for partition in range(2):
             cluster.metadata.leaders[topic.queue_id(partition)] = 2
+            cluster.groups.serving_changed(topic.queue_id(partition), False)
         assert await commit(cluster, 2) is ErrorCode.NOT_COORDINATOR
         assert await cluster.groups.leader_of(GROUP) == 2
         await asyncio.sleep(60)
         assert await commit(cluster, 2) is ErrorCode.NOT_COORDINATOR
         assert (await cluster.groups.list_groups(ListGroupsRequest())).error_code == ErrorCode.NONE
         cluster.metadata.leaders.clear()
-        await asyncio.sleep(60)
+        for partition in range(2):
+            cluster.groups.serving_changed(topic.queue_id(partition), True)
+        assert await fetch(cluster) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await loaded(cluster)
         assert await fetch(cluster) == {0: 1}
 
     simulated(story)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.broker.groups.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.groups.transcript import GROUP, protocols
-from tests.fakes.leadership import FakeLeadership
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.config import BrokerConfig
@@ -70,8 +69,9 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
             config=BrokerConfig(),
             metadata=cluster.metadata,
             metadata_admin=cluster.metadata,
+            cluster=cluster.metadata,
             store=cluster.store,
-            leadership=FakeLeadership(cluster.metadata, cluster.store),
+            leadership=cluster.leadership,
             queue_admin=cluster.store,
             groups=cluster.groups,
             clock=cluster.clock,
@@ -99,7 +99,9 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
 
 def commit_request(version: int, topic_id: uuid.UUID, *partitions: int, name: str = "flights") -> Any:
     items = tuple(
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=index + 10, committed_metadata="m")
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=index + 10, committed_metadata="m"
+        )
         for index in partitions
     )
     by_id = {"topic_id": topic_id} if version >= 10 else {"name": name}
@@ -130,7 +132,9 @@ def test_find_coordinator(version: int) -> None:
         )
         for key_type, code, text in refusals:
             if version >= 1:
-                answer = await ask(find_coordinator, FindCoordinatorRequest(key_type=key_type, **keys), version)
+                answer = await ask(
+                    find_coordinator, FindCoordinatorRequest(key_type=key_type, **keys), version
+                )
                 answer = answer.coordinators[0] if version >= 4 else answer
                 assert (answer.error_code, answer.error_message, answer.node_id) == (code, text, -1)
 
@@ -230,7 +234,9 @@ def test_offset_commit_and_fetch(version: int) -> None:
         found = {item.partition_index: item for item in group.topics[0].partitions}
         assert (found[0].committed_offset, found[0].metadata) == (10, "m")
         assert (found[1].committed_offset, found[1].metadata) == (-1, "")
-        assert {item.partition_index: item.committed_offset for item in all_of_group.topics[0].partitions} == {
+        assert {
+            item.partition_index: item.committed_offset for item in all_of_group.topics[0].partitions
+        } == {
             0: 10,
             2: 12,
         }

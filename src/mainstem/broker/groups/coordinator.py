@@ -1,8 +1,12 @@
 """The group coordinator of one node: which partition a group belongs to, and who keeps the time.
 
-The internal topic is made on first need. Each of its partitions that this node leads is driven by one task
+The internal topic is made on first need. Each of its partitions that this node serves is driven by one task
 (`partition`), and one more task advances the machines when their timers run out. Groups go to partitions as
 in Kafka, so that public tools find them.
+
+A coordinator follows its partition: when this node begins to serve a write group it loads the partitions of that
+group anew, when it stops it forgets them within the same turn (`serving_changed`). Nothing passes from one reign to the
+next but what the log says.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainstem.broker.groups.config import GroupsConfig
@@ -21,8 +26,10 @@ from mainstem.broker.groups.partition import Event, GroupPartition
 from mainstem.broker.groups.rebalance import refused_join, refused_sync
 from mainstem.broker.groups.result import Caller
 from mainstem.broker.groups.statistics import samples_of
-from mainstem.model import HistogramSample, Sample, Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin
+from mainstem.broker.groups.step import Counts
+from mainstem.errors import MainstemError
+from mainstem.model import HistogramSample, QueueRange, Sample, Topic
+from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -54,6 +61,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_LEADER = -1
+NO_PARTITION = -1
 
 
 class GroupCoordinator:
@@ -66,6 +74,7 @@ class GroupCoordinator:
         config: GroupsConfig,
         metadata: Metadata,
         metadata_admin: MetadataAdmin,
+        leadership: Leadership,
         store: MessageStore,
         queue_admin: QueueAdmin,
         clock: Clock,
@@ -75,38 +84,67 @@ class GroupCoordinator:
         self._config = config
         self._metadata = metadata
         self._metadata_admin = metadata_admin
+        self._leadership = leadership
         self._store = store
         self._queue_admin = queue_admin
         self._clock = clock
         self._new_id = new_id
+        self._counts = Counts()
         self._topic: Topic | None = None
-        self._partitions: list[GroupPartition] = []
-        self._first_load = FirstLoad(0)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._partitions: dict[int, GroupPartition] = {}
+        """Of the topic's partitions those that this node serves."""
+        self._by_write_group: dict[int, list[int]] = {}
+        self._first_load = FirstLoad()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """One for each partition served."""
+        self._ending: set[asyncio.Task[None]] = set()
+        self._timers: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._rearm = asyncio.Event()
         self._running = False
 
     async def start(self) -> None:
-        """Start to load what there is; until a partition is in, its requests are refused as such."""
+        """Start to load what this node serves; until a partition is in, its requests are refused as such."""
         self._running = True
-        self._own(self._keep_time(), "group coordinator: timers")
-        if self._metadata.topic(OFFSETS_TOPIC) is not None:
-            try:
-                await self._open()
-            except Refused as refusal:
-                logger.warning("group coordinator: %s; the next request tries again", refusal)
+        self._timers = asyncio.get_running_loop().create_task(
+            self._keep_time(), name="group coordinator: timers"
+        )
+        self._look()
 
     async def close(self) -> None:
         """Stop; requests that wait are refused, so that their clients look for another coordinator."""
         self._running = False
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for index in list(self._partitions):
+            self._resign(index)
+        if self._timers is not None:
+            self._timers.cancel()
+            self._ending.add(self._timers)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def serving_changed(self, group: int, serving: bool) -> None:
+        """This node begins to serve a write group, or stops: called in the turn in which it happens, before anything
+        that was appended to the group is answered. Nothing is done that takes long."""
+        if not self._running:
+            return
+        self._look()
+        for index in self._by_write_group.get(group, ()):
+            if index in self._partitions:
+                self._resign(index)
+            if serving:
+                self._lead(index)
+
+    def topic_deleted(self, name: str) -> None:
+        """A topic was deleted, here or elsewhere: forget its committed offsets. What cannot be forgotten now (a
+        partition that is not loaded) goes when it expires."""
+        for partition in self._partitions.values():
+            with suppress(Refused):
+                forgotten = partition.submit(
+                    lambda machine, ticket, now: machine.forget_topic(ticket, name, now)
+                )
+                forgotten.add_done_callback(_heard)
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
-        return samples_of(list(self._partitions))
+        return samples_of(list(self._partitions.values()), self._counts)
 
     async def leader_of(self, group_id: str) -> int:
         """The node that coordinates a group; -1 when there is none now."""
@@ -114,7 +152,7 @@ class GroupCoordinator:
             topic = await self._open()
         except Refused:
             return NO_LEADER
-        return self._metadata.leader(topic.queue_id(partition_of(group_id, topic.partitions)))
+        return self._leader(topic, partition_of(group_id, topic.partitions))
 
     # --- membership ----------------------------------------------------------------------------------
 
@@ -188,9 +226,7 @@ class GroupCoordinator:
                 nameless=True,
             )
         except Refused as refusal:
-            return OffsetFetchResponseGroup(
-                group_id=request.group_id, topics=(), error_code=refusal.code
-            )
+            return OffsetFetchResponseGroup(group_id=request.group_id, topics=(), error_code=refusal.code)
         assert isinstance(answer, OffsetFetchResponseGroup)
         return answer
 
@@ -206,9 +242,8 @@ class GroupCoordinator:
         return answer
 
     async def forget_topic(self, name: str) -> None:
-        """A topic was deleted: forget its committed offsets. What cannot be forgotten now (a partition that
-        is not loaded) goes when it expires."""
-        for partition in list(self._partitions):
+        """As `topic_deleted`, and wait until it is durable."""
+        for partition in list(self._partitions.values()):
             try:
                 await partition.submit(lambda machine, ticket, now: machine.forget_topic(ticket, name, now))
             except Refused:
@@ -218,20 +253,21 @@ class GroupCoordinator:
 
     async def describe_groups(self, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
         described: dict[str, DescribedGroup] = {}
-        for partition, group_ids in await self._by_partition(request.groups):
+        for index, group_ids in await self._by_partition(request.groups):
             try:
-                found = await _describe(partition, group_ids)
+                found = await _describe(self._led(index), group_ids)
             except Refused as refusal:
                 found = [_refused_description(group_id, refusal.code) for group_id in group_ids]
             described.update(zip(group_ids, found, strict=True))
         return DescribeGroupsResponse(groups=tuple(described[group_id] for group_id in request.groups))
 
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
-        """The groups of the partitions that this node leads, filtered as the request says."""
+        """The groups of the partitions that this node serves, filtered as the request says."""
+        self._look()
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         groups: list[ListedGroup] = []
-        for partition in self._partitions:
+        for partition in list(self._partitions.values()):
             try:
                 groups += await partition.submit(
                     lambda machine, ticket, now: machine.list_groups(ticket, now)
@@ -249,9 +285,9 @@ class GroupCoordinator:
 
     async def delete_groups(self, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
         deleted: dict[str, DeletableGroupResult] = {}
-        for partition, group_ids in await self._by_partition(request.groups_names):
+        for index, group_ids in await self._by_partition(request.groups_names):
             try:
-                results = await _delete(partition, group_ids)
+                results = await _delete(self._led(index), group_ids)
             except Refused as refusal:
                 results = [DeletableGroupResult(group_id=name, error_code=refusal.code) for name in group_ids]
             deleted.update(zip(group_ids, results, strict=True))
@@ -263,60 +299,118 @@ class GroupCoordinator:
         if not group_id and not nameless:
             raise Refused(ErrorCode.INVALID_GROUP_ID)
         topic = await self._open()
-        return await self._partitions[partition_of(group_id, topic.partitions)].submit(event)
+        return await self._led(partition_of(group_id, topic.partitions)).submit(event)
 
-    async def _by_partition(
-        self, group_ids: Iterable[str]
-    ) -> list[tuple[GroupPartition | None, list[str]]]:
-        """Group ids, each once, with the partition they belong to (None: there is none now)."""
+    async def _by_partition(self, group_ids: Iterable[str]) -> list[tuple[int, list[str]]]:
+        """Group ids, each once, with the partition they belong to (-1: there is no topic now)."""
         names = list(dict.fromkeys(group_ids))
         try:
             topic = await self._open()
         except Refused:
-            return [(None, names)]
+            return [(NO_PARTITION, names)]
         found: dict[int, list[str]] = {}
         for name in names:
             found.setdefault(partition_of(name, topic.partitions), []).append(name)
-        return [(self._partitions[index], members) for index, members in found.items()]
+        return list(found.items())
+
+    def _led(self, index: int) -> GroupPartition:
+        """The partition, if this node serves it. Raises `Refused`."""
+        if self._topic is None or index == NO_PARTITION:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._settle(index)
+        partition = self._partitions.get(index)
+        if partition is not None:
+            return partition
+        leader = self._leader(self._topic, index)
+        if leader == self._node_id:  # it has yet to apply what its predecessors committed
+            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        elsewhere = leader != NO_LEADER
+        raise Refused(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _leader(self, topic: Topic, index: int) -> int:
+        return self._leadership.replicas(self._leadership.group_of(topic.queue_id(index))).leader
 
     async def _open(self) -> Topic:
-        """The internal topic, made if need be, with its partitions being served. Raises `Refused`."""
+        """The internal topic, made if need be, with the partitions of this node being served. Raises `Refused`."""
         if self._topic is not None and self._running:
             return self._topic
         async with self._opening:
-            if not self._running:
+            if self._running and not self._look():
+                await make_topic(self._config, self._metadata, self._metadata_admin, self._queue_admin)
+                self._look()
+            if not self._running or self._topic is None:
                 raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if self._topic is None:
-                topic = await make_topic(
-                    self._config, self._metadata, self._metadata_admin, self._store, self._queue_admin
-                )
-                if not self._running:
-                    raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                self._first_load = FirstLoad(topic.partitions)
-                self._partitions = [self._partition(topic, index) for index in range(topic.partitions)]
-                for partition in self._partitions:
-                    self._own(partition.run(), f"group coordinator: {partition.name}")
-                self._topic = topic
             return self._topic
 
+    def _look(self) -> bool:
+        """Serve the internal topic from when this node first knows of it; whether it does."""
+        if self._topic is not None or not self._running:
+            return self._topic is not None
+        topic = self._topic = self._metadata.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return False
+        for index in range(topic.partitions):
+            group = self._leadership.group_of(topic.queue_id(index))
+            self._by_write_group.setdefault(group, []).append(index)
+        for index in range(topic.partitions):
+            self._settle(index)
+        self._first_load.expect(len(self._partitions))
+        return True
+
+    def _settle(self, index: int) -> None:
+        """Serve a partition if this node serves its write group, and only then."""
+        assert self._topic is not None
+        served = self._leadership.serves(self._leadership.group_of(self._topic.queue_id(index)))
+        if served and index not in self._partitions:
+            self._lead(index)
+        elif not served and index in self._partitions:
+            self._resign(index)
+
+    def _lead(self, index: int) -> None:
+        assert self._topic is not None
+        partition = self._partition(self._topic, index)
+        self._partitions[index] = partition
+        work, name = partition.run(), f"group coordinator: {partition.name}"
+        self._tasks[index] = asyncio.get_running_loop().create_task(work, name=name)
+
+    def _resign(self, index: int) -> None:
+        self._partitions.pop(index).resign()
+        task = self._tasks.pop(index)
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     def _partition(self, topic: Topic, index: int) -> GroupPartition:
-        queue_id = topic.queue_id(index)
         return GroupPartition(
-            GroupLog(queue_id, self._config, self._store, self._queue_admin, self._clock),
+            GroupLog(topic.queue_id(index), self._config, self._store, self._queue_admin, self._clock),
             self._config,
             self._clock,
             name=f"{topic.name}-{index}",
             new_id=self._new_id,
-            leads=lambda: self._metadata.leader(queue_id) == self._node_id,
+            counts=self._counts,
+            make_queue=self._make_queues,
             wake=self._rearm.set,
             loaded=self._first_load.add,
         )
+
+    async def _make_queues(self) -> None:
+        """Whoever made the topic may not have come to make its queues."""
+        async with self._opening:
+            topic = self._topic
+            assert topic is not None
+            queue_ids = [topic.queue_id(index) for index in self._partitions]
+            if None not in self._store.offsets(queue_ids):
+                return
+            try:
+                await self._queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
+            except (MainstemError, OSError) as error:  # perhaps in other write groups only
+                logger.warning("group coordinator: queues of %s: %s", topic.name, error)
 
     async def _keep_time(self) -> None:
         """Advance machines when their timers run out."""
         while True:
             self._rearm.clear()
-            deadlines = [partition.wake_at_ms for partition in self._partitions]
+            deadlines = [partition.wake_at_ms for partition in self._partitions.values()]
             next_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
             wait_seconds = None
             if next_ms is not None:
@@ -326,22 +420,22 @@ class GroupCoordinator:
                     await self._rearm.wait()
             except TimeoutError:
                 pass
-            for partition in self._partitions:
+            for partition in list(self._partitions.values()):
                 partition.advance()
-
-    def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
 
 
 class FirstLoad:
-    """One log line for all partitions, once every one of them is loaded for the first time; later loads are told
-    by the failure that made them necessary."""
+    """One log line for all partitions that were served at first, once every one of them is loaded; later loads are
+    told by what made them necessary."""
 
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
-        self._left = partitions
+    def __init__(self) -> None:
+        self._partitions = 0
+        self._left = 0
         self._groups = 0
         self._records = 0
+
+    def expect(self, partitions: int) -> None:
+        self._partitions = self._left = partitions
 
     def add(self, groups: int, records: int) -> None:
         if self._left == 0:
@@ -352,7 +446,9 @@ class FirstLoad:
         if self._left == 0:
             logger.info(
                 "consumer groups: %d, from %d records in %d partitions",
-                self._groups, self._records, self._partitions,
+                self._groups,
+                self._records,
+                self._partitions,
             )
 
 
@@ -360,18 +456,20 @@ def _caller(call: Call) -> Caller:
     return Caller(call.version, call.client_id or "", f"/{call.peer.host}")
 
 
-async def _describe(partition: GroupPartition | None, group_ids: Sequence[str]) -> list[DescribedGroup]:
-    if partition is None:
-        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+def _heard(answer: asyncio.Future[Any]) -> None:
+    """Nobody waits for it: a refusal is no news."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+async def _describe(partition: GroupPartition, group_ids: Sequence[str]) -> list[DescribedGroup]:
     found: list[DescribedGroup] = await partition.submit(
         lambda machine, ticket, now: machine.describe(ticket, group_ids, now)
     )
     return found
 
 
-async def _delete(partition: GroupPartition | None, group_ids: Sequence[str]) -> list[DeletableGroupResult]:
-    if partition is None:
-        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+async def _delete(partition: GroupPartition, group_ids: Sequence[str]) -> list[DeletableGroupResult]:
     results: list[DeletableGroupResult] = await partition.submit(
         lambda machine, ticket, now: machine.delete_groups(ticket, group_ids, now)
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import Refused
 from mainstem.errors import MainstemError
-from mainstem.model import QueueRange, Topic
-from mainstem.ports import MessageStore, Metadata, MetadataAdmin, QueueAdmin
+from mainstem.model import QueueRange
+from mainstem.ports import Metadata, MetadataAdmin, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -29,28 +33,23 @@ async def make_topic(
     config: GroupsConfig,
     metadata: Metadata,
     metadata_admin: MetadataAdmin,
-    store: MessageStore,
     queue_admin: QueueAdmin,
-) -> Topic:
-    """The topic, with its queues: created if need be, completed after a crash. Raises `Refused`."""
-    topic = metadata.topic(OFFSETS_TOPIC)
+) -> None:
+    """Create the topic, unless another node was faster. Its queues are made, too, as far as that is possible now: who
+    serves a partition makes its queue if it is missing. Raises `Refused`."""
     try:
-        if topic is None:
-            topic = await metadata_admin.create_topic(
-                OFFSETS_TOPIC,
-                config.offsets_topic_partitions,
-                config.offsets_topic_replication_factor,
-                OFFSETS_TOPIC_CONFIGS,
-                internal=True,
-            )
+        topic = await metadata_admin.create_topic(
+            OFFSETS_TOPIC,
+            config.offsets_topic_partitions,
+            config.offsets_topic_replication_factor,
+            OFFSETS_TOPIC_CONFIGS,
+            internal=True,
+        )
     except MainstemError as error:
-        topic = metadata.topic(OFFSETS_TOPIC)
-        if topic is None:
+        if metadata.topic(OFFSETS_TOPIC) is None:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-    queue_ids = [topic.queue_id(index) for index in range(topic.partitions)]
-    if None in store.offsets(queue_ids):
-        try:
-            await queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
-        except (MainstemError, OSError) as error:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-    return topic
+        return
+    try:
+        await queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
+    except (MainstemError, OSError) as error:
+        logger.warning("group coordinator: queues of %s: %s", topic.name, error)

@@ -53,6 +53,7 @@ _RECORD_BYTES = 24
 
 _CODE_OF_OUTCOME = {
     Outcome.UNKNOWN_QUEUE: ErrorCode.NOT_COORDINATOR,
+    Outcome.NOT_LEADER: ErrorCode.NOT_COORDINATOR,
     Outcome.FENCED: ErrorCode.NOT_COORDINATOR,
     Outcome.STORAGE_FAILED: ErrorCode.NOT_COORDINATOR,
 }
@@ -98,6 +99,11 @@ class GroupLog:
         self._store = store
         self._queue_admin = queue_admin
         self._clock = clock
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a queue to keep it in."""
+        return self._store.offsets([self.queue_id])[0] is not None
 
     async def read(self) -> AsyncIterator[LogRecord]:
         """Every record, oldest first, once all that was ever appended is either committed or gone.
@@ -161,7 +167,7 @@ class GroupLog:
         while True:
             [offsets] = self._store.offsets([self.queue_id])
             if offsets is None:
-                raise LogUnavailable("the queue is not here", ErrorCode.NOT_COORDINATOR)
+                raise LogUnavailable("the queue is not here", ErrorCode.COORDINATOR_NOT_AVAILABLE)
             if offsets.high_watermark >= offsets.end:
                 return offsets
             waiting = self._store.wait({self.queue_id: offsets.high_watermark}, 1, COMMIT_WAIT_SECONDS)

@@ -1,4 +1,5 @@
-"""The driver of one group machine: its log, its requests, its clock.
+"""The driver of one group machine: its log, its requests, its clock. It lives for one reign: from when this node begins
+to serve the partition until it stops.
 
 `run` loads the log into a new machine, then writes what the machine produces, batch after batch, with one
 append in flight: while it is, records gather for the next. Two rules keep memory and log together:
@@ -7,6 +8,9 @@ append in flight: while it is, records gather for the next. Two rules keep memor
   before them. So nobody is told what a restart could take back, not even by a read.
 * When an append fails, memory has run ahead of the log by an unknown amount. Nothing is patched: every
   waiting request is refused, the machine is thrown away, and a new one is made from the log.
+
+So it is when the reign ends in the middle of an append: the record may be committed under the next leader or be gone,
+and nobody is told anything but to ask that one.
 
 The log stays short: when it has grown enough, the machine's content is written behind it, group by group as
 it is at that moment, between the appends; what stands before the first of these records is then dropped.
@@ -17,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from mainstem.broker.groups.config import GroupsConfig
@@ -63,8 +67,9 @@ class _Snapshot:
 
 
 class GroupPartition:
-    """One partition of the internal topic. `leads`: whether this node is to serve it; `wake` is called when
-    `wake_at_ms` may have moved closer, `loaded` with the numbers of groups and records after each load."""
+    """One partition of the internal topic, served by this node until `resign`. `make_queue` is called when its queue
+    is not there, `wake` when `wake_at_ms` may have moved closer, `loaded` with the numbers of groups and records after
+    each load; `counts` outlives it."""
 
     def __init__(
         self,
@@ -74,13 +79,12 @@ class GroupPartition:
         *,
         name: str,
         new_id: Callable[[], str],
-        leads: Callable[[], bool],
+        counts: Counts,
+        make_queue: Callable[[], Awaitable[None]],
         wake: Callable[[], None],
         loaded: Callable[[int, int], None] = lambda groups, records: None,
     ) -> None:
         self.name = name
-        self.counts = Counts()
-        self.loads_failed = 0
         self.wake_at_ms: int | None = None
         self.machine: GroupMachine | None = None
         """None while there is nothing to serve from."""
@@ -88,7 +92,8 @@ class GroupPartition:
         self._config = config
         self._clock = clock
         self._new_id = new_id
-        self._leads = leads
+        self._counts = counts
+        self._make_queue = make_queue
         self._wake = wake
         self._loaded = loaded
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -106,8 +111,6 @@ class GroupPartition:
 
     def submit(self, event: Event) -> asyncio.Future[Any]:
         """Hand an event to the machine; the future is its answer. Raises `Refused`, and so may the future."""
-        if self.machine is not None and not self._leads():
-            self._fail(LogUnavailable("another node leads", ErrorCode.NOT_COORDINATOR))
         if self.machine is None or self._failure is not None:
             raise Refused(self._refusal)
         self._tickets += 1
@@ -135,6 +138,13 @@ class GroupPartition:
         except Exception as error:
             logger.exception("group coordinator, %s: a timer failed", self.name)
             self._fail(error)
+
+    def resign(self) -> None:
+        """This node stops serving the partition: what waits is refused at once, and nothing is served any more. Cancel
+        `run` then."""
+        self._failure = LogUnavailable("the reign is over", ErrorCode.NOT_COORDINATOR)
+        self._refusal = ErrorCode.NOT_COORDINATOR
+        self._abandon()
 
     def _take(self, result: Result) -> None:
         earlier = self.wake_at_ms is None or (
@@ -181,12 +191,11 @@ class GroupPartition:
                     await self._write_next()
             except LogUnavailable as error:
                 self._refusal = error.code
-                if error.code is not ErrorCode.NOT_COORDINATOR or self.machine is not None:
-                    self.loads_failed += 1
-                    logger.warning("group coordinator, %s: %s; it will be loaded again", self.name, error)
+                self._counts.log_failures += 1
+                logger.warning("group coordinator, %s: %s; it will be loaded again", self.name, error)
             except Exception:
                 self._refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                self.loads_failed += 1
+                self._counts.log_failures += 1
                 logger.exception("group coordinator, %s failed; it will be loaded again", self.name)
             finally:
                 self._abandon()
@@ -194,9 +203,9 @@ class GroupPartition:
             pause_seconds = min(2 * pause_seconds, RELOAD_PAUSE_SECONDS_MAX)
 
     async def _load(self) -> None:
-        if not self._leads():
-            raise LogUnavailable("another node leads", ErrorCode.NOT_COORDINATOR)
-        machine = GroupMachine(self._config, self._new_id, self.counts)
+        if not self._log.exists:
+            await self._make_queue()
+        machine = GroupMachine(self._config, self._new_id, self._counts)
         replayed = 0
         async for record in self._log.read():
             machine.replay(record)

@@ -7,23 +7,17 @@ from collections.abc import Iterable, Iterator
 
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.step import Counts
 from mainstem.model import Sample
 
 _LIVE_STATES = tuple(state for state in GroupState if state is not GroupState.DEAD)
 
 
-def samples_of(partitions: Iterable[GroupPartition]) -> Iterator[Sample]:
-    """May run in another thread: what it walks over is copied first."""
+def samples_of(partitions: Iterable[GroupPartition], counts: Counts) -> Iterator[Sample]:
+    """Of the partitions a node serves. May run in another thread: what it walks over is copied first."""
     states: Counter[GroupState] = Counter()
     members = offsets = loading = 0
-    rebalances = commits = expirations = sessions = failures = 0
     for partition in partitions:
-        counts = partition.counts
-        rebalances += counts.rebalances
-        commits += counts.offset_commits
-        expirations += counts.offset_expirations
-        sessions += counts.sessions_expired
-        failures += partition.loads_failed
         machine = partition.machine
         if machine is None:
             loading += 1
@@ -40,10 +34,15 @@ def samples_of(partitions: Iterable[GroupPartition]) -> Iterator[Sample]:
     yield Sample(
         "mainstem_group_partitions_not_served", "gauge", "Partitions without groups loaded.", loading
     )
-    yield Sample("mainstem_group_rebalances_total", "counter", "Rebalances completed.", rebalances)
-    yield Sample("mainstem_group_offset_commits_total", "counter", "Offsets committed.", commits)
-    yield Sample("mainstem_group_offset_expirations_total", "counter", "Offsets expired.", expirations)
-    yield Sample("mainstem_group_sessions_expired_total", "counter", "Members lost by silence.", sessions)
-    yield Sample(
-        "mainstem_group_log_failures_total", "counter", "Times a partition had to be loaded again.", failures
-    )
+    yield Sample("mainstem_group_rebalances_total", "counter", "Rebalances completed.", counts.rebalances)
+    for name, help_text, count in (
+        ("mainstem_group_offset_commits_total", "Offsets committed.", counts.offset_commits),
+        ("mainstem_group_offset_expirations_total", "Offsets expired.", counts.offset_expirations),
+        ("mainstem_group_sessions_expired_total", "Members lost by silence.", counts.sessions_expired),
+        (
+            "mainstem_group_log_failures_total",
+            "Times a partition had to be loaded again.",
+            counts.log_failures,
+        ),
+    ):
+        yield Sample(name, "counter", help_text, count)

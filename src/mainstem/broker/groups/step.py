@@ -21,6 +21,7 @@ class Counts:
     offset_commits: int = 0
     offset_expirations: int = 0
     sessions_expired: int = 0
+    log_failures: int = 0
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker, Call
+from mainstem.broker.handlers.metadata import controller_id
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.describe_cluster import (
     ENDPOINT_TYPE_BROKERS,
@@ -21,13 +22,14 @@ _ALL_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 async def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         return _refused(broker, request)
+    nodes = broker.cluster.alive_nodes()
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=broker.metadata.cluster_id(),
-        controller_id=broker.node_id,
+        controller_id=controller_id(broker, {node.node_id for node in nodes}),
         brokers=tuple(
             DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.metadata.nodes()
+            for node in nodes
         ),
         cluster_authorized_operations=_ALL_OPERATIONS
         if request.include_cluster_authorized_operations

@@ -54,7 +54,7 @@ async def _coordinator(broker: Broker, key_type: int, key: str) -> tuple[ErrorCo
     if key_type != KEY_TYPE_GROUP:
         return ErrorCode.INVALID_REQUEST, NOWHERE
     leader = await broker.groups.leader_of(key)
-    for node in broker.metadata.nodes():
+    for node in broker.cluster.alive_nodes():
         if node.node_id == leader:
             return ErrorCode.NONE, node
     return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOWHERE

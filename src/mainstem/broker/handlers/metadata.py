@@ -7,7 +7,7 @@ every millisecond or so, however much was asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
@@ -49,20 +49,29 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     if request.include_topic_authorized_operations:
         operations = _TOPIC_OPERATIONS
     entries = tuple(broker.metadata.topics()) if everything else await _named_topics(broker, request, call)
-    topics = await TopicDescriptions(broker.leadership, call.version, operations).encode(entries)
+    nodes = broker.cluster.alive_nodes()
+    alive = {node.node_id for node in nodes}
+    topics = await TopicDescriptions(broker.leadership, alive, call.version, operations).encode(entries)
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
         cluster_operations = _CLUSTER_OPERATIONS
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in broker.metadata.nodes()
+            for node in nodes
         ),
         cluster_id=broker.metadata.cluster_id(),
-        controller_id=broker.node_id,
+        controller_id=controller_id(broker, alive),
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
+
+
+def controller_id(broker: Broker, alive: Container[int]) -> int:
+    """The node that clients send changes of topics to: the metadata's leader. While none is known any node will do,
+    since each passes changes on and waits for a leader: so it is this one."""
+    leader = broker.cluster.metadata_leader
+    return leader if leader in alive else broker.node_id
 
 
 async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) -> Sequence[Entry]:

@@ -1,0 +1,174 @@
+"""The storage of several nodes whose write groups change leaders: one truth, and each node's view of it.
+
+Queues belong to `groups` write groups, by partition. A node appends to the groups it leads; what it appends is
+committed after `commit_seconds()`, in order. `move` ends a leadership: what is not committed is kept from the first on,
+or lost, as the caller says, and its futures are answered with NOT_LEADER either way, after the node was told. A node
+may be told late: then its appends hang until it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+import numpy.typing
+from tests.fakes.memory_store import MemoryStore
+
+from mainstem.errors import LeaderMissing
+from mainstem.model import (
+    AppendResult,
+    BatchAppend,
+    GroupReplicas,
+    Outcome,
+    partition_of,
+)
+from mainstem.ports import Clock
+from mainstem.prompt_future import PromptFuture
+
+Told = Callable[[int, bool], None]
+
+
+@dataclass
+class Pending:
+    future: PromptFuture[list[AppendResult]]
+    results: list[AppendResult]
+    queue_id: int
+    end: int
+
+
+class MovingStore(MemoryStore):
+    """What is committed, and what the leaders have appended behind it."""
+
+    def __init__(
+        self, clock: Clock, groups: int, nodes: Sequence[int], commit_seconds: Callable[[], float]
+    ) -> None:
+        super().__init__(clock)
+        self.groups = groups
+        self.nodes = tuple(nodes)
+        self.commit_seconds = commit_seconds
+        self.leaders = dict.fromkeys(range(groups), nodes[0])
+        self.terms = dict.fromkeys(range(groups), 1)
+        self.told: dict[int, Told] = {}
+        """By node: who hears that the node serves a group, or ceases to."""
+        self.serving = {node_id: set[int]() for node_id in nodes}
+        """What each node believes to serve."""
+        self.serving[nodes[0]].update(range(groups))
+        self._open: dict[int, list[Pending]] = {group: [] for group in range(groups)}
+        self._hanging: dict[tuple[int, int], list[Pending]] = {}
+        """By node and group: appended by who does not lead any more and does not know it yet."""
+
+    def group_of(self, queue_id: int) -> int:
+        return partition_of(queue_id) % self.groups
+
+    def append_on(self, node_id: int, batches: Sequence[BatchAppend]) -> PromptFuture[list[AppendResult]]:
+        future: PromptFuture[list[AppendResult]] = PromptFuture()
+        (queue_id,) = {batch.queue_id for batch in batches}
+        group = self.group_of(queue_id)
+        if group not in self.serving[node_id]:
+            future.set_result([AppendResult(Outcome.NOT_LEADER) for _ in batches])
+        elif self.leaders[group] != node_id:
+            hanging = Pending(future, [AppendResult(Outcome.NOT_LEADER) for _ in batches], queue_id, 0)
+            self._hanging.setdefault((node_id, group), []).append(hanging)
+        else:
+            results = [self._append(batch) for batch in batches]
+            pending = Pending(future, results, queue_id, self.queues[queue_id].end)
+            self._open[group].append(pending)
+            asyncio.get_running_loop().call_later(self.commit_seconds(), self._commit_until, group, pending)
+        return future
+
+    def move(self, group: int, to: int, *, kept: int = 0, told_after_seconds: float = 0.0) -> None:
+        """Have node `to` (-1: nobody) lead a group. Of what is not committed the first `kept` appends are."""
+        old, uncommitted = self.leaders[group], self._open[group]
+        for pending in uncommitted[:kept]:
+            self._commit_queue(pending.queue_id, pending.end)
+        for pending in uncommitted[kept:]:
+            self._truncate(pending.queue_id)
+        self._open[group] = []
+        self.leaders[group] = to
+        self.terms[group] += 1
+        if old >= 0:
+            self._hanging.setdefault((old, group), []).extend(uncommitted)
+            if told_after_seconds and old != to:
+                asyncio.get_running_loop().call_later(told_after_seconds, self._tell_lost, old, group)
+            else:
+                self._tell_lost(old, group)
+        if to >= 0:
+            self.serving[to].add(group)
+            self.told.get(to, _nobody)(group, True)
+
+    def _tell_lost(self, node_id: int, group: int) -> None:
+        if self.leaders[group] == node_id and group in self.serving[node_id]:
+            return  # it leads again
+        self.serving[node_id].discard(group)
+        self.told.get(node_id, _nobody)(group, False)
+        for pending in self._hanging.pop((node_id, group), []):
+            pending.future.set_result([AppendResult(Outcome.NOT_LEADER) for _ in pending.results])
+
+    def _commit_until(self, group: int, last: Pending) -> None:
+        uncommitted = self._open[group]
+        if last not in uncommitted:
+            return
+        count = uncommitted.index(last) + 1
+        self._open[group] = uncommitted[count:]
+        for pending in uncommitted[:count]:
+            self._commit_queue(pending.queue_id, pending.end)
+        for pending in uncommitted[:count]:
+            pending.future.set_result(pending.results)
+
+    def _commit_queue(self, queue_id: int, end: int) -> None:
+        self.queues[queue_id].high_watermark = end
+        for waiter in self._waiters:
+            waiter.committed(queue_id, end, 1)
+
+    def _truncate(self, queue_id: int) -> None:
+        queue = self.queues[queue_id]
+        queue.batches = [batch for batch in queue.batches if batch.next_offset <= queue.high_watermark]
+        queue.end = queue.high_watermark
+
+
+def _nobody(group: int, serving: bool) -> None:
+    pass
+
+
+class NodeStore:
+    """One node's `ports.MessageStore`, `ports.QueueAdmin` and `ports.Leadership`."""
+
+    def __init__(self, shared: MovingStore, node_id: int) -> None:
+        self._shared = shared
+        self._node_id = node_id
+        self.read = shared.read
+        self.read_at_once = shared.read_at_once
+        self.offsets = shared.offsets
+        self.offset_for_timestamp = shared.offset_for_timestamp
+        self.wait = shared.wait
+        self.create = shared.create
+        self.delete = shared.delete
+        self.epoch_end = shared.epoch_end
+        self.usage = shared.usage
+
+    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
+        return self._shared.append_on(self._node_id, batches)
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
+        for queue_id in before:
+            if self._shared.leaders[self.group_of(queue_id)] != self._node_id:
+                raise LeaderMissing(f"queue {queue_id:#x} is led elsewhere")
+        return await self._shared.truncate(before)
+
+    def group_of(self, queue_id: int) -> int:
+        return self._shared.group_of(queue_id)
+
+    def groups_of(self, queue_ids: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.int64]:
+        return numpy.array([self.group_of(queue_id) for queue_id in queue_ids.tolist()], numpy.int64)
+
+    def replicas(self, group: int) -> GroupReplicas:
+        shared = self._shared
+        return GroupReplicas(shared.leaders[group], shared.terms[group], shared.nodes, shared.nodes)
+
+    def serves(self, group: int) -> bool:
+        return group in self._shared.serving[self._node_id]
+
+    def in_sync_fewest(self) -> int:
+        return len(self._shared.nodes) if self._shared.serving[self._node_id] else 0
