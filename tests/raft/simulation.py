@@ -103,7 +103,7 @@ class Simulation:
             (15, self._turn),
             (15, self._sync),
             (8, self._propose),
-            (4, self._read),
+            (10, self._read),
             (1.0, self._change_membership),
             (0.5, self._transfer),
             (6 if unruly else 0.3, self._campaign),
