@@ -312,10 +312,13 @@ def test_request_id_in_use_closes_the_connection() -> None:
     with_server(test)
 
 
-def test_malformed_request_is_answered_as_such() -> None:
+@pytest.mark.parametrize("body", [b"\xc1", b"\x81\xa5value\xa1\xff", b"\x81\xa1\xff\x01"])
+def test_malformed_request_is_answered_as_such(body: bytes) -> None:
+    """Nonsense, and text that is no UTF-8 as a value and as a key."""
+
     async def test(service: Service, host: str, port: int) -> None:
         reader, writer = await _greeted(host, port)
-        writer.write(b"".join(encode(Kind.REQUEST, 1, code=DOUBLE.number, body=b"\xc1")))
+        writer.write(b"".join(encode(Kind.REQUEST, 1, code=DOUBLE.number, body=body)))
         assert b"malformed" in await reader.read(4096)
         writer.close()
 

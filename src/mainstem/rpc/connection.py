@@ -28,7 +28,7 @@ from mainstem.rpc.errors import (
 )
 from mainstem.rpc.frames import HELLO_BYTES_MAX, ErrorCode, Frame, FrameDecoder, Kind, encode
 from mainstem.rpc.identity import NODE, refusal
-from mainstem.rpc.method import MAGIC, Failure, Hello, Method, Reply
+from mainstem.rpc.method import MAGIC, Failure, Hello, Method, Reply, decoded
 from mainstem.rpc.tls import certificate_refusal
 
 STREAM_WINDOW_ITEMS = 4
@@ -89,7 +89,7 @@ class _End:
         if frame.kind != Kind.HELLO:
             raise ProtocolViolation(f"frame kind {frame.kind} before the hello")
         try:
-            peer = msgspec.msgpack.decode(frame.body, type=Hello)
+            peer = decoded(_hello_decoder, frame.body)
         except msgspec.DecodeError as error:
             raise ProtocolViolation(f"unreadable hello: {error}") from error
         if peer.magic != MAGIC or peer.frame_bytes_max < HELLO_BYTES_MAX:
@@ -147,9 +147,13 @@ def _identity_refusal(failure: Failure, text: str) -> IdentityRefused:
     return error
 
 
+_hello_decoder = msgspec.msgpack.Decoder(Hello)
+_failure_decoder = msgspec.msgpack.Decoder(Failure)
+
+
 def _failure(frame: Frame) -> Failure:
     try:
-        return msgspec.msgpack.decode(frame.body, type=Failure)
+        return decoded(_failure_decoder, frame.body)
     except msgspec.DecodeError as error:
         raise ProtocolViolation(f"unreadable error: {error}") from error
 

@@ -24,6 +24,7 @@ MAGIC = "mainstem-rpc"
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 ReplyT = TypeVar("ReplyT", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +91,18 @@ class Method(Generic[RequestT, ReplyT]):
 
     def decode_request(self, body: bytes) -> RequestT:
         """Raises `msgspec.DecodeError` (ValidationError included)."""
-        message: RequestT = self._request_decoder.decode(body)
+        message: RequestT = decoded(self._request_decoder, body)
         return message
 
     def decode_reply(self, body: bytes) -> ReplyT:
         """Raises `msgspec.DecodeError` (ValidationError included)."""
-        message: ReplyT = self._reply_decoder.decode(body)
+        message: ReplyT = decoded(self._reply_decoder, body)
         return message
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    """Raises `msgspec.DecodeError`, for text that is no UTF-8 as well, which msgspec has another error for."""
+    try:
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"text that is no UTF-8: {error}") from error
