@@ -252,9 +252,11 @@ async def _mixed_group(bootstrap: str, topic: str, group: str) -> None:
     try:
         deadline = time.monotonic() + SECONDS_MAX
         while True:
-            await asyncio.to_thread(by_librdkafka.poll)
-            await asyncio.to_thread(by_python.poll, 50)
-            await by_asyncio.getmany(timeout_ms=50)
+            await asyncio.gather(  # a member that joins blocks its own poll until all others have been polled
+                asyncio.to_thread(by_librdkafka.poll),
+                asyncio.to_thread(by_python.poll, 50),
+                by_asyncio.getmany(timeout_ms=50),
+            )
             owned = [
                 by_librdkafka.partitions,
                 sorted(partition.partition for partition in by_python.assignment()),

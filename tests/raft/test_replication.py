@@ -315,3 +315,21 @@ def test_a_group_of_one_commits_what_its_disk_has() -> None:
     cluster[1].read_index("r")
     cluster.settle()
     assert [result.context for result, _ in cluster.members[1].answered] == ["r"]
+
+
+def test_a_member_that_forgot_what_it_acknowledged_catches_up_where_that_may_be() -> None:
+    cluster = Cluster(may_forget=True)
+    cluster.elect(1)
+    for at in range(5):
+        cluster[1].propose(at, 1)
+    cluster.settle()
+    cluster.tick(2, 1)
+    cluster.stop(2)
+    disk = cluster.members[2].disk
+    for image in (disk.seen, disk.durable):
+        image.truncate(image.last_index - 2)
+    cluster.start(2)
+    cluster.tick(4, 1)
+    cluster[1].propose("after", 1)
+    cluster.settle()
+    assert cluster.data(2) == [0, 1, 2, 3, 4, "after"]

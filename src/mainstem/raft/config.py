@@ -34,6 +34,10 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pre_vote: bool = True
     """A node asks whether it would be elected before it takes a new term."""
 
+    may_forget: bool = False
+    """Members may come back without entries they acknowledged, because their drivers do not wait for the disk. What
+    was committed may then be lost, and is found missing: without this such a member would never catch up again."""
+
     def validate(self) -> None:
         """Raises ConfigError."""
         for key, value in msgspec.structs.asdict(self).items():

@@ -86,7 +86,7 @@ class RaftCore:
         self._candidacy: Candidacy | None = None
         self._leadership: Leadership | None = None
         self._reads = Reads(random.getrandbits(REQUEST_BITS))
-        self._followership = self._followership_class(self.node_id, self._log, self._outbox)
+        self._followership = self._followership_class(config, self._log, self._outbox)
         self._followership.enter(self.term, NOBODY)
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             Append: self._append,

@@ -7,6 +7,7 @@ and durable; one answer per Ready covers all appends of a turn.
 
 from __future__ import annotations
 
+from mainstem.raft.config import RaftConfig
 from mainstem.raft.entry import NOBODY, Snapshot
 from mainstem.raft.errors import RaftError
 from mainstem.raft.log import Log
@@ -24,8 +25,9 @@ from mainstem.raft.messages import (
 class Followership:
     """Lives as long as the core; `enter` begins it anew."""
 
-    def __init__(self, node_id: int, log: Log, outbox: list[Message]) -> None:
-        self._node_id = node_id
+    def __init__(self, config: RaftConfig, log: Log, outbox: list[Message]) -> None:
+        self._node_id = config.node_id
+        self._may_forget = config.may_forget
         self._log = log
         self._outbox = outbox
         self._term = 0
@@ -49,8 +51,11 @@ class Followership:
     # --- from the leader -----------------------------------------------------------------------------------
 
     def heartbeat(self, message: Heartbeat) -> None:
-        if message.commit_index > self._log.commit_index and self.installing is None:
-            self._log.commit_to(message.commit_index)
+        commit_index = message.commit_index
+        if self._may_forget:  # what the leader knows of this log may be of its life before
+            commit_index = min(commit_index, self._verified_index)
+        if commit_index > self._log.commit_index and self.installing is None:
+            self._log.commit_to(commit_index)
         response = self._heartbeat_response
         if (
             response is None

@@ -88,6 +88,10 @@ class Progress:
         self.sent_commit_index = min(self.sent_commit_index, self.next_index - 1)
         self._empty_window()
 
+    def forgot(self) -> None:
+        """The member does not hold what it had acknowledged: it is asked anew."""
+        self.match_index = 0
+
     def receive_snapshot(self, index: int) -> None:
         self.state = SendState.SNAPSHOT
         self.snapshot_index = index

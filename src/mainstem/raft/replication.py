@@ -98,7 +98,11 @@ class Replication:
         progress.active = True
         if not message.rejected:
             return self._accepted(progress, message.match_index)
-        if progress.rejection_is_news(message.previous_index):
+        if self._config.may_forget and message.previous_index <= progress.match_index:
+            progress.forgot()
+            progress.probe(min(message.hint_index + 1, message.previous_index))
+            self.due = True
+        elif progress.rejection_is_news(message.previous_index):
             index, _ = self._log.floor(message.hint_index, message.hint_term, progress.match_index)
             if message.hint_index < self._log.first_index - 1:
                 index = message.hint_index

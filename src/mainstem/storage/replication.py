@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mainstem.model import Buffer
+from mainstem.model import Buffer, Durability
 from mainstem.raft import Entry, Membership, Message, RaftConfig
 from mainstem.rpc.raft_member import Carried, Member
 from mainstem.storage.errors import FormatError, StorageError
@@ -71,9 +71,12 @@ class Consensus:
     def members(self, group: int) -> Membership:
         return Membership.of([self.node_id] if self.replicas is None else self.replicas.get(group, ()))
 
-    def config(self) -> RaftConfig:
+    def config(self, durability: Durability) -> RaftConfig:
         return RaftConfig(
-            node_id=self.node_id, election_ticks=ELECTION_TICKS, heartbeat_ticks=HEARTBEAT_TICKS
+            node_id=self.node_id,
+            election_ticks=ELECTION_TICKS,
+            heartbeat_ticks=HEARTBEAT_TICKS,
+            may_forget=durability is Durability.ASYNC,
         )
 
 
@@ -98,7 +101,7 @@ class Replication:
         """Take part in every group this node has a part in, and return once those it has alone are served. Raises
         `StorageError` when what was promised to other nodes is not known any more."""
         consensus = self._consensus
-        config = consensus.config()
+        config = consensus.config(self._journal.durability)
         alone: list[WriteGroup] = []
         for group in self._groups:
             began_with = consensus.members(group.group)

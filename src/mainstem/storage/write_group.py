@@ -18,6 +18,7 @@ lost. A leader takes batches only once its own no-op is applied, so that it begi
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,7 @@ from mainstem.kernel import (
 )
 from mainstem.model import Buffer, Outcome
 from mainstem.raft import (
+    BrokenInvariant,
     Entry,
     HardState,
     LoggedMembership,
@@ -69,6 +71,9 @@ __all__ = ["Applier", "GroupState", "Ticket", "Watcher", "WriteGroup"]
 
 IN_SYNC_LAG_BLOCKS = 1_000
 """What a replica that is in sync may lack: about the blocks of a second under full load."""
+
+
+log = logging.getLogger(__name__)
 
 
 class GroupState(NamedTuple):
@@ -262,9 +267,22 @@ class WriteGroup:
         """Messages of other nodes arrived."""
         if self.core is None:
             return
-        for message in messages:
-            self.core.step(message)
-        self.pump()
+        try:
+            for message in messages:
+                self.core.step(message)
+        except BrokenInvariant as error:
+            self._broken(error)
+        else:
+            self.pump()
+
+    def _broken(self, error: BrokenInvariant) -> None:
+        """What must not be has been seen: nothing more is believed or said for this group. Others go on."""
+        log.critical(
+            "write group %d: %s; this node has no part in the group any more. Keep its directory, and replace the node",
+            self.group,
+            error,
+        )
+        self.fail(error)
 
     def transfer_leadership(self, to: int) -> None:
         """Have another voter lead. Raises `NotTheLeader`, `raft.MembershipRefused`."""
@@ -455,24 +473,10 @@ class WriteGroup:
             return
         self._pumping = True
         try:
-            while (ready := core.ready()) is not None:
-                if ready.role_change is not None:
-                    if self.serving and ready.role_change.role is not Role.LEADER:
-                        self._stop_serving(Outcome.NOT_LEADER, self.not_the_leader())
-                    self._watcher.leader_changed(
-                        self.group, ready.role_change.leader_id, ready.role_change.term
-                    )
-                if ready.hard_state is not None:
-                    self.hard_state_due = ready.hard_state
-                if ready.truncate_from:
-                    self._truncate(ready.truncate_from)
-                for entry in ready.entries:
-                    self._put(entry)
-                if ready.messages:
-                    self._watcher.send(self.group, ready.messages)
-                for entry in ready.committed:
-                    self._commit(entry.index)
-                core.advance(ready)
+            self._do_ready(core)
+        except BrokenInvariant as error:
+            self._broken(error)
+            return
         finally:
             self._pumping = False
         if self._copies_awaited:
@@ -481,6 +485,24 @@ class WriteGroup:
             self._begin_serving()
         if self._to_write or self.hard_state_due is not None:
             self._watcher.wake()
+
+    def _do_ready(self, core: RaftCore) -> None:
+        while (ready := core.ready()) is not None:
+            if ready.role_change is not None:
+                if self.serving and ready.role_change.role is not Role.LEADER:
+                    self._stop_serving(Outcome.NOT_LEADER, self.not_the_leader())
+                self._watcher.leader_changed(self.group, ready.role_change.leader_id, ready.role_change.term)
+            if ready.hard_state is not None:
+                self.hard_state_due = ready.hard_state
+            if ready.truncate_from:
+                self._truncate(ready.truncate_from)
+            for entry in ready.entries:
+                self._put(entry)
+            if ready.messages:
+                self._watcher.send(self.group, ready.messages)
+            for entry in ready.committed:
+                self._commit(entry.index)
+            core.advance(ready)
 
     def _put(self, entry: Entry) -> None:
         """An entry, from here or from the leader, is to be written."""

@@ -308,6 +308,11 @@ class Journal:
         return [*self._segments, _info(self._open)] if self._open is not None else list(self._segments)
 
     @property
+    def durability(self) -> Durability:
+        """When a write returns."""
+        return self._config.durability
+
+    @property
     def segment_bytes(self) -> int:
         """Size of a new segment."""
         return self._config.segment_bytes
