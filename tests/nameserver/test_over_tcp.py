@@ -17,14 +17,13 @@ from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import TopicExists
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.peer_calls import PeerCalls, connector
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
 from mainstem.rpc.method import Nothing
-from mainstem.rpc.raft_exchange import RaftExchange
-from mainstem.rpc.server import Handlers, Server
+from mainstem.rpc.node_end import NodeEnd
+from mainstem.rpc.server import Handlers
 
 
 def free_ports(count: int) -> list[int]:
@@ -59,17 +58,12 @@ class Wired:
         self.stack.push_async_callback(self.nameserver.close)
 
     async def connect(self, identity: Identity) -> ClusterPorts:
-        exchange = RaftExchange(identity, random=random.Random(identity.node_id))
-        self.stack.push_async_callback(exchange.close)
-        calls = PeerCalls(connector(identity, f"node {identity.node_id}"), exchange.set_peers)
-        self.stack.callback(calls.close)
         handlers = Handlers()
-        exchange.register(handlers)
-        server = Server(handlers, name=f"node {identity.node_id}", node=identity)
+        end = NodeEnd(identity, handlers, random=random.Random(identity.node_id))
+        self.stack.push_async_callback(end.close)
         host, _, port = self.addresses[self.node_id].rpartition(":")
-        await server.start(host, int(port))
-        self.stack.push_async_callback(server.close)
-        return ClusterPorts(exchange, calls, handlers, LoopTime())
+        await end.start(host, int(port))
+        return ClusterPorts(end.exchange, end.calls, handlers, LoopTime())
 
     async def close(self) -> None:
         await self.stack.aclose()
