@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     """Current values of the whole role. Reads plain numbers, so any thread may call it."""
     messages = storage.messages
-    yield Sample(
-        "mainstem_kernel_info", "gauge", "1 for the kernel that is active", 1, (("kernel", KERNEL),)
-    )
+    yield Sample("mainstem_kernel_info", "gauge", "1 for the kernel that is active", 1, (("kernel", KERNEL),))
     yield Sample(
         "mainstem_append_bytes_total", "counter", "Bytes of record batches appended", messages.appended_bytes
     )
@@ -30,6 +28,24 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
         "Record batches refused because storage was busy, full or failed",
         messages.refused_batches,
     )
+    for group in storage.groups:
+        label = (("group", str(group.group)),)
+        yield Sample("mainstem_group_term", "gauge", "Term of a write group's log", group.term, label)
+        yield Sample(
+            "mainstem_group_served",
+            "gauge",
+            "1 while this node takes batches for a write group",
+            group.serving,
+            label,
+        )
+        for peer in group.peers():
+            yield Sample(
+                "mainstem_group_replica_lag_blocks",
+                "gauge",
+                "Blocks that another replica is not known to hold, as its leader sees it",
+                max(0, group.last_index - peer.match_index),
+                (*label, ("node", str(peer.node_id))),
+            )
     for tier, count in storage.read_path.served.items():
         yield Sample(
             "mainstem_fetch_slices_total",
