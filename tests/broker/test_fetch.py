@@ -14,7 +14,7 @@ from tests.fakes.clock import LoopClock
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
 from mainstem.broker.started import EncodedFrame, Waiting
-from mainstem.model import BatchAppend, Topic
+from mainstem.model import BatchAppend, Node, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header
@@ -512,3 +512,61 @@ def test_every_round_finds_the_topic_that_has_the_name_then() -> None:
         assert records(parts(await asking)[0])[16:] == batch(b"new")[16:]
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+@pytest.mark.parametrize("version", [11, 12, 13, 16, 18])
+def test_who_asks_the_wrong_node_is_told_the_right_one(version: int) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.metadata.nodes_known[:] = [Node(node_id=n, host=f"h{n}", port=9000 + n) for n in (1, 2)]
+        fakes.store.leader_epoch = 5
+        topic = await fakes.topic(partitions=3)
+        await append(fakes, topic, 0, batch(b"a"))
+        fakes.metadata.leaders[topic.queue_id(1)] = 2
+        fakes.store.led_elsewhere.add(topic.queue_id(1))
+        asks = [Ask(0), Ask(1), Ask(2, leader_epoch=4)]
+        key = topic.topic_id if version >= 13 else topic
+        response = await ask(fakes, request_for(key, *asks), version)
+        found = parts(response)
+        assert [found[n].error_code for n in range(3)] == [
+            ErrorCode.NONE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.FENCED_LEADER_EPOCH,
+        ]
+        assert len(records(found[0])) == len(batch(b"a"))
+        leaders = [found[n].current_leader for n in range(3)]
+        known = [(leader.leader_id, leader.leader_epoch) for leader in leaders]
+        assert known == ([(-1, -1), (2, 5), (1, 5)] if version >= 12 else [(-1, -1)] * 3)
+        endpoints = [(node.node_id, node.host, node.port) for node in response.node_endpoints]
+        assert endpoints == ([(2, "h2", 9002), (1, "h1", 9001)] if version >= 16 else [])
+
+    asyncio.run(scenario())
+
+
+def test_a_long_poll_ends_when_the_leadership_is_lost() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        request = request_for(topic, Ask(0), Ask(1), min_bytes=1, max_wait_ms=60_000)
+        polling = asyncio.ensure_future(ask(fakes, request))
+        await asyncio.sleep(0)
+        assert fakes.store.waiting == 1
+        fakes.store.lose(topic.queue_id(1))
+        found = parts(await polling)
+        assert [found[n].error_code for n in range(2)] == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+    asyncio.run(scenario())
+
+
+def test_histories_are_compared_by_leaders_alone() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.store.leader_epoch = 5
+        topic = await fakes.topic()
+        fakes.store.led_elsewhere.add(topic.queue_id(0))
+        response = await ask(fakes, request_for(topic, Ask(0, 7, last_fetched_epoch=3)), 12)
+        found = parts(response)[0]
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert found.diverging_epoch.epoch == -1
+
+    asyncio.run(scenario())

@@ -129,8 +129,8 @@ def test_metadata_that_cannot_change_now_is_a_retriable_error() -> None:
         fakes = make_broker()
         fakes.metadata.refuse = MetadataUnavailable("the disk is away")
         (found,) = (await ask(fakes, "new")).topics
-        assert ErrorCode.COORDINATOR_NOT_AVAILABLE.retriable
-        assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert ErrorCode.LEADER_NOT_AVAILABLE.retriable
+        assert found.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
     asyncio.run(scenario())
 

@@ -184,6 +184,6 @@ def test_what_cannot_have_a_producer_id_is_refused() -> None:
         assert (await new_producer(fakes, id=5)).error_code == ErrorCode.INVALID_REQUEST
         assert (await new_producer(fakes, epoch=5)).error_code == ErrorCode.INVALID_REQUEST
         fakes.metadata.refuse = MetadataUnavailable("away")
-        assert (await new_producer(fakes)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await new_producer(fakes)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ from mainstem.broker.handlers import produce
 from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.broker.started import EncodedFrame
 from mainstem.kernel import MalformedProduce, ProduceScan, Verdict
-from mainstem.model import BatchAppend, Outcome, QueueRange, Topic
+from mainstem.model import BatchAppend, Node, Outcome, QueueRange, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header
@@ -318,9 +318,9 @@ def test_records_of_a_compacted_topic_that_cannot_be_read_are_refused() -> None:
 
 def test_a_store_may_write_its_results_into_the_scan() -> None:
     class KernelStore(MemoryStore):
-        def append(self, batches: Sequence[BatchAppend], acks: int) -> Any:
+        def append(self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0) -> Any:
             assert isinstance(batches, ProduceScan)
-            appended = super().append(batches, acks)
+            appended = super().append(batches, acks, copies_min=copies_min)
             batches.settle(appended.result())
             appended = type(appended)()
             appended.set_result(batches)
@@ -397,5 +397,96 @@ def test_a_name_that_is_no_text_is_malformed() -> None:
         body = codec.write(request_for("name", batch(b"a")), 9).replace(b"name", b"n\xffme")
         with pytest.raises(MalformedProduce, match="UTF-8"):
             produce.start(fakes.broker, memoryview(body), 0, asking(9))
+
+    asyncio.run(scenario())
+
+
+def cluster_of_three(fakes: Fakes) -> None:
+    fakes.metadata.nodes_known[:] = [Node(node_id=n, host=f"h{n}", port=9000 + n, rack="r") for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("version", [9, 10, 12, 13])
+def test_who_asks_the_wrong_node_is_told_the_right_one(version: int) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        cluster_of_three(fakes)
+        fakes.store.leader_epoch = 5
+        topic = await fakes.topic(partitions=4)
+        for partition, leader in ((1, 2), (2, 3), (3, -1)):
+            fakes.metadata.leaders[topic.queue_id(partition)] = leader
+            fakes.store.led_elsewhere.add(topic.queue_id(partition))
+        fakes.metadata.dead = {3}
+        request = request_for(topic.topic_id if version >= 13 else topic, *[batch(b"a")] * 4)
+        response = await send(fakes, request, version)
+        assert response is not None
+        (answered,) = response.responses
+        assert (answered.topic_id, answered.name) == ((topic.topic_id, "") if version >= 13 else (UUID(int=0), "t"))
+        moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        found = answered.partition_responses
+        assert [part.error_code for part in found] == [ErrorCode.NONE, moved, moved, moved]
+        assert (found[0].base_offset, found[1].base_offset) == (0, -1)
+        assert found[1].error_message
+        leaders = [(part.current_leader.leader_id, part.current_leader.leader_epoch) for part in found]
+        endpoints = [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+        if version >= 10:
+            assert leaders == [(-1, -1), (2, 5), (-1, -1), (-1, -1)], "the dead lead nothing"
+            assert endpoints == [(2, "h2", 9002, "r")]
+        else:
+            assert leaders == [(-1, -1)] * 4
+            assert endpoints == []
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_is_to_lead_but_does_not_serve_yet_sends_nobody_to_itself() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        fakes.store.led_elsewhere.add(topic.queue_id(0))
+        (answer,) = await answers(fakes, request_for(topic, batch(b"a")), 10)
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert answer.current_leader.leader_id == -1
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_gets_as_many_copies_as_it_demands_or_no_batch() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        cluster_of_three(fakes)
+        lax = await fakes.topic("lax")
+        topic = await fakes.topic("t", partitions=3, min_insync_replicas="2")
+        for partition in range(3):
+            fakes.leadership.replica_nodes[topic.queue_id(partition)] = (1, 2, 3)
+        fakes.leadership.replica_nodes[lax.queue_id(0)] = (1, 2, 3)
+        three = request_for(topic, *[batch(b"a")] * 3)
+        assert [part.error_code for part in await answers(fakes, three)] == [ErrorCode.NONE] * 3
+        assert fakes.store.appended_copies_min == [2]
+        fakes.leadership.out_of_sync[topic.queue_id(1)] = {2, 3}
+        fakes.leadership.out_of_sync[topic.queue_id(2)] = {3}
+        few = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert [part.error_code for part in await answers(fakes, three)] == [ErrorCode.NONE, few, ErrorCode.NONE]
+        assert [fakes.store.queues[topic.queue_id(n)].end for n in range(3)] == [2, 1, 2]
+        assert few.retriable
+        assert await error(fakes, request_for(lax, batch(b"a"))) == ErrorCode.NONE
+        for acks in (0, 1):
+            await send(fakes, request_for(topic, batch(b"a"), batch(b"a"), acks=acks))
+        assert fakes.store.queues[topic.queue_id(1)].end == 3, "who does not ask for all gets what there is"
+        assert fakes.store.appended_copies_min == [2, 2, 0, 0, 0]
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_elsewhere_is_told_before_replicas_are_counted() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("t", partitions=2, min_insync_replicas="2")
+        fakes.metadata.leaders[topic.queue_id(1)] = 2
+        fakes.store.led_elsewhere.add(topic.queue_id(1))
+        found = await answers(fakes, request_for(topic, batch(b"a"), batch(b"a")))
+        assert [part.error_code for part in found] == [
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ]
 
     asyncio.run(scenario())

@@ -74,7 +74,7 @@ class MemoryQueue:
 class MemoryStore:
     """`ports.MessageStore` and `ports.QueueAdmin`. Tests may set `leader_epoch`, `refuse` (the outcome of
     every append until it is None again), `cold` (queues that cannot be read at once) and `led_elsewhere`, and read
-    `appended_acks` and `reads`."""
+    `appended_acks`, `appended_copies_min` and `reads`."""
 
     def __init__(self, clock: Clock | None = None, *, leader_epoch: int = 0) -> None:
         self._clock = clock or FakeClock()
@@ -84,6 +84,7 @@ class MemoryStore:
         self.cold: set[int] = set()
         self.led_elsewhere: set[int] = set()
         self.appended_acks: list[int] = []
+        self.appended_copies_min: list[int] = []
         self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
         self._held = False
         self._pending: list[tuple[PromptFuture[list[AppendResult]], list[AppendResult]]] = []
@@ -91,9 +92,12 @@ class MemoryStore:
 
     # MessageStore
 
-    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
+    def append(
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+    ) -> PromptFuture[list[AppendResult]]:
         future: PromptFuture[list[AppendResult]] = PromptFuture()
         self.appended_acks.append(acks)
+        self.appended_copies_min.append(copies_min)
         results = [self._append(batch) for batch in batches]
         if self._held and acks != 0:
             self._pending.append((future, results))
@@ -234,6 +238,12 @@ class MemoryStore:
             if not future.done():
                 future.set_result(results)
 
+    def lose(self, queue_id: int) -> None:
+        """Another node leads a queue from now on: whoever waits for more of it is woken."""
+        self.led_elsewhere.add(queue_id)
+        for waiter in list(self._waiters):
+            waiter.lost(queue_id)
+
     @property
     def waiting(self) -> int:
         """How many calls of `wait` are pending."""
@@ -345,6 +355,10 @@ class _Waiter:
         self._bytes_left -= size
         self._passed = self._passed or high_watermark > end
         if self._passed and self._bytes_left <= 0:
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def lost(self, queue_id: int) -> None:
+        if queue_id in self._ends:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def _wake(self) -> None:

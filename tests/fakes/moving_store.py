@@ -148,7 +148,9 @@ class NodeStore:
         self.epoch_end = shared.epoch_end
         self.usage = shared.usage
 
-    def append(self, batches: Sequence[BatchAppend], acks: int) -> PromptFuture[list[AppendResult]]:
+    def append(
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+    ) -> PromptFuture[list[AppendResult]]:
         return self._shared.append_on(self._node_id, batches)
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import Outcome
 from mainstem.nameserver import errors as metadata
 from mainstem.protocol.error_codes import ErrorCode
@@ -42,14 +42,17 @@ ERROR_OF_OUTCOME: dict[Outcome, ErrorCode] = {
     Outcome.STORAGE_FAILED: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
-_ERROR_OF_REFUSAL: dict[type[MainstemError], ErrorCode] = {
+_ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     metadata.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     metadata.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     metadata.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     metadata.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
     metadata.InvalidConfig: ErrorCode.INVALID_CONFIG,
-    metadata.MetadataUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # clients look for the controller anew, and try again there
+    metadata.MetadataUnavailable: ErrorCode.NOT_CONTROLLER,
+    # what was asked for may come about yet: the next leader of the write group sees to it
+    LeaderMissing: ErrorCode.REQUEST_TIMED_OUT,
 }
 
 
@@ -58,4 +61,5 @@ ERROR_NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 
 def error_of_refusal(refusal: MainstemError) -> ErrorCode:
     """Kafka's code for what `MetadataAdmin` or `QueueAdmin` raised; else UNKNOWN_SERVER_ERROR."""
-    return _ERROR_OF_REFUSAL.get(type(refusal), ErrorCode.UNKNOWN_SERVER_ERROR)
+    codes = (_ERROR_OF_REFUSAL.get(kind) for kind in type(refusal).__mro__)
+    return next((code for code in codes if code is not None), ErrorCode.UNKNOWN_SERVER_ERROR)

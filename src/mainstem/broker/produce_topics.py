@@ -25,6 +25,9 @@ class ProduceTopics:
     def __init__(self, metadata: Metadata, topics_max: int = TOPICS_MAX) -> None:
         self._metadata = metadata
         self._topics_max = topics_max
+        self.min_insync_max = 1
+        """The largest min.insync.replicas of any topic so far: while as many replicas are in sync everywhere, nothing
+        needs to be looked at."""
         self._kept: dict[bytes, tuple[Topic, ProduceTopic]] = {}
 
     def __len__(self) -> int:
@@ -55,13 +58,13 @@ class ProduceTopics:
         if len(self._kept) >= self._topics_max:
             del self._kept[next(iter(self._kept))]
         made = _described(topic)
+        self.min_insync_max = max(self.min_insync_max, topic.settings.min_insync_replicas)
         self._kept[key] = topic, made
         return made
 
 
 def _described(topic: Topic) -> ProduceTopic:
     settings = topic.settings
-    too_few = settings.min_insync_replicas > topic.replication_factor
     return ProduceTopic(
         number=topic.number,
         partitions=topic.partitions,
@@ -69,5 +72,4 @@ def _described(topic: Topic) -> ProduceTopic:
         log_append_time=settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
         compacted="compact" in settings.cleanup_policy,
         refusal=Verdict.INTERNAL_TOPIC if topic.internal else Verdict.OK,
-        refusal_acks_all=Verdict.NOT_ENOUGH_REPLICAS if too_few else Verdict.OK,
     )

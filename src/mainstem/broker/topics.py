@@ -8,12 +8,15 @@ would bring the topic back empty, with its old batches still lying in the journa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import NewTopic, QueueRange, Topic
 from mainstem.nameserver.errors import TopicExists
+
+logger = logging.getLogger(__name__)
 
 TOPICS_PER_TURN = 20
 """Forgotten by the groups between two turns of the event loop: about a millisecond."""
@@ -75,7 +78,10 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
     async with broker.topic_changes:
         gone = await broker.metadata_admin.delete_topics(names)
         topics = [topic for topic in gone if isinstance(topic, Topic)]
-        await broker.queue_admin.delete([topic.number for topic in topics])
+        try:
+            await broker.queue_admin.delete([topic.number for topic in topics])
+        except LeaderMissing as missing:
+            logger.warning("queues of deleted topics are left to the next leaders: %s", missing)
         for number, topic in enumerate(topics, 1):
             await broker.groups.forget_topic(topic.name)  # before a topic of the same name can be made
             if number % TOPICS_PER_TURN == 0:

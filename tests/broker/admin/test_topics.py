@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
+from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import create_partitions, create_topics, delete_topics
 from mainstem.broker.node_facts import NodeFacts
-from mainstem.model import Node
+from mainstem.errors import LeaderMissing
+from mainstem.model import Node, QueueRange
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.create_partitions import (
@@ -148,8 +151,33 @@ def test_trouble_with_the_metadata_can_be_retried() -> None:
     admin = AdminBroker()
     admin.metadata.refuse = MetadataUnavailable("later")
     (result,) = created(admin, wanted("a"))
-    assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert ErrorCode.COORDINATOR_NOT_AVAILABLE.retriable
+    assert result.error_code == ErrorCode.NOT_CONTROLLER
+    assert ErrorCode.NOT_CONTROLLER.retriable
+
+
+class Leaderless(MemoryStore):
+    """A write group has no leader."""
+
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        raise LeaderMissing("write groups [3] have no leader")
+
+    async def delete(self, topic_numbers: Sequence[int]) -> None:
+        raise LeaderMissing("write groups [3] have no leader")
+
+
+def test_queues_without_a_leader_to_make_them_are_a_matter_of_time() -> None:
+    admin = AdminBroker()
+    admin.create("b", 1)
+    admin.broker.queue_admin = Leaderless()
+    (result,) = created(admin, wanted("a"))
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert ErrorCode.REQUEST_TIMED_OUT.retriable
+    assert admin.metadata.topic("a") is not None, "the next leader makes its queues"
+    (gone,) = admin.ask(
+        delete_topics.handle, DeleteTopicsRequest(topics=(DeleteTopicState(name="b"),), timeout_ms=1)
+    ).responses
+    assert gone.error_code == ErrorCode.NONE, "the next leader deletes them"
+    assert admin.groups.forgotten == ["b"]
 
 
 @pytest.mark.parametrize("version", versions_of(DeleteTopicsRequest))

@@ -8,7 +8,7 @@ from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.partitions import find_partition
 from mainstem.broker.reserved_topics import is_internal
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -61,6 +61,8 @@ async def _truncate(broker: Broker, before: dict[int, int]) -> dict[int, int | N
         return {}
     try:
         return await broker.queue_admin.truncate(before)
+    except LeaderMissing:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     except MainstemError as refusal:
         return error_of_refusal(refusal)
 

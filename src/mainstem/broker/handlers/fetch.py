@@ -15,6 +15,7 @@ from __future__ import annotations
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_OF_OUTCOME
 from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
+from mainstem.broker.redirects import redirected
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.kernel import FetchPlan, FetchScan, Verdict, scan_fetch
 from mainstem.model import Outcome
@@ -25,6 +26,9 @@ from mainstem.protocol.messages.fetch import FetchResponse
 
 API_KEY = 1
 TOPIC_IDS_FROM = 13
+
+REDIRECTED_FROM = 12
+_LED_BY_OTHERS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 READ_COMMITTED = 1
 
@@ -214,10 +218,12 @@ class _Fetch:
             self._check_round()
 
     async def _compare_epochs(self) -> None:
-        """Find readers whose history is not the queue's. Those that know another leader epoch than the node, or
-        queues that are gone, are left to the read."""
+        """Find readers whose history is not the queue's. Those that know another leader epoch than the node, and
+        queues that are gone or led elsewhere, are left to the read."""
         plan, broker = self._plan, self._broker
         for check in plan.epoch_checks():
+            if not broker.leadership.serves(broker.leadership.group_of(check.queue_id)):
+                continue
             (offsets,) = broker.store.offsets([check.queue_id])
             if offsets is None or check.current_leader_epoch not in (-1, offsets.leader_epoch):
                 continue
@@ -238,4 +244,6 @@ class _Fetch:
             read_committed=self._scan.isolation_level == READ_COMMITTED,
             incremental=self._incremental,
         )
+        if errors and call.version >= REDIRECTED_FROM and not _LED_BY_OTHERS.isdisjoint(errors):
+            buffers = redirected(self._broker, FetchResponse, call.version, buffers, len(plan))
         return EncodedFrame(buffers, errors)

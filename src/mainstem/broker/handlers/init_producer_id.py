@@ -10,6 +10,7 @@ from __future__ import annotations
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
 from mainstem.errors import MainstemError
+from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -27,6 +28,9 @@ async def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> 
         return _refused(ErrorCode.INVALID_REQUEST)
     try:
         producer_id = await broker.metadata_admin.allocate_producer_id()
+    except MetadataUnavailable:
+        # the one retriable error at which no client goes looking for a transaction coordinator
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except MainstemError as refusal:
         return _refused(error_of_refusal(refusal))
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)

@@ -14,8 +14,9 @@ from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
 from mainstem.broker.topics import create_topic, ensure_topic
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import Topic
+from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
     AUTHORIZED_OPERATIONS_UNKNOWN,
@@ -99,6 +100,8 @@ async def _unknown_topic(broker: Broker, name: str, *, creatable: bool) -> Topic
             return await ensure_topic(broker, name)
         # an illegal name is told apart from one that merely does not exist
         await create_topic(broker, name, 1, 1, {}, validate_only=True)
+    except (MetadataUnavailable, LeaderMissing):
+        return ErrorCode.LEADER_NOT_AVAILABLE  # as of a topic that is being created: clients ask again
     except MainstemError as refusal:
         return error_of_refusal(refusal)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -5,20 +5,30 @@ What is left to wait for is the store's future; the kernel encodes the response 
 acks=0 there is no response, and as in Kafka a failure closes the connection, which is the only way its producer can
 learn of it.
 
-Nothing here runs per batch, but for topics that are compacted: their records are decoded to look for keys.
+Nothing here runs per batch, but for topics that are compacted, whose records are decoded to look for keys; while fewer
+replicas are in sync than the topics demand; and in answers that name other leaders.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_NAMES, ERROR_OF_OUTCOME, UnanswerableRequest
+from mainstem.broker.redirects import redirected
 from mainstem.broker.started import EncodedFrame
 from mainstem.kernel import TOPIC_IDS_FROM, ProduceScan, Verdict, scan_produce
-from mainstem.model import AppendResult
+from mainstem.model import AppendResult, Buffer, Topic
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
+from mainstem.protocol.messages.produce import ProduceResponse
 from mainstem.protocol.records import NewBatch, read_batch_header, read_records
+
+ACKS_ALL = -1
+REDIRECTED_FROM = 10
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.NO_BATCH: (ErrorCode.INVALID_RECORD, "the partition has no record batch"),
@@ -66,11 +76,16 @@ ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
 class StartedProduce:
     """`Started`: the batches are appended."""
 
-    __slots__ = ("_correlation_id", "_scan", "future")
+    __slots__ = ("_broker", "_correlation_id", "_scan", "future")
 
     def __init__(
-        self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, correlation_id: int
+        self,
+        broker: Broker,
+        scan: ProduceScan,
+        future: PromptFuture[list[AppendResult]] | None,
+        correlation_id: int,
     ) -> None:
+        self._broker = broker
         self._scan = scan
         self.future = future
         self._correlation_id = correlation_id
@@ -82,7 +97,10 @@ class StartedProduce:
             scan.settle(results)
         errors = scan.errors(ERRORS)
         if scan.acks != 0:
-            return EncodedFrame([scan.response(self._correlation_id, ERRORS)], errors)
+            response: list[Buffer] = [scan.response(self._correlation_id, ERRORS)]
+            if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
+                response = redirected(self._broker, ProduceResponse, scan.version, response, len(errors))
+            return EncodedFrame(response, errors)
         if errors:
             raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[errors[0]]}")
         return None
@@ -99,11 +117,51 @@ def start(broker: Broker, frame: memoryview, position: int, call: Call) -> Start
             refusal = _refusal_of_keys(data)
             if refusal != Verdict.OK:
                 scan.refuse(number, refusal)
+        copies_min = 0
+        if scan.acks == ACKS_ALL and topics.min_insync_max > 1:
+            copies_min = _copies_demanded(broker, scan)
         if scan.accepted_count_max:  # the store looks at the checksums while it copies
-            future = broker.store.append(scan, scan.acks)
+            future = broker.store.append(scan, scan.acks, copies_min=copies_min)
     finally:
         scan.release()
-    return StartedProduce(scan, future, call.correlation_id)
+    return StartedProduce(broker, scan, future, call.correlation_id)
+
+
+def _copies_demanded(broker: Broker, scan: ProduceScan) -> int:
+    """How many copies the topics of a request demand of its batches (min.insync.replicas), those refused for which too
+    few replicas are in sync. Topics of different demands share the highest, as far as it can be met everywhere: none
+    waits for copies that only another asks for."""
+    topics = [_topic(broker, key, scan.version) for key, _ in scan.topics]
+    demanded = {topic.settings.min_insync_replicas for topic in topics if topic is not None}
+    most = max(demanded, default=1)
+    if most <= 1:
+        return 0
+    fewest = broker.leadership.in_sync_fewest()
+    if most > fewest:
+        _refuse_where_replicas_lack(broker, scan, topics)
+    return most if len(demanded) == 1 else min(most, fewest)
+
+
+def _refuse_where_replicas_lack(broker: Broker, scan: ProduceScan, topics: Sequence[Topic | None]) -> None:
+    """What other nodes lead is theirs to refuse."""
+    leadership = broker.leadership
+    batches = scan.scanned()
+    first = 0
+    for topic, (_, count) in zip(topics, scan.topics, strict=True):
+        for number in range(first, first + count):
+            if topic is None or batches[number].verdict != Verdict.OK:
+                continue
+            group = leadership.group_of(batches[number].queue_id)
+            demanded = topic.settings.min_insync_replicas
+            if leadership.serves(group) and demanded > len(leadership.replicas(group).in_sync):
+                scan.refuse(number, Verdict.NOT_ENOUGH_REPLICAS)
+        first += count
+
+
+def _topic(broker: Broker, key: bytes, version: int) -> Topic | None:
+    if version >= TOPIC_IDS_FROM:
+        return broker.metadata.topic_by_id(UUID(bytes=key))
+    return broker.metadata.topic(key.decode())
 
 
 def _refusal_of_keys(data: memoryview) -> Verdict:

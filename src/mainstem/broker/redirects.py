@@ -1,0 +1,114 @@
+"""Answers that name the leader, where this node is asked in vain for a partition that another one leads: so clients of
+current versions need not ask for metadata first.
+
+The kernel writes Produce and Fetch answers and knows of no other node. An answer that has such a partition, which is
+rare, is taken apart again and written by the codec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.partitions import find_topic
+from mainstem.model import Buffer, Node, Topic
+from mainstem.protocol import codec
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.headers import parse_response_header, response_frame
+from mainstem.protocol.messages import fetch, produce
+from mainstem.protocol.schema import declaration_of
+
+PARTITIONS_MAX = 500
+"""In an answer that is written anew: some milliseconds. Clients of larger ones ask for metadata instead."""
+
+_LENGTH_BYTES = 4
+_LED_BY_OTHERS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+R = TypeVar("R", fetch.FetchResponse, produce.ProduceResponse)
+
+
+def redirected(
+    broker: Broker, response_class: type[R], version: int, frame: list[Buffer], partitions: int
+) -> list[Buffer]:
+    """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those it refuses
+    because this node does not lead them, or not in the epoch that the client knows."""
+    if partitions > PARTITIONS_MAX:
+        return frame
+    encoded = memoryview(b"".join(frame))[_LENGTH_BYTES:]
+    api_key = declaration_of(response_class).api_key
+    assert api_key is not None, "a response has the key of its API"
+    correlation_id, position = parse_response_header(encoded, api_key, version)
+    response = codec.read(response_class, version, encoded, position)
+    leaders = _Leaders(broker)
+    if isinstance(response, fetch.FetchResponse):
+        named: Any = _fetch_response(leaders, response)
+    else:
+        named = _produce_response(leaders, response)
+    return response_frame(correlation_id, api_key, version, codec.write_parts(named, version))
+
+
+class _Leaders:
+    """The leaders that one answer names, and where they are. Nobody is sent to a node that is not known to live."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._alive = {node.node_id: node for node in broker.cluster.alive_nodes()}
+        self.named: dict[int, Node] = {}
+
+    def topic(self, name: str, topic_id: Any) -> Topic | None:
+        found = find_topic(self._broker, name or topic_id)
+        return None if isinstance(found, ErrorCode) else found
+
+    def of(self, topic: Topic | None, partition: int, error_code: int) -> dict[str, int]:
+        """The fields of a `LeaderIdAndEpoch`; none where there is nothing to tell."""
+        if topic is None or error_code not in _LED_BY_OTHERS:
+            return {}
+        leadership = self._broker.leadership
+        group = leadership.group_of(topic.queue_id(partition))
+        replicas = leadership.replicas(group)
+        node = self._alive.get(replicas.leader)
+        if node is None or (node.node_id == self._broker.node_id and not leadership.serves(group)):
+            return {}
+        self.named[node.node_id] = node
+        return {"leader_id": node.node_id, "leader_epoch": replicas.leader_epoch}
+
+
+def _produce_response(leaders: _Leaders, response: produce.ProduceResponse) -> produce.ProduceResponse:
+    topics = []
+    for answered in response.responses:
+        topic = leaders.topic(answered.name, answered.topic_id)
+        partitions = tuple(
+            replace(
+                item,
+                current_leader=produce.LeaderIdAndEpoch(**leaders.of(topic, item.index, item.error_code)),
+            )
+            for item in answered.partition_responses
+        )
+        topics.append(replace(answered, partition_responses=partitions))
+    endpoints = tuple(
+        produce.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in leaders.named.values()
+    )
+    return replace(response, responses=tuple(topics), node_endpoints=endpoints)
+
+
+def _fetch_response(leaders: _Leaders, response: fetch.FetchResponse) -> fetch.FetchResponse:
+    topics = []
+    for answered in response.responses:
+        topic = leaders.topic(answered.topic, answered.topic_id)
+        partitions = tuple(
+            replace(
+                item,
+                current_leader=fetch.LeaderIdAndEpoch(
+                    **leaders.of(topic, item.partition_index, item.error_code)
+                ),
+            )
+            for item in answered.partitions
+        )
+        topics.append(replace(answered, partitions=partitions))
+    endpoints = tuple(
+        fetch.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in leaders.named.values()
+    )
+    return replace(response, responses=tuple(topics), node_endpoints=endpoints)
