@@ -27,6 +27,7 @@ from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.node_facts import LogDir, NodeFacts
+from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
 from mainstem.console.application import Console
 from mainstem.console.server import ConsoleServer
@@ -34,7 +35,7 @@ from mainstem.errors import MainstemError
 from mainstem.heap import Heap
 from mainstem.model import Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
-from mainstem.nameserver.commands import Event, TopicDeleted
+from mainstem.nameserver.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
@@ -195,9 +196,12 @@ class RunningNode:
         served.listeners.append(groups.serving_changed)
         nameserver.subscribe(partial(forget_deleted, groups))
         stack.push_async_callback(groups.close)
-        stack.push_async_callback(
-            stop, [asyncio.create_task(served.run(storage.queues), name="served groups")]
-        )
+        background = [asyncio.create_task(served.run(storage.queues), name="served groups")]
+        if self._end is not None:
+            care = QueueCare(nameserver, leadership, storage.messages, queue_admin, clock)
+            nameserver.subscribe(partial(look_after, care))
+            background.append(asyncio.create_task(care.run(), name="queue care"))
+        stack.push_async_callback(stop, background)
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
 
         split = SplitService(
@@ -404,6 +408,12 @@ def heard(nameserver: Nameserver, group: int) -> tuple[int, int]:
     """Who leads a write group, as other nodes have told, and in which term; -1: nobody told."""
     known = nameserver.group_leaders().get(group)
     return nameserver.group_leader(group), -1 if known is None else known.term
+
+
+def look_after(care: QueueCare, event: Event) -> None:
+    """A listener of the nameserver."""
+    if isinstance(event, (TopicCreated, PartitionsAdded, TopicDeleted)):
+        care.changed(event.topic)
 
 
 def forget_deleted(groups: GroupCoordinator, event: Event) -> None:

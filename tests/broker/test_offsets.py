@@ -187,3 +187,22 @@ def test_what_cannot_have_a_producer_id_is_refused() -> None:
         assert (await new_producer(fakes)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     asyncio.run(scenario())
+
+
+def test_partitions_led_elsewhere_are_answered_by_their_leaders() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        fakes.metadata.leaders[topic.queue_id(1)] = 2
+        found = await offset(fakes, -1, partition=1)
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        fakes.metadata.leaders.clear()
+        fakes.store.led_elsewhere.add(topic.queue_id(1))  # it leads, and has yet to apply what was committed
+        found = await offset(fakes, -1, partition=1)
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        asked = OffsetForLeaderPartition(partition=1, leader_epoch=0)
+        request = OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic="t", partitions=(asked,)),))
+        response = await offset_for_leader_epoch.handle(fakes.broker, request, call(4))
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    asyncio.run(scenario())
