@@ -11,8 +11,10 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
+from tests.simulation.cluster.planted import PLANTS, planted
 from tests.simulation.cluster.run import play
 from tests.simulation.oracle import Violation
 
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument("seeds", nargs="?", default="100")
     parser.add_argument("--keep-going", action="store_true", help="play all seeds, list those that fail")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
+    parser.add_argument("--plant", choices=sorted(PLANTS), help="have this bug; a run that fails found it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
     began, failed = time.monotonic(), []
@@ -40,7 +43,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
             started = time.monotonic()
             try:
-                outcomes = play(seed, Path(directory))
+                with planted(options.plant) if options.plant else nullcontext():
+                    outcomes = play(seed, Path(directory))
             except Violation as error:
                 failed.append(seed)
                 print(f"seed {seed} fails: {error}", flush=True)

@@ -11,10 +11,14 @@ from typing import Any
 from tests.simulation.cluster.cluster import SimulatedCluster
 from tests.simulation.cluster.network import Quality
 from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.oracle import require
 
 from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.role import Storage
+
+HEALING_SECONDS = 60.0
+"""Simulated; no fault lasts so long."""
 
 CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
 
@@ -69,8 +73,9 @@ class Faults:
 
     async def heal(self) -> None:
         """Everything works from now on, and every node is up."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._tasks:
+            _, pending = await asyncio.wait(self._tasks, timeout=HEALING_SECONDS)
+            require(not pending, f"not healed after {HEALING_SECONDS:g} s: {pending}")
         self._network.quality = Quality()
         self._network.cut.clear()
         self._network.slow.clear()

@@ -33,6 +33,8 @@ class Life:
         self.number = number
         self.alive = True
         self.stopped = False
+        self.over = asyncio.Event()
+        """It is not alive any more."""
         self.kept: list[asyncio.Handle] = []
         """What came due while it was stopped."""
         self.context = contextvars.copy_context()
@@ -144,6 +146,7 @@ class ClusterLoop(SimulatedLoop):
     def kill(self, life: Life) -> None:
         life.alive = False
         life.stopped = True
+        life.over.set()
 
     def run_in(self, life: Life, coroutine: Coroutine[Any, Any, T], name: str = "") -> asyncio.Task[T]:
         """A task of this process."""

@@ -128,10 +128,10 @@ class SimulatedNode:
         faulty = self.disk1.faulty or self.disk2.faulty
         troubles = self.disk1.troubles + self.disk2.troubles
         starting = self.cluster.loop.run_in(life, self._start(life), name=f"start of node {self.node_id}")
-        done, _ = await asyncio.wait([starting], timeout=60)
+        await self._wait(starting, life, 60)
         if not life.alive:
             return False
-        require(bool(done), f"node {self.node_id} does not start")
+        require(starting.done(), f"node {self.node_id} does not start")
         try:
             self.storage = self.serving = starting.result()
         except (OSError, PowerLoss, StorageError) as error:
@@ -217,10 +217,16 @@ class SimulatedNode:
             coroutine.close()
             return None
         task = self.cluster.loop.run_in(life, coroutine)
-        await asyncio.wait([task], timeout=patience)
+        await self._wait(task, life, patience)
         if not life.alive or not task.done():
             return None
         return task.result()
+
+    async def _wait(self, task: asyncio.Task[Any], life: Life, patience: float) -> None:
+        """Until the task is done, the process has ended, or so many seconds are over."""
+        over = self.cluster.loop.create_task(life.over.wait())
+        await asyncio.wait([task, over], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
 
     def leads(self, group: int) -> bool:
         return self.serving is not None and self.serving.groups[group].serving

@@ -1,0 +1,109 @@
+"""Bugs to plant, each a small change to the running code, to see that the simulation finds them.
+
+    with planted("vote-not-persisted"): play(seed, directory)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mainstem.kernel import ProducerStates
+from mainstem.raft import Entry, HardState, RaftCore
+from mainstem.raft.log import Log
+from mainstem.rpc.split import RunFile
+from mainstem.storage.hard_states import HardStates
+from mainstem.storage.log_block import LogBlock
+from mainstem.storage.manifest_queue import COMMITTED, Decided, ManifestQueue
+from mainstem.storage.write_group import WriteGroup
+
+
+def _ack_before_quorum() -> tuple[type, str, Any]:
+    """A leader answers acks=all as soon as its own disk has the block."""
+
+    def durable_here(block: LogBlock) -> None:
+        waiting, block.tickets_here, block.tickets = [*block.tickets_here, *block.tickets], [], []
+        for ticket in waiting:
+            ticket.block_safe()
+
+    return LogBlock, "durable_here", durable_here
+
+
+def _vote_not_persisted() -> tuple[type, str, Any]:
+    """Terms reach the disk, votes do not."""
+    save = HardStates.save
+
+    async def save_terms(states: HardStates, changed: Mapping[int, HardState]) -> None:
+        await save(states, {group: HardState(state.term, 0) for group, state in changed.items()})
+
+    return HardStates, "save", save_terms
+
+
+def _truncation_below_commit() -> tuple[type, str, Any]:
+    """A follower takes a leader's entries for the end of its log: what it has behind them goes, committed or not."""
+
+    def merge(log: Log, previous_index: int, entries: Sequence[Entry]) -> None:
+        if entries and previous_index < log.last_index:
+            log.truncate_from(previous_index + 1)
+        log.append(entries)
+
+    return Log, "merge", merge
+
+
+def _serve_before_no_op() -> tuple[type, str, Any]:
+    """A leader serves as soon as it is elected, whatever it has not applied yet."""
+    return RaftCore, "serves", property(lambda core: core._leadership is not None)
+
+
+def _split_committed_twice() -> tuple[type, str, Any]:
+    """A split commit counts whether or not it continues the split."""
+
+    def commit(queue: ManifestQueue, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
+        split = queue._splits[group]
+        split.commit(max(upto, split.committed))
+        queue._pending.append(Decided(group, split.applied, queue.written(group), upto, tuple(files)))
+        queue._wake.set()
+        return COMMITTED
+
+    return ManifestQueue, "commit", commit
+
+
+def _prune_before_manifest() -> tuple[type, str, Any]:
+    """Pruning relies on what was decided, not on what the manifest has."""
+    return ManifestQueue, "written", lambda queue, group: queue._splits[group].applied
+
+
+def _producer_state_lost_at_failover() -> tuple[type, str, Any]:
+    """A new leader knows no producer."""
+    begin = WriteGroup._begin_serving
+
+    def begin_serving(group: WriteGroup) -> None:
+        states: ProducerStates = group.producers
+        states.expire(1 << 62, len(states))
+        begin(group)
+
+    return WriteGroup, "_begin_serving", begin_serving
+
+
+PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
+    "ack-before-quorum": _ack_before_quorum,
+    "vote-not-persisted": _vote_not_persisted,
+    "truncation-below-commit": _truncation_below_commit,
+    "serve-before-no-op": _serve_before_no_op,
+    "split-committed-twice": _split_committed_twice,
+    "prune-before-manifest": _prune_before_manifest,
+    "producer-state-lost-at-failover": _producer_state_lost_at_failover,
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Have a bug for a while. Raises KeyError for one that does not exist."""
+    where, attribute, bug = PLANTS[name]()
+    before = where.__dict__[attribute]
+    setattr(where, attribute, bug)
+    try:
+        yield
+    finally:
+        setattr(where, attribute, before)
