@@ -29,6 +29,17 @@ KEEP_TRYING: dict[str, Any] = {
 """Short pauses, so that a test goes on soon after a node came back; no lines about lost connections."""
 
 
+LEADER_MOVES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+    }
+)
+"""Errors of a call that has to be made again when a leader dies or moves."""
+
+
 def can_send(message: Message) -> bool:
     return True
 
@@ -102,6 +113,19 @@ def take(reader: Consumer, count: int, seconds: float = SECONDS_MAX) -> list[Con
                 raise KafkaException(error)
         assert time.monotonic() < deadline, f"{len(taken)} of {count} messages came within {seconds} s"
     return taken
+
+
+def watermarks(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Log start and high watermark; errors that pass by themselves, such as a leader that moved, are waited out."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        try:
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), SECONDS_MAX)
+            return low, high
+        except KafkaException as error:
+            if error.args[0].code() not in LEADER_MOVES or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def received(message: ConfluentMessage) -> Received:

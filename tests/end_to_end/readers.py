@@ -26,7 +26,7 @@ def read_all(bootstrap: str, ends: dict[Queue, int]) -> Reading:
         for message in librdkafka.take(reader, sum(ends.values())):
             found[Queue(message.topic(), message.partition())].append(record_of(message))
         for queue, end in ends.items():
-            assert reader.get_watermark_offsets(TopicPartition(*queue), 60)[1] == end
+            assert librdkafka.watermarks(reader, *queue)[1] == end
     finally:
         reader.close()
     return found

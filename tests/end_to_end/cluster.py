@@ -1,0 +1,216 @@
+"""Several real nodes that make one cluster, for tests that mistreat them one by one.
+
+Each node is a `Serving` with its own directories. Their ports are chosen beforehand, since every node has to be told
+the others' addresses; outside the range that outgoing connections take theirs from, so that a node finds its port free
+when it comes back. With `wired`, what the nodes say to each other passes through `Wires` and can be cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.wires import Wires
+from tests.serving import Serving, eventually
+
+HOST = "127.0.0.1"
+PORTS = range(10_000, 30_000)
+STEP_SECONDS_MAX = 60.0
+"""For anything a cluster does by itself: an election takes a second."""
+ASK_SECONDS_MAX = 60.0
+
+
+def free_port() -> int:
+    """One that nobody listens on just now."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+
+
+class Cluster:
+    """Nodes 1 to `count`. `start`, then whatever is done to them; `close` leaves nothing running, whatever that was."""
+
+    def __init__(
+        self,
+        root: Path,
+        *settings: str,
+        count: int = 3,
+        wired: bool = False,
+        write_dir: Callable[[int], Path] | None = None,
+    ) -> None:
+        """`write_dir`: where another disk 1 than a directory below `root` is wanted."""
+        ids = range(1, count + 1)
+        inner = {node_id: (HOST, free_port()) for node_id in ids}
+        outer = {node_id: (HOST, free_port()) for node_id in ids} if wired else inner
+        self.wires = Wires(outer, inner) if wired else None
+        peers = json.dumps({str(node_id): f"{host}:{port}" for node_id, (host, port) in outer.items()})
+        self.nodes: dict[int, Serving] = {}
+        for node_id in ids:
+            node = Serving(
+                root / f"node-{node_id}", f"node_id={node_id}", f"nameserver.peers={peers}", *settings
+            )
+            node.kafka = f"{HOST}:{free_port()}"
+            node.http = f"{HOST}:{free_port()}"
+            node.rpc = f"{HOST}:{inner[node_id][1]}"
+            if write_dir is not None:
+                node.write_dir = write_dir(node_id)
+            self.nodes[node_id] = node
+        self.running: set[int] = set()
+        """Those that answer: started, and not stopped, killed or frozen since."""
+        self._frozen: set[int] = set()
+
+    # --- what is done to nodes ------------------------------------------------------------------------------
+
+    def start(self, *node_ids: int) -> Cluster:
+        """Start these together, or all; returns when they accept clients."""
+        ids = node_ids or tuple(self.nodes)
+        if self.wires is not None and not self.wires.started:
+            self.wires.start()
+        with ThreadPoolExecutor(len(ids)) as threads:
+            list(threads.map(lambda node_id: self.nodes[node_id].start(), ids))
+        self.running.update(ids)
+        return self
+
+    def kill(self, *node_ids: int) -> None:
+        """SIGKILL, all at the same moment."""
+        for node_id in node_ids:
+            os.kill(self.nodes[node_id].pid, signal.SIGKILL)
+        for node_id in node_ids:
+            self.nodes[node_id].kill()
+        self.running.difference_update(node_ids)
+
+    def stop(self, node_id: int) -> None:
+        """SIGTERM; returns when it has ended, and ended well."""
+        assert self.nodes[node_id].stop() == 0, self.nodes[node_id].output
+        self.running.discard(node_id)
+
+    def freeze(self, node_id: int) -> None:
+        """SIGSTOP: its sockets stay open and nobody answers."""
+        os.kill(self.nodes[node_id].pid, signal.SIGSTOP)
+        self._frozen.add(node_id)
+        self.running.discard(node_id)
+
+    def thaw(self, node_id: int) -> None:
+        os.kill(self.nodes[node_id].pid, signal.SIGCONT)
+        self._frozen.discard(node_id)
+        self.running.add(node_id)
+
+    def close(self) -> None:
+        for node_id in tuple(self._frozen):
+            self.thaw(node_id)
+        if self.wires is not None and self.wires.started:
+            self.wires.mend()
+        with ThreadPoolExecutor(len(self.nodes)) as threads:
+            list(threads.map(lambda node: node.close(), self.nodes.values()))
+        if self.wires is not None and self.wires.started:
+            self.wires.close()
+
+    # --- what can be known of them --------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """All nodes, whether they run or not."""
+        return ",".join(node.kafka for node in self.nodes.values())
+
+    def others(self, node_id: int) -> list[int]:
+        return [other for other in self.nodes if other != node_id]
+
+    def get(self, path: str, node_id: int | None = None) -> Any:
+        """A JSON answer of a node that runs."""
+        return self.nodes[min(self.running) if node_id is None else node_id].get(path)
+
+    def create_topic(self, name: str, partitions: int, **configs: str) -> None:
+        """Returns when every running node knows it and who leads each of its partitions."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **KEEP_TRYING})
+        topic = NewTopic(
+            name, partitions, config={key.replace("_", "."): value for key, value in configs.items()}
+        )
+        admin.create_topics([topic])[name].result(ASK_SECONDS_MAX)
+
+        def known(node_id: int) -> bool:
+            view = self._topic(name, node_id)
+            return view is not None and all(one["leader"] > 0 for one in view["partitions"])
+
+        eventually(lambda: all(map(known, self.running)), seconds=STEP_SECONDS_MAX, what=f"topic {name}")
+
+    def leader(self, topic: str, partition: int, *, asked: int | None = None) -> int:
+        """The leader of a partition, as a running node knows it; -1: it knows of none."""
+        view = self._topic(topic, min(self.running) if asked is None else asked)
+        assert view is not None, f"topic {topic} is unknown"
+        leader: int = view["partitions"][partition]["leader"]
+        return leader
+
+    def leader_other_than(self, node_id: int, topic: str, partition: int, *, asked: int) -> int:
+        """Wait until a node knows another leader."""
+
+        def other() -> int:
+            leader = self.leader(topic, partition, asked=asked)
+            return leader if leader not in (-1, node_id) else 0
+
+        found: int = eventually(other, seconds=STEP_SECONDS_MAX, what=f"a leader other than node {node_id}")
+        return found
+
+    def led_by(self, node_id: int, topic: str) -> list[int]:
+        """The partitions of a topic that a node leads, as a running node knows."""
+        view = self._topic(topic, min(self.running))
+        assert view is not None, f"topic {topic} is unknown"
+        return [one["partition"] for one in view["partitions"] if one["leader"] == node_id]
+
+    def terms(self) -> dict[int, tuple[int, int]]:
+        """Write group → (leader, term), as a running node knows."""
+        groups = self.get("/v1/cluster")["write_groups"]
+        return {group["group"]: (group["leader"], group["term"]) for group in groups}
+
+    def wait_until_well(self) -> None:
+        """Every node says: all nodes live, all groups have the same leader everywhere, no replica lacks anything."""
+        assert self.running == set(self.nodes), f"only nodes {sorted(self.running)} run"
+        ailments: list[str] = []
+
+        def well() -> bool:
+            ailments[:] = self._ailments()
+            return not ailments
+
+        try:
+            eventually(well, seconds=STEP_SECONDS_MAX, what="a well cluster")
+        except AssertionError as error:
+            raise AssertionError("; ".join(ailments)) from error
+
+    def _ailments(self) -> Iterator[str]:
+        leaders: dict[int, tuple[int, int]] = {}
+        for asked in self.nodes:
+            view = self.get("/v1/cluster", asked)
+            alive = {node["node_id"] for node in view["nodes"] if node["state"] == "alive"}
+            if alive != set(self.nodes):
+                yield f"node {asked} knows nodes {sorted(alive)} to be alive"
+            for group in view["write_groups"]:
+                number, leader = group["group"], (group["leader"], group["term"])
+                if leader[0] <= 0 or leaders.setdefault(number, leader) != leader:
+                    yield f"node {asked}: write group {number} is led by {leader}, elsewhere {leaders.get(number)}"
+                for replica in group["replicas"]:
+                    if replica["lag_blocks"] != 0 or not replica["active"]:
+                        yield f"node {asked}: write group {number} at node {replica['node']} is {replica}"
+
+    def _topic(self, name: str, asked: int) -> Any:
+        """None: the node does not know it."""
+        try:
+            return self.nodes[asked].get(f"/v1/topics/{name}")
+        except HTTPError as error:
+            if error.code == 404:
+                return None
+            raise

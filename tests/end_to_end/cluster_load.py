@@ -1,0 +1,56 @@
+"""A load on a cluster from before to after whatever is done to it, and the proof that nothing of it was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.load import Load, Queue
+from tests.end_to_end.readers import read_all
+from tests.serving import eventually
+
+PARTITIONS = 8
+MESSAGES_PER_SECOND = 400
+SECONDS_MAX = 60.0
+NEVER = b"acknowledged by nobody"
+"""What is sent to a node that must not take it."""
+
+
+@contextmanager
+def load_on(cluster: Cluster, topic: str) -> Iterator[Load]:
+    """A load from before to after what is done within; then everything acknowledged is read back."""
+    cluster.create_topic(topic, PARTITIONS)
+    load = Load(cluster.bootstrap, [topic], MESSAGES_PER_SECOND)
+    load.start()
+    try:
+        goes_on(load, topic)
+        yield load
+        goes_on(load, topic)
+        load.finish()
+    finally:
+        load.stop()
+    cluster.wait_until_well()
+    check(cluster, load)
+
+
+def goes_on(load: Load, topic: str, partitions: range = range(PARTITIONS)) -> None:
+    """Wait until every partition has got more than it has now."""
+    before = counts(load, topic, partitions)
+    eventually(
+        lambda: all(now > then for now, then in zip(counts(load, topic, partitions), before, strict=True)),
+        seconds=SECONDS_MAX,
+        what=f"acknowledgements in every partition of {topic}, {before} before",
+    )
+
+
+def counts(load: Load, topic: str, partitions: range) -> list[int]:
+    return [len(load.acknowledged.get(Queue(topic, partition), ())) for partition in partitions]
+
+
+def check(cluster: Cluster, load: Load) -> None:
+    load.check_order()
+    expected = load.expected()
+    assert (
+        read_all(cluster.bootstrap, {queue: len(records) for queue, records in expected.items()}) == expected
+    )

@@ -1,0 +1,91 @@
+"""Nodes that do not hear each other while clients still reach them all: only a majority acknowledges, and what it
+acknowledged is there when the wires are whole again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster_load import NEVER, goes_on, load_on
+from tests.end_to_end.raw_producer import RawProducer
+from tests.end_to_end.wires import Wires
+from tests.serving import eventually
+
+from mainstem.protocol.error_codes import ErrorCode
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", wired=True)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    shared.wait_until_well()
+    yield shared
+    wires(shared).mend()
+
+
+def wires(cluster: Cluster) -> Wires:
+    assert cluster.wires is not None
+    return cluster.wires
+
+
+def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster) -> None:
+    with load_on(cluster, "parted") as load:
+        alone = cluster.leader("parted", 0)
+        with RawProducer(cluster.nodes[alone].kafka) as producer:
+            wires(cluster).isolate(alone)
+            producer.send("parted", 0, NEVER)
+            cluster.leader_other_than(alone, "parted", 0, asked=cluster.others(alone)[0])
+            goes_on(load, "parted")
+            assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            producer.send("parted", 0, NEVER)
+            assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert cluster.leader("parted", 0, asked=alone) in (-1, alone)
+            wires(cluster).mend()
+
+
+def test_a_leader_that_nobody_answers_makes_way(cluster: Cluster) -> None:
+    """What it says arrives, so that the others hear a leader; what they say does not, so that it commits nothing."""
+    with load_on(cluster, "deaf") as load:
+        deaf = cluster.leader("deaf", 0)
+        for other in cluster.others(deaf):
+            wires(cluster).cut_one_way(other, deaf)
+        cluster.leader_other_than(deaf, "deaf", 0, asked=cluster.others(deaf)[0])
+        goes_on(load, "deaf")
+        wires(cluster).mend()
+
+
+def test_a_follower_that_was_cut_off_does_not_unseat_the_leaders(cluster: Cluster) -> None:
+    """It asks before it stands for election, so terms do not rise."""
+    with load_on(cluster, "away") as load:
+        stays = eventually(
+            lambda: where_they_belong(cluster), what="a group that is led by whom it should be"
+        )
+        away = next(node_id for node_id in cluster.nodes if node_id != next(iter(stays.values()))[0])
+        wires(cluster).isolate(away)
+        for _ in range(2):
+            goes_on(load, "away")
+        wires(cluster).mend()
+        cluster.wait_until_well()
+        for group, (leader, term) in stays.items():
+            if leader != away:
+                assert cluster.terms()[group] == (leader, term)
+
+
+def where_they_belong(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """The groups whose leadership is not about to be moved, with leader and term."""
+    groups = cluster.get("/v1/cluster")["write_groups"]
+    return {
+        one["group"]: (one["leader"], one["term"])
+        for one in groups
+        if one["leader"] == one["preferred_leader"]
+    }
