@@ -268,7 +268,7 @@ class RunningNode:
             config.nameserver,
             identity,
             self._meet if config.nameserver.peers else None,
-            Facts(rpc=config.rpc, roles=config.roles, version=mainstem.__version__),
+            Facts(rpc=rpc_advertised(config), roles=config.roles, version=mainstem.__version__),
         )
         self._stack.push_async_callback(nameserver.close)
         placed = asyncio.Event()
@@ -420,6 +420,12 @@ def forget_deleted(groups: GroupCoordinator, event: Event) -> None:
     """A listener of the nameserver: what is committed of a topic goes with it, on whatever node it was deleted."""
     if isinstance(event, TopicDeleted):
         groups.topic_deleted(event.topic.name)
+
+
+def rpc_advertised(config: NodeConfig) -> str:
+    """Where other nodes reach this one: as the list of peers has it, which may be another address than the one to
+    listen on."""
+    return config.nameserver.peers.get(str(config.node_id), config.rpc)
 
 
 async def finish(task: asyncio.Task[None], console: ConsoleServer) -> None:
