@@ -154,10 +154,6 @@ class Metadata(Protocol):
 
     def nodes(self) -> Sequence[Node]: ...
 
-    def leader(self, queue_id: int) -> int:
-        """The node id of the queue's leader, -1 when it has none."""
-        ...
-
     def cluster_id(self) -> str: ...
 
 
