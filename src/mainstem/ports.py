@@ -174,6 +174,11 @@ class Leadership(Protocol):
         """Whether this node leads a group and has applied all that was committed before it did."""
         ...
 
+    async def confirm(self, group: int) -> None:
+        """Return once a majority has confirmed, after the call, that this node leads a group: so what it has applied
+        is all that anybody was told before the call. Raises `errors.LeaderMissing` when it does not lead."""
+        ...
+
     def in_sync_fewest(self) -> int:
         """The in-sync replicas of that group of those this node serves which has the fewest; 0 when it serves none."""
         ...

@@ -7,6 +7,7 @@ import numpy.typing
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
+from mainstem.errors import LeaderMissing
 from mainstem.model import GroupReplicas
 
 
@@ -40,6 +41,10 @@ class FakeLeadership:
 
     def serves(self, group: int) -> bool:
         return self._metadata.leader(group) == self._node_id and group not in self._store.led_elsewhere
+
+    async def confirm(self, group: int) -> None:
+        if not self.serves(group):
+            raise LeaderMissing(f"group {group:#x} is led elsewhere")
 
     def in_sync_fewest(self) -> int:
         counts = [len(self.replicas(group).in_sync) for group in self._store.queues if self.serves(group)]

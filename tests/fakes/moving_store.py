@@ -58,6 +58,8 @@ class MovingStore(MemoryStore):
         self._open: dict[int, list[Pending]] = {group: [] for group in range(groups)}
         self._hanging: dict[tuple[int, int], list[Pending]] = {}
         """By node and group: appended by who does not lead any more and does not know it yet."""
+        self._finding_out: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
+        """By node and group: who waits to hear that the node does not serve it."""
 
     def group_of(self, queue_id: int) -> int:
         return partition_of(queue_id) % self.groups
@@ -96,15 +98,28 @@ class MovingStore(MemoryStore):
                 self._tell_lost(old, group)
         if to >= 0:
             self.serving[to].add(group)
+            self._find_out(to, group)
             self.told.get(to, _nobody)(group, True)
+
+    async def not_serving(self, node_id: int, group: int) -> None:
+        """Until a node knows that it does not serve a group, or leads it again."""
+        knows = asyncio.get_running_loop().create_future()
+        self._finding_out.setdefault((node_id, group), []).append(knows)
+        await knows
 
     def _tell_lost(self, node_id: int, group: int) -> None:
         if self.leaders[group] == node_id and group in self.serving[node_id]:
             return  # it leads again
         self.serving[node_id].discard(group)
+        self._find_out(node_id, group)
         self.told.get(node_id, _nobody)(group, False)
         for pending in self._hanging.pop((node_id, group), []):
             pending.future.set_result([AppendResult(Outcome.NOT_LEADER) for _ in pending.results])
+
+    def _find_out(self, node_id: int, group: int) -> None:
+        for knows in self._finding_out.pop((node_id, group), []):
+            if not knows.done():
+                knows.set_result(None)
 
     def _commit_until(self, group: int, last: Pending) -> None:
         uncommitted = self._open[group]
@@ -171,6 +186,13 @@ class NodeStore:
 
     def serves(self, group: int) -> bool:
         return group in self._shared.serving[self._node_id]
+
+    async def confirm(self, group: int) -> None:
+        """Who does not lead any more finds no majority, and waits until it is told."""
+        if self.serves(group) and self._shared.leaders[group] != self._node_id:
+            await self._shared.not_serving(self._node_id, group)
+        if not self.serves(group):
+            raise LeaderMissing(f"write group {group} is led elsewhere")
 
     def in_sync_fewest(self) -> int:
         return len(self._shared.nodes) if self._shared.serving[self._node_id] else 0

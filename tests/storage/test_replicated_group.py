@@ -239,6 +239,44 @@ def test_a_leader_that_is_cut_off_answers_and_forgets_what_it_took_alone(copies_
     told(story)
 
 
+def test_a_leader_can_have_it_confirmed_that_it_leads() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        confirmed = leader.group.confirm()
+        assert not confirmed.done(), "nobody else was asked yet"
+        cluster.turn(ticks=False)
+        cluster.turn(ticks=False)
+        assert confirmed.done(), "it waits for no tick"
+        await confirmed
+        for one in cluster.members.values():
+            if one is not leader:
+                with pytest.raises(NotTheLeader, match=f"node {leader.node_id} leads"):
+                    await one.group.confirm()
+
+    told(story)
+
+
+def test_a_leader_that_is_cut_off_has_nothing_confirmed() -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        cluster.cut = {old.node_id}
+        waiting, given_up = old.group.confirm(), old.group.confirm()
+        given_up.cancel()
+        new = cluster.leader()
+        assert new is not old
+        cluster.until(waiting.done)
+        with pytest.raises(NotTheLeader):
+            await waiting
+        failing = new.group.confirm()
+        new.group.fail(OSError("the disk is gone"))
+        with pytest.raises(OSError, match="the disk is gone"):
+            await failing
+        with pytest.raises(OSError, match="the disk is gone"):
+            await new.group.confirm()
+
+    told(story)
+
+
 def test_nothing_is_proposed_by_who_does_not_lead() -> None:
     async def story(cluster: Cluster) -> None:
         leader = cluster.leader()

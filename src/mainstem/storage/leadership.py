@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.model import GroupReplicas
-from mainstem.raft import Role
-from mainstem.raft.progress import SendState
+from mainstem.raft import RaftCore, Role
+from mainstem.raft.progress import PeerView, SendState
 from mainstem.storage.placement import Groups, Placement
 from mainstem.storage.queue_store.extent_index import QueueIds
-from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.write_group import IN_SYNC_LAG_BLOCKS, WriteGroup
 
 UNKNOWN = (-1, -1)
 
@@ -44,6 +44,9 @@ class GroupLeadership:
     def serves(self, group: int) -> bool:
         return self._groups[group].serving
 
+    async def confirm(self, group: int) -> None:
+        await self._groups[group].confirm()
+
     def leader(self, group: int) -> int:
         """The node that leads a group, -1: none is known."""
         led = self._groups[group]
@@ -62,8 +65,8 @@ class GroupLeadership:
         replicas = placed if set(placed) == voters else tuple(sorted(voters))
         in_sync = replicas
         if core.role is Role.LEADER:
-            late = {peer.node_id for peer in core.peers() if peer.state is not SendState.REPLICATE}
-            in_sync = tuple(node_id for node_id in replicas if node_id == leader or node_id not in late)
+            late = {peer.node_id for peer in late_peers(core)}
+            in_sync = tuple(node_id for node_id in replicas if node_id not in late)
         return GroupReplicas(leader, core.term, replicas, in_sync)
 
     def in_sync_fewest(self) -> int:
@@ -71,9 +74,14 @@ class GroupLeadership:
         for group in self._groups:
             if group.serving and group.core is not None:
                 voters = group.core.membership.voters
-                late = sum(
-                    peer.node_id in voters and peer.state is not SendState.REPLICATE
-                    for peer in group.core.peers()
-                )
+                late = sum(peer.node_id in voters for peer in late_peers(group.core))
                 fewest = min(fewest or len(voters), len(voters) - late)
         return fewest
+
+
+def late_peers(core: RaftCore) -> list[PeerView]:
+    """On the leader, the members that are not being sent its log as it grows, or lack more than the newest blocks."""
+    near = core.commit_index - IN_SYNC_LAG_BLOCKS
+    return [
+        peer for peer in core.peers() if peer.state is not SendState.REPLICATE or peer.match_index < near
+    ]

@@ -50,6 +50,7 @@ from mainstem.raft import (
     NotReady,
     RaftConfig,
     RaftCore,
+    ReadResult,
     Role,
 )
 from mainstem.raft.progress import PeerView
@@ -181,6 +182,8 @@ class WriteGroup:
         self._to_write: deque[LogBlock] = deque()
         self._copies_awaited: list[tuple[int, int, Ticket]] = []
         """(block index, copies, who waits)"""
+        self._confirming: dict[asyncio.Future[None], None] = {}
+        """Who waits to hear that this node still leads."""
         self._pumping = False
         self._followed = False
         """Other nodes take part in the group."""
@@ -330,6 +333,24 @@ class WriteGroup:
         if self._open is not None and self._open.index == index:
             return self._open
         return next((block for block in self._closed if block.index == index), None)
+
+    def confirm(self) -> asyncio.Future[None]:
+        """Make sure that this node still leads: the future is done when a majority has confirmed it after this call, so
+        that everything that was acknowledged before it, by whomever, is applied here; or brings `NotTheLeader`, or the
+        error that nothing will be written after. Who finds no majority ceases to lead within an election timeout."""
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        core = self.core
+        if core is None or not self.serving:
+            confirmed.set_exception(self.failure or self.not_the_leader())
+            return confirmed
+        try:
+            core.read_index(confirmed)
+        except (NotLeader, NotReady):  # so many ask that it cannot be told in time
+            confirmed.set_exception(self.not_the_leader())
+            return confirmed
+        self._confirming[confirmed] = None
+        self.pump()
+        return confirmed
 
     def propose(self, commands: Sequence[control.Command]) -> asyncio.Future[list[str]]:
         """Log control commands behind everything appended so far; the future brings what applying each came to,
@@ -502,7 +523,19 @@ class WriteGroup:
                 self._watcher.send(self.group, ready.messages)
             for entry in ready.committed:
                 self._commit(entry.index)
+            for read in ready.reads:
+                self._confirmed(read)
             core.advance(ready)
+
+    def _confirmed(self, read: ReadResult) -> None:
+        assert isinstance(read.context, asyncio.Future), read
+        self._confirming.pop(read.context, None)
+        if read.context.done():  # nobody waits any more
+            return
+        if read.granted:
+            read.context.set_result(None)
+        else:
+            read.context.set_exception(self.not_the_leader())
 
     def _put(self, entry: Entry) -> None:
         """An entry, from here or from the leader, is to be written."""
@@ -570,6 +603,10 @@ class WriteGroup:
         for _index, _copies, ticket in self._copies_awaited:
             ticket.failed(outcome)
         self._copies_awaited.clear()
+        for confirmed in self._confirming:
+            if not confirmed.done():
+                confirmed.set_exception(error)
+        self._confirming.clear()
         self.producers.discard_overlay()
         self.log.applied_bytes(self.log.pending_bytes)
 

@@ -27,7 +27,7 @@ from mainstem.broker.groups.rebalance import refused_join, refused_sync
 from mainstem.broker.groups.result import Caller
 from mainstem.broker.groups.statistics import samples_of
 from mainstem.broker.groups.step import Counts
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import HistogramSample, QueueRange, Sample, Topic
 from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
@@ -218,8 +218,10 @@ class GroupCoordinator:
         return answer
 
     async def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """Topics by name."""
+        """Topics by name. What is answered holds when the request came in: a node that was cut off or stood still, and
+        has not noticed that another one leads, answers nothing."""
         try:
+            await self._confirm(request.group_id)
             answer = await self._submit(
                 request.group_id,
                 lambda machine, ticket, now: machine.fetch(ticket, request, now),
@@ -300,6 +302,18 @@ class GroupCoordinator:
             raise Refused(ErrorCode.INVALID_GROUP_ID)
         topic = await self._open()
         return await self._led(partition_of(group_id, topic.partitions)).submit(event)
+
+    async def _confirm(self, group_id: str) -> None:
+        """Raises `Refused` unless this node is the group's coordinator beyond doubt."""
+        topic = await self._open()
+        index = partition_of(group_id, topic.partitions)
+        self._led(index)
+        try:
+            await self._leadership.confirm(self._leadership.group_of(topic.queue_id(index)))
+        except LeaderMissing as missing:
+            raise Refused(ErrorCode.NOT_COORDINATOR) from missing
+        except MainstemError as failure:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
 
     async def _by_partition(self, group_ids: Iterable[str]) -> list[tuple[int, list[str]]]:
         """Group ids, each once, with the partition they belong to (-1: there is no topic now)."""
