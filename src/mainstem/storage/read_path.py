@@ -25,6 +25,8 @@ from mainstem.kernel import (
 )
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import SegmentGone, StorageError
+from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.journal import Journal
 from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.plan_reads import (
     BUSY_WINDOW_BYTES,
@@ -70,6 +72,7 @@ class ReadPath:
         self,
         table: QueueTable,
         index: UnsplitIndex,
+        journal: Journal,
         sealed: SealedSegments,
         store: QueueStore,
         group_of: Callable[[int], int],
@@ -78,6 +81,7 @@ class ReadPath:
     ) -> None:
         self._table = table
         self._index = index
+        self._journal = journal
         self._sealed = sealed
         self._store = store
         self.group_of = group_of
@@ -223,14 +227,23 @@ class ReadPath:
         places = await self._sealed.places_of_reader(queue_id, offset, budget)
         if places:
             return places
-        slot = self._table.find(queue_id)
-        entries = self._index.window(slot, offset) if slot != NO_SLOT else []
+        entries = self._indexed(queue_id, offset)
         if entries and entries[0].base_offset <= offset:
             return [place_of(entry) for entry in entries]
         places = await self._sealed.places(queue_id, offset, budget)
         if places or not entries:
             return places
         return [place_of(entry) for entry in entries]
+
+    def _indexed(self, queue_id: int, offset: int) -> list[Entry]:
+        """What memory knows of a queue from an offset on. Blocks may have been applied in another order than the
+        journal's, or long after they were split; the index then still has some whose segment was recycled."""
+        slot = self._table.find(queue_id)
+        entries = self._index.window(slot, offset) if slot != NO_SLOT else []
+        if entries and sequence_of(entries[0].block.header.position) < self._journal.oldest_sequence:
+            oldest = self._journal.oldest_sequence
+            return [entry for entry in entries if sequence_of(entry.block.header.position) >= oldest]
+        return entries
 
     async def _from_journal(
         self, queue_id: int, places: list[Place], budget: int, whole_first: bool

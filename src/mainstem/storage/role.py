@@ -98,7 +98,7 @@ class Storage:
         )
         sealed = SealedSegments(journal, store.cache)
         self.read_path = ReadPath(
-            state.table, state.index, sealed, store, self.group_of, self._leader_epoch, pacing
+            state.table, state.index, journal, sealed, store, self.group_of, self._leader_epoch, pacing
         )
         lookup = OffsetLookup(state.table, state.index, journal, store, self.read_path, self.group_of)
         self.messages = LocalMessageStore(

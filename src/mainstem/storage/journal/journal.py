@@ -313,6 +313,11 @@ class Journal:
         return self._config.durability
 
     @property
+    def oldest_sequence(self) -> int:
+        """The oldest segment there is; what lies before it was recycled."""
+        return self._segments[0].sequence if self._segments else sequence_of(self.end)
+
+    @property
     def segment_bytes(self) -> int:
         """Size of a new segment."""
         return self._config.segment_bytes
