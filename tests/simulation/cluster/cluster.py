@@ -16,6 +16,7 @@ from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.oracle import Violation
 
 from mainstem.model import Durability, Topic, TopicSettings, slot_of
+from mainstem.raft import BrokenInvariant
 from mainstem.storage import control
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import NotTheLeader, StorageFailed
@@ -143,10 +144,13 @@ class SimulatedCluster:
         return False
 
     def check_tasks(self) -> None:
-        """No task of a node may have ended for a reason of its own."""
+        """No task of a node may have ended for a reason of its own, and no group of it alone."""
         for node in self.nodes.values():
             if node.serving is None:
                 continue
+            for group in node.serving.groups:
+                if isinstance(group.failure, BrokenInvariant):
+                    raise caused(f"node {node.node_id}, write group {group.group}", group.failure)
             for task in node.serving._tasks:
                 if task.done() and not task.cancelled():
                     error = task.exception()
