@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mainstem.model import Buffer, Durability
+from mainstem.model import Durability
 from mainstem.raft import Entry, Membership, Message, RaftConfig
 from mainstem.rpc.raft_member import Carried, Member
-from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.errors import CorruptJournal, FormatError, StorageError
 from mainstem.storage.group_blocks import BlockPlace
 from mainstem.storage.hard_states import HardStates
 from mainstem.storage.journal.format import (
@@ -25,9 +25,13 @@ from mainstem.storage.journal.format import (
     KIND_DATA,
     KINDS,
     BlockHeader,
+    offset_of,
+    segment_name,
+    sequence_of,
 )
 from mainstem.storage.journal.framing import size_of
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.payload_check import payload_fault
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.log_block import LogBlock, encode_membership, received_block
 from mainstem.storage.message_store import LocalMessageStore
@@ -209,11 +213,16 @@ class Replica:
             )
         view = memoryview(content)
         directory_end = BLOCK_HEADER_BYTES + header.batch_count * DIRECTORY_ROW_BYTES
-        parts: list[Buffer] = [
-            view[BLOCK_HEADER_BYTES:directory_end],
-            view[directory_end : directory_end + header.payload_length],
-        ]
-        return Carried((header.created_ms, header.batch_count), parts)
+        directory = view[BLOCK_HEADER_BYTES:directory_end]
+        payload = view[directory_end : directory_end + header.payload_length]
+        fault = payload_fault(header, directory, payload)
+        if fault is not None:  # what is damaged here must not become damaged everywhere
+            raise CorruptJournal(
+                f"{segment_name(sequence_of(place.position))} at byte {offset_of(place.position)}: block {entry.index} "
+                f"of write group {self._group.group}: {fault}; restore the segment, or have another node lead",
+                [self._group.group],
+            )
+        return Carried((header.created_ms, header.batch_count), [directory, payload])
 
     def entry(
         self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview
