@@ -111,6 +111,7 @@ class Simulation:
             (rng.choice([0.5, 2]), self._partition),
             (rng.choice([0.15, 0.7]), self._heal),
             (0.3, self._unreachable),
+            (0.3, self._gone),
             (100 * self.crashes, self._crash),
             (3, self._restart),
         ]
@@ -315,6 +316,11 @@ class Simulation:
     def _unreachable(self) -> None:
         if (member := self._leader()) is not None:
             member.core.report_unreachable(self.rng.choice(sorted(self.members)))
+
+    def _gone(self) -> None:
+        """True or not."""
+        if (member := self._any()) is not None:
+            member.core.report_gone(self.rng.choice([member.core.leader_id, *sorted(self.members)]))
 
     def _crash(self) -> None:
         if (member := self._any()) is not None:

@@ -77,6 +77,61 @@ def test_a_node_that_was_cut_off_disturbs_nobody_when_it_comes_back() -> None:
     assert cluster[1].term == 1
 
 
+def test_who_is_left_stands_soon_when_the_leader_is_gone() -> None:
+    """One after the other, so that no vote is split."""
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.stop(1)
+    for node_id in (2, 3):
+        cluster[node_id].report_gone(1)
+        assert cluster[node_id].leader_id == 0
+    dues = [cluster[node_id]._due for node_id in (2, 3)]
+    assert sorted(dues) == [1, 1 + cluster[2]._config.stand_ticks]
+    cluster.tick(1)
+    heir = 2 + dues.index(1)
+    assert cluster[heir].role is Role.LEADER
+    assert cluster[heir].term == 2
+
+
+def test_of_many_terms_each_one_that_is_left_is_the_first_to_stand() -> None:
+    first = set()
+    for term in range(4):
+        cluster = Cluster(range(1, 6), term=term)
+        cluster.elect(5)
+        cluster.stop(5)
+        for node_id in range(1, 5):
+            cluster[node_id].report_gone(5)
+        first |= {node_id for node_id in range(1, 5) if cluster[node_id]._due == 1}
+        assert all(
+            cluster[node_id]._due <= cluster[node_id]._config.election_ticks * 2 for node_id in range(1, 5)
+        )
+    assert first == {1, 2, 3, 4}
+
+
+def test_a_leader_that_is_not_gone_after_all_goes_on_leading() -> None:
+    """Only one was told so: the other protects the leader that it hears."""
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[3].report_gone(1)
+    cluster.tick(2, 3)
+    assert cluster[3].role is Role.PRE_CANDIDATE
+    cluster.tick(20)
+    assert cluster.leaders() == [1]
+    assert cluster[3].leader_id == 1
+    assert cluster[1].term == 1
+
+
+def test_that_somebody_else_is_gone_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[3].report_gone(2)
+    cluster[1].report_gone(2)
+    assert cluster[3].leader_id == 1
+    assert cluster[1].role is Role.LEADER
+    cluster[2].report_gone(0)
+    assert cluster[2].leader_id == 1
+
+
 def test_without_pre_vote_a_node_that_hears_from_its_leader_still_protects_it() -> None:
     cluster = Cluster(pre_vote=False)
     cluster.elect(1)

@@ -23,6 +23,7 @@ class Recorder:
         self.messages: list[Message] = []
         self.calls: list[list[Message]] = []
         self.unreachable_nodes: list[int] = []
+        self.gone_nodes: list[int] = []
         self.cold: set[int] = set()
         self.may_load = asyncio.Event()
         self.may_load.set()
@@ -60,6 +61,10 @@ class Recorder:
 
     def unreachable(self, node_id: int) -> None:
         self.unreachable_nodes.append(node_id)
+        self._changed.set()
+
+    def gone(self, node_id: int) -> None:
+        self.gone_nodes.append(node_id)
         self._changed.set()
 
     async def until(self, true: Callable[[], bool]) -> None:

@@ -181,7 +181,8 @@ def test_a_node_that_is_gone_is_unreachable_and_found_again(run: Run) -> None:
             await group.until(lambda: len(group.messages) == 1)
             await two.stop_listening()
             await source.until(lambda: source.unreachable_nodes != [])
-            await until(lambda: one.exchange._links[2].counters.connect_failures > 0)
+            await until(lambda: one.exchange._links[2].counters.connect_failures > 1)
+            assert source.gone_nodes == [2]  # told once
             source.unreachable_nodes.clear()
             one.exchange.send(0, [heartbeat(1, 2, 2)])
             await source.until(lambda: source.unreachable_nodes == [2])

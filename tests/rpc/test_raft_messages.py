@@ -47,6 +47,9 @@ class Plain:
     def unreachable(self, node_id: int) -> None:
         raise AssertionError
 
+    def gone(self, node_id: int) -> None:
+        raise AssertionError
+
 
 MEMBER = Plain()
 NUMBERS = st.integers(0, 2**63 - 1)

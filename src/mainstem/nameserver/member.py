@@ -33,3 +33,6 @@ class GroupMember:
 
     def unreachable(self, node_id: int) -> None:
         self._group.unreachable(node_id)
+
+    def gone(self, node_id: int) -> None:
+        self._group.gone(node_id)

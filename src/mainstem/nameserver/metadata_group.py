@@ -266,6 +266,10 @@ class MetadataGroup:
         self._core.report_unreachable(node_id)
         self._news.set()
 
+    def gone(self, node_id: int) -> None:
+        self._core.report_gone(node_id)
+        self._news.set()
+
     def transfer_leadership(self, to: int) -> None:
         self._core.transfer_leadership(to)
         self._news.set()

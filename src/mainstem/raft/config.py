@@ -14,6 +14,9 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     election_ticks: int = 10
     """A follower that heard from no leader for this many ticks, up to as many again at random, stands for election."""
     heartbeat_ticks: int = 1
+    stand_ticks: int = 3
+    """When a leader is known to be gone, those that are left stand for election so many ticks after one another:
+    longer than an election takes."""
     entries_in_flight_max: int = 256
     """Per follower: entries sent and not acknowledged."""
     bytes_in_flight_max: int = 64 * 1024 * 1024

@@ -472,6 +472,22 @@ class RaftCore:
         if self._leadership is not None:
             self._leadership.replication.unreachable(peer)
 
+    def report_gone(self, peer: int) -> None:
+        """`peer` has ended, as far as the driver can tell. A follower does not wait for a leader that is gone: it lets
+        others stand, and stands soon itself. Who was told wrongly has its leader back with the next message."""
+        if self._leadership is not None:
+            self._leadership.replication.unreachable(peer)
+        elif peer != NOBODY and peer == self.leader_id:
+            self._enter(self.term, NOBODY)
+            self._due = min(self._due, 1 + self._rank_without(peer) * self._config.stand_ticks)
+            self._touched = True
+
+    def _rank_without(self, peer: int) -> int:
+        """This node's place in the order in which those that are left stand, from 0: one after the other, as a vote
+        that is split costs an election timeout. It changes with the term, so that not all groups get one leader."""
+        left = sorted(self.membership.voters - {peer})
+        return (left.index(self.node_id) + self.term) % len(left) if self.node_id in left else len(left)
+
     def report_snapshot(self, peer: int, ok: bool) -> None:
         """Sending a snapshot to `peer` ended, well or not."""
         if self._leadership is not None:

@@ -165,6 +165,7 @@ class RaftExchange:
             backoff=lambda first, longest: Backoff(first, longest, self._random),
             dropped=lambda group: self._tell(node_id, group),
             lost=lambda: self._tell_all(node_id),
+            gone=lambda: self._gone(node_id),
             bounds=self._bounds,
         )  # fmt: skip
 
@@ -180,6 +181,13 @@ class RaftExchange:
     def _tell_all(self, node_id: int) -> None:
         for group in self._members:
             self._tell(node_id, group)
+
+    def _gone(self, node_id: int) -> None:
+        for group, member in tuple(self._members.items()):
+            try:
+                member.gone(node_id)
+            except Exception:
+                log.exception("group %d does not take that node %d is gone", group, node_id)
 
     def _schedule(self) -> None:
         if not self._flush_soon and not self._closed:

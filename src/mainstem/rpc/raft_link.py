@@ -53,7 +53,7 @@ class _UnderWay(NamedTuple):
 
 class RaftLink:
     """`start`, then `close`; both once. `dropped(group)`: a message of this group will not arrive; `lost()`:
-    messages of any group may not have."""
+    messages of any group may not have; `gone()`: after a loss, nobody listens there."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class RaftLink:
         backoff: Callable[[float, float], Backoff],
         dropped: Callable[[int], None],
         lost: Callable[[], None],
+        gone: Callable[[], None],
         bounds: Bounds,
     ) -> None:
         self.node_id = node_id
@@ -78,6 +79,7 @@ class RaftLink:
         self._refused_backoff = backoff(RECONNECT_SECONDS_MAX, REFUSED_SECONDS_MAX)
         self._dropped = dropped
         self._lost = lost
+        self._gone = gone
         self.outbox = Outbox(members, self._drop, self.flush, bounds)
         self._connection: ClientConnection | None = None
         self._attempting = True
@@ -164,9 +166,11 @@ class RaftLink:
 
     def _failed(self, error: RpcError, level: int) -> None:
         self._tell(error, level)
-        self._attempting = False
+        first, self._attempting = self._attempting, False
         self.counters.connect_failures += 1
         self.outbox.drop_all()
+        if first and self.counters.connects and isinstance(error.__cause__, ConnectionRefusedError):
+            self._gone()
 
     def _tell(self, error: RpcError, level: int) -> None:
         if str(error) != self._told:

@@ -48,3 +48,8 @@ class Member(Protocol):
     def unreachable(self, node_id: int) -> None:
         """Messages to this node were dropped, or may be lost."""
         ...
+
+    def gone(self, node_id: int) -> None:
+        """The connection to this node was lost, and nobody listens at its address any more: its process has ended,
+        or somebody in between says so."""
+        ...

@@ -182,6 +182,9 @@ class Replica:
     def unreachable(self, node_id: int) -> None:
         self._group.unreachable(node_id)
 
+    def gone(self, node_id: int) -> None:
+        self._group.gone(node_id)
+
     def carried(self, entry: Entry) -> Carried | None:
         block = entry.data
         if isinstance(block, BlockPlace):

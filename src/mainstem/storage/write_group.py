@@ -299,6 +299,12 @@ class WriteGroup:
             self.core.report_unreachable(node_id)
             self.pump()
 
+    def gone(self, node_id: int) -> None:
+        """A node has ended."""
+        if self.core is not None:
+            self.core.report_gone(node_id)
+            self.pump()
+
     # --- append -----------------------------------------------------------------------------------------
 
     def wait_for_copies(self, index: int, ticket: Ticket, copies_min: int) -> None:
