@@ -132,11 +132,15 @@ def test_missing_block_is_named(tmp_path: Path) -> None:
         split(journal, short, tmp_path / "runs")
 
 
-def test_an_index_written_by_two_terms_counts_once_as_the_newer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("terms", [(1, 2), (5, 4)])
+def test_an_index_written_twice_counts_once_as_the_last_whatever_its_term(
+    terms: tuple[int, int], tmp_path: Path
+) -> None:
+    """The leader of term 5 committed nothing, and the one of term 6 had a block of term 4 to put in its place."""
     journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
-    journal.append(0, [(0, b"lost its term")], term=1)
+    journal.append(0, [(0, b"replaced")], term=terms[0])
     journal.rewind(0, 0)
-    journal.append(0, [(0, b"won")], term=2)
+    journal.append(0, [(0, b"won")], term=terms[1])
     last = journal.blocks[-1]
     path = str(journal.segment(1))
     ranges = journal.slices({}, {0: 1}, 1 << 20)[0].ranges

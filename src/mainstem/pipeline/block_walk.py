@@ -2,10 +2,12 @@
 directories with numpy.
 
 Nothing is taken on trust. Every block kept names its own place and passes its CRC; every index of every range
-is there (an index written twice, by an old and a new leader, counts as the newer term's); every batch lies
-inside its block's payload and begins as its directory row says. Last, every
-batch passes its own CRC: the run gets checksums of its own and the journal is then recycled, so this is where
-bytes that went bad on disk 1 are still noticed.
+is there; every batch lies inside its block's payload and begins as its directory row says. Last, every batch passes
+its own CRC: the run gets checksums of its own and the journal is then recycled, so this is where bytes that went bad
+on disk 1 are still noticed.
+
+Of an index that was written more than once the last in the journal counts, not the one of the newest term: a leader of
+an old term may have committed nothing, and the next one have put an older leader's block in its place.
 """
 
 from __future__ import annotations
@@ -111,9 +113,7 @@ def _walk(
         if wanted is not None and wanted.after < header.index <= wanted.upto:
             if not header.verify(view, at):
                 raise SliceDamaged(f"{where}: block header or directory fails its CRC")
-            before = kept[header.group].get(header.index)
-            if before is None or before.header.term < header.term:
-                kept[header.group][header.index] = _Kept(at, header)
+            kept[header.group][header.index] = _Kept(at, header)
         offset += header.length
 
 
