@@ -1,4 +1,4 @@
-"""The command line: `python -m bench list`, `python -m bench run [NUMBER …]`.
+"""The command line: `python -m bench list`, `python -m bench run [NUMBER …]`, `python -m bench cluster`.
 
 Results go to `.bench/results/<date>.json`, with tables and plots beside it; they are also written when the run is
 interrupted. Nodes keep their data in `.bench/data` (or `$BENCH_DATA`) while they live, downloads in
@@ -27,13 +27,15 @@ from bench.report.document import targets_table, write_report
 from bench.report.tables import workload_table
 from bench.results import Results, load_results
 from bench.runner import Runner
-from bench.session import FULL, SHORT, Bench, Form, Workload
+from bench.session import CLUSTER, FULL, SHORT, Bench, Form, Workload
 from bench.systems import all_systems
-from bench.workloads import WORKLOADS
+from bench.workloads import WORKLOADS, three_nodes
 
 HOME = Path(__file__).parent.parent / ".bench"
 CACHE = Path.home() / ".cache" / "mainstem-bench"
 SYSTEMS = ("mainstem", "kafka")
+APART = (heap_sweep.WORKLOAD, three_nodes.WORKLOAD)
+"""Not part of `run`."""
 
 
 def main() -> int:
@@ -50,25 +52,30 @@ def main() -> int:
         "--full", action="store_true", help="long runs, more rows and repetitions (also: BENCH=full)"
     )
     run.add_argument("--short", action="store_true", help="the default: under ten minutes for everything")
-    run.add_argument("--repetitions", type=int)
-    run.add_argument("--seconds", type=float, help="of each measurement")
-    run.add_argument("--system", action="append", choices=SYSTEMS, help="only this one; repeatable")
     run.add_argument("--heap", default="1g", help="of Kafka's JVM (default 1g, as its start script has it)")
+    cluster = commands.add_parser("cluster", help="three nodes beside one: under six minutes")
+    cluster.add_argument("--full", action="store_true", help="long runs, more repetitions")
+    cluster.set_defaults(numbers=[three_nodes.WORKLOAD.number], heap=three_nodes.HEAP, short=False)
+    for command in (run, cluster):
+        command.add_argument("--repetitions", type=int)
+        command.add_argument("--seconds", type=float, help="of each measurement")
+        command.add_argument("--system", action="append", choices=SYSTEMS, help="only this one; repeatable")
     options = parser.parse_args()
     if options.command == "list":
-        for workload in WORKLOADS:
+        for workload in (*WORKLOADS, three_nodes.WORKLOAD):
             print(f"{workload.number:>8}  {workload.title}")
         return 0
     if options.command == "report":
-        for path in write_report(load_results(options.file), (heap_sweep.WORKLOAD, *WORKLOADS), options.file):
+        for path in write_report(load_results(options.file), (*APART, *WORKLOADS), options.file):
             print(path)
         return 0
-    unknown = set(options.numbers) - {workload.number for workload in WORKLOADS}
+    known = (three_nodes.WORKLOAD,) if options.command == "cluster" else WORKLOADS
+    unknown = set(options.numbers) - {workload.number for workload in known}
     if unknown:
         parser.error(f"there is no workload {', '.join(sorted(unknown))}; see python -m bench list")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(options)
+        return _run(options, known)
     except (BenchError, load.LoadError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -77,10 +84,10 @@ def main() -> int:
         return 130
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, known: Sequence[Workload]) -> int:
     only = tuple(options.system or SYSTEMS)
     form = _form(options)
-    chosen = [workload for workload in WORKLOADS if not options.numbers or workload.number in options.numbers]
+    chosen = [workload for workload in known if not options.numbers or workload.number in options.numbers]
     data = Path(os.environ.get("BENCH_DATA", HOME / "data")) / str(os.getpid())
     data.mkdir(parents=True)
     systems = all_systems(CACHE)
@@ -127,7 +134,7 @@ def _measure(bench: Bench, chosen: Sequence[Workload], only: tuple[str, ...]) ->
         for workload in chosen:
             print(workload_table(results, workload.number, workload.shown), flush=True)
         print(targets_table(results, measured_only=True))
-        for written in [path, *write_report(results, (heap_sweep.WORKLOAD, *WORKLOADS), path)]:
+        for written in [path, *write_report(results, (*APART, *WORKLOADS), path)]:
             _tell(str(written))
     return 0
 
@@ -138,7 +145,7 @@ def _tell(line: str) -> None:
 
 def _form(options: argparse.Namespace) -> Form:
     full = options.full or (os.environ.get("BENCH") == "full" and not options.short)
-    form = FULL if full else SHORT
+    form = FULL if full else CLUSTER if options.command == "cluster" else SHORT
     changes = {
         name: getattr(options, name)
         for name in ("repetitions", "seconds")

@@ -31,6 +31,7 @@ METRICS = {
     "p50_ms": Metric("latency p50", "ms", False, 2),
     "p99_ms": Metric("latency p99", "ms", False, 2),
     "p999_ms": Metric("latency p99.9", "ms", False, 2),
+    "to_one_node": Metric("CPU, one node = 1", "", False, 2),
     "memory_mb": Metric("memory (PSS)", "MB", False, 0),
     "resident_mb": Metric("memory (RSS)", "MB", False, 0),
     "cached_mb": Metric("page cache of its files", "MB", False, 0),

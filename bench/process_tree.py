@@ -25,20 +25,19 @@ class Memory:
     resident: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class ProcessTree:
-    """`root` need not live any more: then the tree is empty."""
+    """Roots need not live any more: without one the tree is empty. A cluster's processes are one tree of several
+    roots."""
 
-    root: int
+    def __init__(self, root: int, *roots: int) -> None:
+        self.roots = (root, *roots)
 
     def pids(self) -> list[int]:
-        """The root first, then its descendants."""
+        """The roots first, then their descendants."""
         children: dict[int, list[int]] = {}
         for pid, fields in _all_stats():
             children.setdefault(int(fields[1]), []).append(pid)
-        if not Path(f"/proc/{self.root}").exists():
-            return []
-        found = [self.root]
+        found = [root for root in self.roots if Path(f"/proc/{root}").exists()]
         for pid in found:
             found.extend(children.get(pid, ()))
         return found

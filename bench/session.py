@@ -60,6 +60,8 @@ class Form:
 
 
 SHORT = Form("short", 3, 2.0, 8.0, seconds_max=570.0, disk_bytes=8 << 30)
+CLUSTER = Form("cluster", 2, 1.5, 6.0, seconds_max=345.0, disk_bytes=12 << 30)
+"""The short form of three nodes, which start slowly."""
 FULL = Form("full", 5, 10.0, 40.0, seconds_max=5 * 3_600.0, disk_bytes=40 << 30)
 
 
@@ -73,6 +75,10 @@ class Session:
     systems: tuple[str, ...] = ("mainstem", "kafka")
     variant: str = ""
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    nodes: int = 1
+    """More than one: a cluster of as many, each topic with a replica on every node."""
+    heap: str = ""
+    """Of each JVM, in place of the bench's."""
     all_cores: bool = False
     """The node may use the load's core too while it is measured: for sessions whose helpers need one."""
 
@@ -152,7 +158,8 @@ class Stage:
                 cores_count=len(self._cores),
                 durability=self.session.durability,
                 settings=self.session.settings,
-                heap=self.bench.heap,
+                heap=self.session.heap or self.bench.heap,
+                nodes=self.session.nodes,
                 splitter=splitter,
             )
         )
@@ -161,7 +168,7 @@ class Stage:
     def create(self, prefix: str, partitions: int, *, topics_count: int = 1) -> Queues:
         self._prepare()
         queues = Queues(prefix, topics_count, partitions)
-        topics.create(self.node.address, queues)
+        topics.create(self.node.address, queues, replicas=self.session.nodes)
         return queues
 
     def produce(self, queues: Queues, **options: Any) -> Produce:
@@ -170,6 +177,7 @@ class Stage:
             "connections": CONNECTIONS,
             "in_flight": IN_FLIGHT,
             "seconds": self.form.seconds,
+            "leaders": self.session.nodes > 1,
         } | options
         return Produce(address=self.node.address, topics=f"{queues.prefix}:{queues.topics}",
                        partitions=queues.partitions, **settings)  # fmt: skip

@@ -63,7 +63,7 @@ def split_cpu(tree: ProcessTree) -> SplitCpu:
     the Python processes in which the splitting itself is done."""
     seconds = {"node": 0.0, "driver": 0.0, "jvm": 0.0, "workers": 0.0}
     for pid in tree.pids():
-        seconds[_kind(pid, tree.root)] += cpu_of(pid)
+        seconds[_kind(pid, tree.roots[0])] += cpu_of(pid)
     return SplitCpu(**seconds)
 
 

@@ -73,7 +73,7 @@ class Result(TypedDict):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
     address: str
-    """HOST:PORT of one broker, the leader of all queues."""
+    """HOST:PORT of one broker; the leader of all queues, except where `leaders` are looked for."""
     topics: str
     """PREFIX:COUNT: the topics PREFIX-0 … PREFIX-(COUNT-1), which exist."""
     partitions: int
@@ -97,6 +97,8 @@ class _Load:
 class Produce(_Load):
     """Each request carries one batch for each of `queues_per_request` queues; requests walk all queues in turn."""
 
+    leaders: bool = False
+    """Send each queue's requests to its leader. Connections are dealt out to the nodes in turn."""
     record_bytes: int = 100
     """Of a record's value."""
     batch_records: int = 10

@@ -109,22 +109,26 @@ static void skip_array(struct reader *reader, int64_t item_bytes)
         read_bytes(reader, count * item_bytes);
 }
 
-static void skip_brokers(struct reader *reader)
+/* `routes` NULL: nobody wants to know them. */
+static void read_brokers(struct reader *reader, struct routes *routes)
 {
-    int16_t length;
+    int16_t length, rack;
     for (int32_t left = read_i32(reader); left > 0 && !reader->bad; left--) {
-        read_i32(reader); /* node id */
-        read_string(reader, &length);
-        read_i32(reader); /* port */
-        read_string(reader, &length);
+        int32_t id = read_i32(reader);
+        const uint8_t *host = read_string(reader, &length);
+        int32_t port = read_i32(reader);
+        read_string(reader, &rack);
+        if (routes != NULL && !reader->bad)
+            routes_add_broker(routes, id, host, length, port);
     }
 }
 
 /* Reads one topic of a metadata response; an error code that is worth waiting for, or 0. */
-static int16_t check_topic(struct reader *reader, const struct queues *queues)
+static int16_t check_topic(struct reader *reader, const struct queues *queues, struct routes *routes)
 {
     int16_t waiting = read_i16(reader), length;
     const uint8_t *name = read_string(reader, &length);
+    int64_t topic = name ? queues_topic_number(queues, name, (size_t)length) : -1;
     read_bytes(reader, 1); /* internal */
     int32_t partitions = read_i32(reader);
     if (waiting != 0 && !passes(waiting))
@@ -134,9 +138,13 @@ static int16_t check_topic(struct reader *reader, const struct queues *queues)
              queues->partitions);
     for (; partitions > 0 && !reader->bad; partitions--) {
         int16_t code = read_i16(reader);
-        read_i32(reader); /* index */
+        int32_t index = read_i32(reader);
         int32_t leader = read_i32(reader);
-        if (waiting == 0 && (code == LEADER_NOT_AVAILABLE || leader < 0))
+        if (topic < 0 || index < 0 || index >= (int32_t)queues->partitions)
+            fail("metadata came of a queue that was not asked for");
+        uint32_t queue = (uint32_t)topic * queues->partitions + (uint32_t)index;
+        bool led = leader >= 0 && (routes == NULL || routes_lead(routes, queue, leader));
+        if (waiting == 0 && (code == LEADER_NOT_AVAILABLE || !led))
             waiting = LEADER_NOT_AVAILABLE;
         skip_array(reader, 4); /* replicas */
         skip_array(reader, 4); /* in sync */
@@ -144,7 +152,8 @@ static int16_t check_topic(struct reader *reader, const struct queues *queues)
     return waiting;
 }
 
-static int16_t check_range(struct control *control, const struct queues *queues, uint32_t first, uint32_t end)
+static int16_t check_range(struct control *control, const struct queues *queues, struct routes *routes,
+                           uint32_t first, uint32_t end)
 {
     char name[TOPIC_NAME_BYTES_MAX + 1];
     uint8_t *at = begin(control, API_METADATA, METADATA_VERSION);
@@ -157,14 +166,14 @@ static int16_t check_range(struct control *control, const struct queues *queues,
     struct reader reader = exchange(control, at);
     int16_t length, waiting = 0;
     read_i32(&reader); /* throttled for */
-    skip_brokers(&reader);
+    read_brokers(&reader, routes);
     read_string(&reader, &length); /* cluster */
     read_i32(&reader);             /* controller */
     int32_t topics = read_i32(&reader);
     if (topics != (int32_t)(end - first))
         fail("metadata of %u topics was asked for, %d came", end - first, topics);
     for (; topics > 0 && !reader.bad; topics--) {
-        int16_t code = check_topic(&reader, queues);
+        int16_t code = check_topic(&reader, queues, routes);
         waiting = code != 0 ? code : waiting;
     }
     if (reader.bad)
@@ -180,7 +189,7 @@ static void wait_or_fail(const struct queues *queues, int16_t code, uint64_t unt
     usleep(ELECTION_RETRY_MS * 1000);
 }
 
-void control_check_topics(const char *address, const struct queues *queues)
+static void check_topics(const char *address, const struct queues *queues, struct routes *routes)
 {
     struct control control;
     control_open(&control, address);
@@ -189,13 +198,25 @@ void control_check_topics(const char *address, const struct queues *queues)
     uint64_t until = clock_ns() + ELECTION_SECONDS_MAX * SECOND_NS;
     for (uint32_t first = 0; first < queues->topics;) {
         uint32_t end = queues->topics - first < step ? queues->topics : first + step;
-        int16_t waiting = check_range(&control, queues, first, end);
+        int16_t waiting = check_range(&control, queues, routes, first, end);
         if (waiting == 0)
             first = end;
         else
             wait_or_fail(queues, waiting, until);
     }
     control_close(&control);
+}
+
+void control_check_topics(const char *address, const struct queues *queues)
+{
+    check_topics(address, queues, NULL);
+}
+
+void control_find_leaders(const char *address, const struct queues *queues, struct routes *routes)
+{
+    routes_begin(routes, queues);
+    check_topics(address, queues, routes);
+    routes_end(routes, queues);
 }
 
 uint8_t *control_put_list_offsets(uint8_t *at, const struct queues *queues, uint32_t begin, uint32_t end,
@@ -222,6 +243,8 @@ uint8_t *control_put_list_offsets(uint8_t *at, const struct queues *queues, uint
 struct offsets {
     int64_t *first; /* NULL: nobody wants to know them */
     uint32_t stride;
+    const struct routes *routes; /* NULL: the node that is asked leads them all … */
+    uint32_t node;               /* … otherwise it counts for those of this one alone */
     uint32_t found;
     int16_t waiting; /* an error that passes, or 0 */
 };
@@ -241,11 +264,12 @@ static void read_offsets(struct reader *reader, const struct queues *queues, str
                 fail("offsets of %.*s-%d: Kafka error %d", length, (const char *)name, partition, code);
             if (reader->bad || topic < 0 || partition < 0 || partition >= (int32_t)queues->partitions)
                 fail("offsets came of a queue that was not asked for");
+            uint32_t queue = (uint32_t)topic * queues->partitions + (uint32_t)partition;
             if (offsets->first != NULL)
-                offsets->first[((size_t)topic * queues->partitions + (size_t)partition) * offsets->stride] =
-                    offset;
+                offsets->first[(size_t)queue * offsets->stride] = offset;
             offsets->found++;
-            offsets->waiting = code != 0 ? code : offsets->waiting;
+            if (code != 0 && (offsets->routes == NULL || routes_node_of(offsets->routes, queue) == offsets->node))
+                offsets->waiting = code;
         }
     }
 }
@@ -265,12 +289,11 @@ static int16_t list_range(struct control *control, const struct queues *queues, 
     return offsets->waiting;
 }
 
-void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp,
-                          int64_t *offsets, uint32_t stride)
+static void list_offsets(const char *address, const struct queues *queues, int64_t timestamp,
+                         struct offsets wanted)
 {
     struct control control;
     control_open(&control, address);
-    struct offsets wanted = {.first = offsets, .stride = stride};
     uint32_t topics_step = TOPICS_PER_REQUEST - 2; /* a step may begin and end within a topic */
     uint32_t step = queues->partitions < PARTITIONS_PER_REQUEST / topics_step
                         ? queues->partitions * topics_step
@@ -287,7 +310,15 @@ void control_list_offsets(const char *address, const struct queues *queues, int6
     control_close(&control);
 }
 
-void control_await_leaders(const char *address, const struct queues *queues)
+void control_list_offsets(const char *address, const struct queues *queues, int64_t timestamp,
+                          int64_t *offsets, uint32_t stride)
 {
-    control_list_offsets(address, queues, FROM_LATEST, NULL, 0);
+    list_offsets(address, queues, timestamp, (struct offsets){.first = offsets, .stride = stride});
+}
+
+void control_await_leaders(const struct routes *routes, const struct queues *queues)
+{
+    for (uint32_t node = 0; node < routes->node_count; node++)
+        list_offsets(routes->nodes[node].address, queues, FROM_LATEST,
+                     (struct offsets){.routes = routes, .node = node});
 }

@@ -3,6 +3,7 @@
 #define LOAD_CONTROL_H
 
 #include "queues.h"
+#include "routes.h"
 
 #include <stdint.h>
 
@@ -10,8 +11,12 @@
  * Waits a while for topics that were just created. */
 void control_check_topics(const char *address, const struct queues *queues);
 
-/* Waits until every queue is served: a broker may name a leader that does not yet know it is one. */
-void control_await_leaders(const char *address, const struct queues *queues);
+/* The same, and fills `routes` with the queues' leaders. */
+void control_find_leaders(const char *address, const struct queues *queues, struct routes *routes);
+
+/* Waits until every queue is served where its requests go: a broker may name a leader that does not yet know it is
+ * one. */
+void control_await_leaders(const struct routes *routes, const struct queues *queues);
 
 /* Offsets of all queues at `timestamp` (FROM_LATEST, FROM_EARLIEST), to offsets[queue * stride]. Waits for
  * leaders, fails on other errors. */

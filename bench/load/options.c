@@ -25,7 +25,7 @@ static uint64_t partitions;
 static struct options parsed;
 
 static const struct row ROWS[] = {
-    {"--address", FOR_BOTH, TEXT, &parsed.address, 0, 0, "HOST:PORT of one broker that leads all the queues"},
+    {"--address", FOR_BOTH, TEXT, &parsed.address, 0, 0, "HOST:PORT of one broker, which leads all the queues unless --leaders is given"},
     {"--topics", FOR_BOTH, TEXT, &topics, 0, 0,
      "PREFIX:COUNT, topics PREFIX-0 to PREFIX-(COUNT-1), which exist"},
     {"--partitions", FOR_BOTH, WHOLE, &partitions, 1, QUEUE_COUNT_MAX, "of each topic"},
@@ -39,6 +39,8 @@ static const struct row ROWS[] = {
     {"--seed", FOR_BOTH, WHOLE, &parsed.seed, 0, 9e15, "of payloads, order and arrivals (1)"},
     {"--no-check", FOR_BOTH, FLAG, &parsed.no_check, 0, 0,
      "do not ask for metadata first to see that the topics exist"},
+    {"--leaders", FOR_PRODUCE, FLAG, &parsed.leaders, 0, 0,
+     "send each queue's requests to its leader; connections are dealt out to the nodes in turn"},
     {"--queues-per-request", FOR_BOTH, WHOLE, &parsed.queues_per_request, 1, QUEUE_COUNT_MAX,
      "distinct queues (1)"},
 
@@ -155,6 +157,8 @@ static void check(int command)
     if (parsed.queues_per_request > parsed.queues.count)
         fail("--queues-per-request %llu: there are %u queues", (unsigned long long)parsed.queues_per_request,
              parsed.queues.count);
+    if (parsed.leaders && parsed.no_check)
+        fail("--leaders asks for metadata, which --no-check leaves out");
     if (parsed.request_batches == 0)
         parsed.request_batches = parsed.queues_per_request;
     if (parsed.request_batches != parsed.queues_per_request)

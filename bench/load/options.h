@@ -18,7 +18,7 @@ struct options {
     uint64_t bytes;  /* 0: until the seconds (or the end) */
     double warmup_seconds, interval_seconds;
     uint64_t seed;
-    bool no_check;
+    bool no_check, leaders;
     uint64_t queues_per_request;
 
     uint64_t record_bytes, batch_records, request_batches;

@@ -34,6 +34,7 @@ enum {
 
 struct producer {
     const struct options *options;
+    struct routes routes;
     struct request_set set;
     struct event_loop loop;
     struct measurement measurement;
@@ -42,7 +43,7 @@ struct producer {
     struct connection **to_write; /* those with something to send; each at most once */
     uint32_t to_write_count;
 
-    uint32_t request_next; /* in the walk over the set */
+    uint32_t request_next[NODES_MAX]; /* in the walk over the node's requests */
     uint64_t ends_ns;      /* nothing is sent or due after this; NEVER_NS without a limit */
     uint64_t bytes_sent;   /* of batches, since the warm-up */
     bool sending;          /* not yet at the end */
@@ -70,10 +71,18 @@ static void put_in_flight(struct producer *producer, struct connection *connecti
     }
 }
 
+/* Connections are dealt out to the nodes in turn. */
+static uint32_t node_of(const struct producer *producer, const struct connection *connection)
+{
+    return connection->number % producer->routes.node_count;
+}
+
 static void send_next(struct producer *producer, struct connection *connection, uint64_t since_ns)
 {
-    uint32_t number = producer->request_next;
-    producer->request_next = number + 1 == producer->set.count ? 0 : number + 1;
+    uint32_t node = node_of(producer, connection);
+    const struct stretch *own = &producer->set.stretches[node];
+    uint32_t number = own->first + producer->request_next[node];
+    producer->request_next[node] = (producer->request_next[node] + 1) % own->count;
     put_in_flight(producer, connection, &producer->set.requests[number], number, since_ns);
     if (producer->measurement.counting)
         producer->bytes_sent += producer->set.request_batch_bytes;
@@ -306,7 +315,8 @@ static void open_connections(struct producer *producer)
     producer->to_write = allocate(options->connections, sizeof(struct connection *));
     for (uint32_t number = 0; number < producer->connection_count; number++) {
         struct connection *connection = &producer->connections[number];
-        connection_open(connection, number, options->address, (uint32_t)options->in_flight, receive_bytes);
+        connection_open(connection, number, producer->routes.nodes[number % producer->routes.node_count].address,
+                        (uint32_t)options->in_flight, receive_bytes);
         event_loop_add(&producer->loop, connection);
     }
 }
@@ -324,16 +334,29 @@ static void begin(struct producer *producer)
         fill(producer, &producer->connections[number], now_ns);
 }
 
+static void find_routes(struct routes *routes, const struct options *options)
+{
+    if (options->leaders) {
+        control_find_leaders(options->address, &options->queues, routes);
+        if (options->connections < routes->node_count)
+            fail("--connections %llu: %u nodes lead the queues, and each needs one",
+                 (unsigned long long)options->connections, routes->node_count);
+    } else {
+        routes_to_one(routes, options->address);
+        if (!options->no_check)
+            control_check_topics(options->address, &options->queues);
+    }
+    if (!options->no_check)
+        control_await_leaders(routes, &options->queues);
+}
+
 void produce_run(const struct options *options)
 {
     static struct producer producer; /* histograms make it too large for the stack */
     producer.options = options;
     producer.arrivals.state = options->seed + 1;
-    if (!options->no_check) {
-        control_check_topics(options->address, &options->queues);
-        control_await_leaders(options->address, &options->queues);
-    }
-    request_set_build(&producer.set, options);
+    find_routes(&producer.routes, options);
+    request_set_build(&producer.set, options, &producer.routes);
     measurement_open(&producer.measurement, options->interval_seconds);
     open_connections(&producer);
     begin(&producer);

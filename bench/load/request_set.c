@@ -30,7 +30,8 @@ struct builder {
     struct request_set *set;
     struct random random;
     int64_t timestamp_ms;
-    uint32_t *walk; /* the queues in the order they are visited */
+    uint32_t *walk; /* the queues in the order they are visited, those of a node together */
+    struct stretch walks[NODES_MAX]; /* each node's in it */
     uint32_t *chosen; /* those of the request at hand, ascending */
     uint8_t *at, *end; /* the memory that framing, and in the whole form batches, are written to */
     uint8_t *piece_begin;
@@ -60,13 +61,44 @@ static uint32_t *make_walk(const struct options *options)
     return walk;
 }
 
+/* Gathers each node's queues, in the order of the walk, and plans its requests. */
+static void divide(struct builder *builder, const struct routes *routes)
+{
+    uint32_t count = builder->options->queues.count, batches = builder->set->batches_per_request;
+    uint32_t *divided = allocate(count, sizeof *divided), placed = 0, requests = 0;
+    for (uint32_t node = 0; node < routes->node_count; node++) {
+        uint32_t first = placed;
+        for (uint32_t at = 0; at < count; at++)
+            if (routes_node_of(routes, builder->walk[at]) == node)
+                divided[placed++] = builder->walk[at];
+        uint32_t own = placed - first;
+        if (own < batches)
+            fail("%s leads %u queues, too few for requests of %u", routes->nodes[node].address, own, batches);
+        builder->walks[node] = (struct stretch){first, own};
+        builder->set->stretches[node] = (struct stretch){requests, (own + batches - 1) / batches};
+        requests += builder->set->stretches[node].count;
+    }
+    free(builder->walk);
+    builder->walk = divided;
+    builder->set->count = requests;
+}
+
+static uint32_t node_of(const struct request_set *set, uint32_t number)
+{
+    uint32_t node = 0;
+    while (number >= set->stretches[node].first + set->stretches[node].count)
+        node++;
+    return node;
+}
+
 /* The queues of request `number`, ascending, so that each topic stands in it once. */
 static void choose(struct builder *builder, uint32_t number)
 {
-    uint32_t batches = builder->set->batches_per_request, count = builder->options->queues.count;
-    uint64_t first = (uint64_t)number * batches;
+    uint32_t batches = builder->set->batches_per_request, node = node_of(builder->set, number);
+    const uint32_t *walk = builder->walk + builder->walks[node].first;
+    uint64_t first = (uint64_t)(number - builder->set->stretches[node].first) * batches;
     for (uint32_t at = 0; at < batches; at++)
-        builder->chosen[at] = builder->walk[(first + at) % count];
+        builder->chosen[at] = walk[(first + at) % builder->walks[node].count];
     qsort(builder->chosen, batches, sizeof *builder->chosen, ascending);
 }
 
@@ -204,21 +236,19 @@ static int64_t wall_clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-void request_set_build(struct request_set *set, const struct options *options)
+void request_set_build(struct request_set *set, const struct options *options, const struct routes *routes)
 {
     if (options->batch_records * (options->record_bytes + 32) > REQUEST_BYTES_MAX)
         fail("a batch of %llu records of %llu bytes is more than brokers take in a request",
              (unsigned long long)options->batch_records, (unsigned long long)options->record_bytes);
     uint32_t batches = (uint32_t)options->request_batches;
     *set = (struct request_set){
-        .count = (options->queues.count + batches - 1) / batches,
         .batches_per_request = batches,
         .records_per_batch = (uint32_t)options->batch_records,
         .batch_bytes =
             (uint32_t)batch_bytes((uint32_t)options->batch_records, (uint32_t)options->record_bytes),
     };
     set->request_batch_bytes = (uint64_t)batches * set->batch_bytes;
-    set->requests = allocate(set->count, sizeof *set->requests);
     struct builder builder = {
         .options = options,
         .set = set,
@@ -227,6 +257,8 @@ void request_set_build(struct request_set *set, const struct options *options)
         .walk = make_walk(options),
         .chosen = allocate(batches, sizeof(uint32_t)),
     };
+    divide(&builder, routes);
+    set->requests = allocate(set->count, sizeof *set->requests);
     struct sizes sizes = measure(&builder);
     uint64_t whole_bytes = sizes.framing + set->count * set->request_batch_bytes;
     set->shared = whole_bytes > options->pool_bytes;

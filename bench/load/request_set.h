@@ -2,7 +2,7 @@
  *
  * Request i carries one batch for each of the next `batches_per_request` queues in the order of the walk, so
  * that the set as a whole visits every queue once (the last request goes on with the first queues where the
- * numbers do not divide). Two forms, by size:
+ * numbers do not divide). With several nodes, each has a walk and requests of its own. Two forms, by size:
  *
  * - whole: each request is one contiguous piece with batches of its own, as long as all of them fit the pool;
  * - shared: where they would not (a million queues of kilobyte batches), each request is a list of pieces
@@ -16,12 +16,19 @@
 
 #include "connection.h"
 #include "options.h"
+#include "routes.h"
 
 #include <stdint.h>
+
+/* The requests of one node. */
+struct stretch {
+    uint32_t first, count;
+};
 
 struct request_set {
     struct request *requests;
     uint32_t count;
+    struct stretch stretches[NODES_MAX]; /* as the routes' nodes */
     uint32_t batches_per_request;
     uint32_t records_per_batch;
     uint32_t batch_bytes;
@@ -30,7 +37,8 @@ struct request_set {
     bool shared;
 };
 
-/* Fails when a request would be larger than brokers take. The memory lives as long as the program. */
-void request_set_build(struct request_set *set, const struct options *options);
+/* Fails when a request would be larger than brokers take, or a node leads fewer queues than a request carries. The
+ * memory lives as long as the program. */
+void request_set_build(struct request_set *set, const struct options *options, const struct routes *routes);
 
 #endif

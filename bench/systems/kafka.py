@@ -1,8 +1,9 @@
-"""Apache Kafka 4.x: one node, KRaft, broker and controller in one process.
+"""Apache Kafka 4.x, KRaft: each node is broker and controller in one process.
 
-Its defaults, and the flags its own start script gives the JVM, with these exceptions: one replica (there is one
-node), for rows "on disk" a flush after every message, and a second of delay instead of a minute before the files of
-deleted topics go, so that runs do not pay for each other. It writes no log: no logging backend is on the class path.
+Its defaults, and the flags its own start script gives the JVM, with these exceptions: one replica where there is one
+node, and where there are more `min.insync.replicas` of a majority; for rows "on disk" a flush after every message; and a
+second of delay instead of a minute before the files of deleted topics go, so that runs do not pay for each other. It
+writes no log: no logging backend is on the class path.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -51,18 +53,21 @@ class Kafka:
         return f"{kafka_jars.fetch(self._cache)}/*"
 
     def start(self, setup: Setup) -> Node:
-        kafka, controller = free_ports(2)
-        data = setup.directory / "data"
-        properties = setup.directory / "server.properties"
-        data.mkdir(parents=True, exist_ok=True)
-        properties.write_text(_properties(setup, data, kafka, controller))
+        ports = free_ports(2 * setup.nodes)
+        kafka, controllers = ports[: setup.nodes], ports[setup.nodes :]
+        numbers = range(1, setup.nodes + 1)
+        data = [setup.directory / f"data-{number}" for number in numbers]
+        files = [setup.directory / f"server-{number}.properties" for number in numbers]
+        for number, directory, file in zip(numbers, data, files, strict=True):
+            directory.mkdir(parents=True, exist_ok=True)
+            file.write_text(_properties(setup, number, directory, kafka[number - 1], controllers))
         java = ["java", f"-Xms{setup.heap}", f"-Xmx{setup.heap}", *JVM_FLAGS,
                 f"-XX:ActiveProcessorCount={setup.cores_count}", "-cp", self.class_path]  # fmt: skip
-        if not (data / "meta.properties").exists():
-            self._format(properties)
+        if not (data[0] / "meta.properties").exists():
+            self._format(files)
         begun = time.perf_counter()
-        process = launch(setup, [*java, "kafka.Kafka", str(properties)], os.environ)
-        node = Node(setup, process, f"127.0.0.1:{kafka}")
+        processes = [launch(setup, [*java, "kafka.Kafka", str(file)], os.environ) for file in files]
+        node = Node(setup, processes, [f"127.0.0.1:{port}" for port in kafka])
         try:
             node.await_ready(begun)
         except BaseException:
@@ -70,28 +75,31 @@ class Kafka:
             raise
         return node
 
-    def _format(self, properties: Path) -> None:
+    def _format(self, properties: Sequence[Path]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = ["java", "-cp", self.class_path, "kafka.tools.StorageTool", "format",
-                   f"--cluster-id={cluster}", "-c", str(properties)]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX)
-        if done.returncode != 0:
-            raise BenchError(f"Kafka could not format its directory: {done.stderr.strip()[-800:]}")
+        for file in properties:
+            command = ["java", "-cp", self.class_path, "kafka.tools.StorageTool", "format",
+                       f"--cluster-id={cluster}", "-c", str(file)]  # fmt: skip
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX)
+            if done.returncode != 0:
+                raise BenchError(f"Kafka could not format its directory: {done.stderr.strip()[-800:]}")
 
 
-def _properties(setup: Setup, data: Path, kafka: int, controller: int) -> str:
+def _properties(setup: Setup, number: int, data: Path, kafka: int, controllers: Sequence[int]) -> str:
+    voters = (f"{one}@127.0.0.1:{port}" for one, port in enumerate(controllers, 1))
+    in_sync = str(setup.nodes // 2 + 1)
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{kafka},CONTROLLER://127.0.0.1:{controller}",
+        "node.id": str(number),
+        "controller.quorum.voters": ",".join(voters),
+        "listeners": f"PLAINTEXT://127.0.0.1:{kafka},CONTROLLER://127.0.0.1:{controllers[number - 1]}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka}",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),
-        "min.insync.replicas": "1",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": str(setup.nodes),
+        "transaction.state.log.replication.factor": str(setup.nodes),
+        "transaction.state.log.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
         "file.delete.delay.ms": "1000",

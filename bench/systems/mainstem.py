@@ -1,22 +1,30 @@
 """Mainstem: `mainstem serve` from this tree, all roles in one process.
 
-Defaults except where a row says otherwise: the durability, and the background split, which is off unless a session
+Several nodes are the three-node cluster of the documentation: every write group has a replica on each. Defaults except
+where a row says otherwise: the durability, and the background split, which is off unless a session
 is about it (Kafka has no counterpart, and its cost is measured in sessions of its own).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
 
+from bench.errors import SystemFailed
 from bench.systems.system import Durability, Node, Setup, free_ports, launch
 
 _DURABILITIES = {Durability.SYNC: "sync", Durability.ASYNC: "async"}
 
-
 RESERVES = (".free", ".new")
 """The journal's pool of files to write to."""
+LEADERS_SECONDS_MAX = 60.0
+_POLL_SECONDS = 0.3
 
 
 class Mainstem:
@@ -31,27 +39,79 @@ class Mainstem:
         return f"Mainstem {mainstem.__version__}"
 
     def start(self, setup: Setup) -> Node:
-        kafka, http, rpc = free_ports(3)
+        count = setup.nodes
+        ports = free_ports(3 * count)
+        kafka, http, rpc = ([f"127.0.0.1:{port}" for port in ports[kind::3]] for kind in range(3))
         settings = {
             "journal.durability": _DURABILITIES[setup.durability],
             "pipeline.mode": "embedded" if setup.splitter else "off",
             **{key: value for key, value in setup.settings.items() if not key.startswith("kafka.")},
         }
-        command = [
-            sys.executable, "-m", "mainstem.cli.main", "serve",
-            "--listen", f"127.0.0.1:{kafka}", "--http", f"127.0.0.1:{http}", "--rpc", f"127.0.0.1:{rpc}",
-            "--write-dir", str(setup.directory / "write"), "--store-dir", str(setup.directory / "store"),
-        ]  # fmt: skip
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
+        commands = []
+        for at in range(count):
+            directory = setup.directory if count == 1 else setup.directory / f"node-{at + 1}"
+            command = [
+                sys.executable, "-m", "mainstem.cli.main", "serve",
+                "--listen", kafka[at], "--http", http[at], "--rpc", rpc[at],
+                "--write-dir", str(directory / "write"), "--store-dir", str(directory / "store"),
+            ]  # fmt: skip
+            if count > 1:
+                command += ["--config", str(_peers(directory, at + 1, rpc))]
+            for key, value in settings.items():
+                command += ["--set", f"{key}={value}"]
+            commands.append(command)
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
         begun = time.perf_counter()
-        node = Node(
-            setup, launch(setup, command, environment), f"127.0.0.1:{kafka}", f"127.0.0.1:{http}", RESERVES
-        )
+        processes = [launch(setup, command, environment) for command in commands]
+        node = Node(setup, processes, kafka, http[0], RESERVES)
         try:
             node.await_ready(begun)
+            if count > 1:
+                _await_leaders(http)
         except BaseException:
             node.kill()
             raise
         return node
+
+
+def _peers(directory: Path, node_id: int, rpc: Sequence[str]) -> Path:
+    """A node's configuration file, which tells it of the others."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "mainstem.toml"
+    peers = "".join(f'{number} = "{address}"\n' for number, address in enumerate(rpc, 1))
+    file.write_text(f"node_id = {node_id}\n\n[nameserver.peers]\n{peers}")
+    return file
+
+
+def _await_leaders(http: Sequence[str]) -> None:
+    """Have every write group led by the node that placement prefers, as it is after some time anyway. Raises
+    SystemFailed."""
+    deadline = time.monotonic() + LEADERS_SECONDS_MAX
+    while True:
+        with urllib.request.urlopen(f"http://{http[0]}/v1/cluster", timeout=10) as answer:
+            groups = json.load(answer)["write_groups"]
+        elsewhere = [group for group in groups if group["leader"] != group["preferred_leader"]]
+        if groups and not elsewhere:
+            return
+        if time.monotonic() > deadline:
+            raise SystemFailed(
+                f"write groups {[group['group'] for group in elsewhere]} are not led where they should"
+            )
+        for group in elsewhere:
+            if group["leader"] > 0:
+                _ask_to_lead(http[group["leader"] - 1], group["group"], group["preferred_leader"])
+        time.sleep(_POLL_SECONDS)
+
+
+def _ask_to_lead(leader: str, group: int, node_id: int) -> None:
+    """Refusals pass: a leader that has just changed, a node that is behind."""
+    request = urllib.request.Request(
+        f"http://{leader}/v1/cluster/transfer-leader",
+        json.dumps({"group": group, "to": node_id}).encode(),
+        {"content-type": "application/json"},
+        method="POST",
+    )
+    try:
+        urllib.request.urlopen(request, timeout=10).close()
+    except urllib.error.HTTPError:
+        pass

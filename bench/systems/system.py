@@ -1,7 +1,8 @@
 """What the bench asks of a system: to start on an empty directory and given cores, and to say what it cost.
 
-A `Node` is started in a session of its own, so that Ctrl-C at the terminal reaches the bench alone, which then ends
-the node by process id. Being ready means the same for every system: its Metadata names a broker.
+A `Node` is one, or a cluster of several on this machine, measured as one. Its processes are started in sessions of
+their own, so that Ctrl-C at the terminal reaches the bench alone, which then ends them by process id. Being ready
+means the same for every system: its Metadata names a broker, or as many as the cluster has.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Setup:
     """Of a JVM."""
     splitter: bool = False
     """Whether Mainstem may run its background split."""
+    nodes: int = 1
+    """More than one: a cluster, every topic of which has that many replicas at the most."""
 
 
 class Node:
@@ -61,26 +64,29 @@ class Node:
     def __init__(
         self,
         setup: Setup,
-        process: subprocess.Popen[bytes],
-        address: str,
+        processes: Sequence[subprocess.Popen[bytes]],
+        addresses: Sequence[str],
         http: str | None = None,
         reserves: tuple[str, ...] = (),
     ) -> None:
+        """`addresses`: HOST:PORT for Kafka clients, of each process."""
         self.setup = setup
-        self.address = address
-        """HOST:PORT for Kafka clients."""
+        self.address = addresses[0]
         self.http = http
         self.start_seconds = 0.0
-        self.tree = ProcessTree(process.pid)
-        self._process = process
+        self.tree = ProcessTree(*(process.pid for process in processes))
+        self._addresses = addresses
+        self._processes = processes
         self._reserves = reserves
 
     def await_ready(self, begun: float) -> None:
-        """Returns when Metadata names a broker; sets `start_seconds`. Raises SystemFailed when it ends first."""
+        """Returns when the Metadata of each process names all of them; sets `start_seconds`. Raises SystemFailed when
+        one ends first."""
         deadline = begun + START_SECONDS_MAX
-        while not serves(self.address):
-            if self._process.poll() is not None:
-                raise SystemFailed(f"a node ended while it started, with code {self._process.returncode}; "
+        while any(brokers_of(address) < len(self._addresses) for address in self._addresses):
+            if not self.lives:
+                codes = [process.returncode for process in self._processes if process.returncode is not None]
+                raise SystemFailed(f"a node ended while it started, with code {codes[0]}; "
                                    f"its output is in {self.setup.directory / 'output'}")  # fmt: skip
             if time.perf_counter() > deadline:
                 raise SystemFailed(f"a node was not ready after {START_SECONDS_MAX:.0f} s")
@@ -89,7 +95,8 @@ class Node:
 
     @property
     def lives(self) -> bool:
-        return self._process.poll() is None
+        """All of it."""
+        return all(process.poll() is None for process in self._processes)
 
     def memory(self) -> Memory:
         return self.tree.memory()
@@ -107,19 +114,24 @@ class Node:
         """Ask it to end, as an operator would; kill what is left after a while."""
         if self.lives:
             pids = self.tree.pids()
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                pass
-            for pid in pids[1:]:
+            for process in self._processes:
+                process.terminate()
+            until = time.monotonic() + STOP_SECONDS_MAX
+            for process in self._processes:
+                try:
+                    process.wait(max(0.0, until - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    pass
+            for pid in pids[len(self._processes) :]:
                 ProcessTree(pid).kill()
         self.kill()
 
     def kill(self) -> None:
-        if self.lives:
-            self.tree.kill()
-            self._process.wait()
+        living = [process for process in self._processes if process.poll() is None]
+        if living:
+            ProcessTree(*(process.pid for process in living)).kill()
+        for process in living:
+            process.wait()
 
 
 class System(Protocol):
@@ -160,8 +172,8 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def serves(address: str) -> bool:
-    """Whether the Metadata of `address` names a broker."""
+def brokers_of(address: str) -> int:
+    """How many brokers the Metadata of `address` names; 0 when nobody answers."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=5) as connection:
@@ -170,8 +182,8 @@ def serves(address: str) -> bool:
             with connection.makefile("rb") as answer:
                 head = answer.read(12)
     except OSError:
-        return False
+        return 0
     if len(head) < 12:
-        return False
+        return 0
     _, _, brokers = struct.unpack(">iii", head)
-    return int(brokers) > 0
+    return int(brokers)
