@@ -1,8 +1,8 @@
 """Apache Kafka 4.x, KRaft: each node is broker and controller in one process.
 
 Its defaults, and the flags its own start script gives the JVM, with these exceptions: one replica where there is one
-node, and where there are more `min.insync.replicas` of a majority; for rows "on disk" a flush after every message; and a
-second of delay instead of a minute before the files of deleted topics go, so that runs do not pay for each other. It
+node, and where there are more `min.insync.replicas` of a majority; for rows "on disk" a flush after every message; and
+a second of delay instead of a minute before the files of deleted topics go, so that runs do not pay for each other. It
 writes no log: no logging backend is on the class path.
 """
 

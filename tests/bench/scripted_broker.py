@@ -21,6 +21,19 @@ from kafka.record.memory_records import MemoryRecords
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v11.request import FetchRequest
 from kio.schema.fetch.v11.response import FetchableTopicResponse, FetchResponse, PartitionData
+from kio.schema.list_offsets.v1.request import ListOffsetsRequest
+from kio.schema.list_offsets.v1.response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.metadata.v4.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kio.schema.produce.v7.request import ProduceRequest
 from kio.schema.produce.v7.response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kio.serial import entity_reader, entity_writer
@@ -29,7 +42,12 @@ from kio.static.primitive import i32Timedelta
 READ_BYTES = {"fast": 1 << 20, "slow": 3000}
 RECEIVE_WINDOW_BYTES = 32 << 10  # small: a megabyte request leaves the sender in many short writes
 NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
-READERS: dict[tuple[int, int], type[Any]] = {(0, 7): ProduceRequest, (1, 11): FetchRequest}
+READERS: dict[tuple[int, int], type[Any]] = {
+    (0, 7): ProduceRequest,
+    (1, 11): FetchRequest,
+    (2, 1): ListOffsetsRequest,
+    (3, 4): MetadataRequest,
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,48 @@ def produced(request: Request, code_of: Callable[[int], int] = lambda _: 0, drop
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
     response = ProduceResponse(responses=tuple(topics), throttle_time=NO_TIME)
     return framed(request.correlation, written(response))
+
+
+def described(
+    request: Request, addresses: Mapping[int, str], partitions: int, leader_of: Callable[[int], int]
+) -> bytes:
+    """The response to a Metadata request: brokers by id; `leader_of` gives the leader of a topic's n-th partition."""
+    brokers = []
+    for node_id, address in addresses.items():
+        host, _, port = address.rpartition(":")
+        brokers.append(MetadataResponseBroker(node_id=node_id, host=host, port=int(port)))
+    topics = tuple(
+        MetadataResponseTopic(
+            error_code=ErrorCode(0),
+            name=topic.name,
+            partitions=tuple(
+                MetadataResponsePartition(
+                    error_code=ErrorCode(0), partition_index=index, leader_id=leader_of(index)
+                )
+                for index in range(partitions)
+            ),
+        )
+        for topic in request.body.topics
+    )
+    response = MetadataResponse(throttle_time=NO_TIME, brokers=tuple(brokers), topics=topics)
+    return framed(request.correlation, written(response))
+
+
+def offsets_told(request: Request, code_of: Callable[[int], int]) -> bytes:
+    """The response to a ListOffsets request; `code_of` gives the error code of a topic's n-th partition."""
+    topics = tuple(
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                ListOffsetsPartitionResponse(
+                    partition_index=one.partition_index, error_code=ErrorCode(code_of(one.partition_index)), offset=10
+                )
+                for one in topic.partitions
+            ),
+        )
+        for topic in request.body.topics
+    )
+    return framed(request.correlation, written(ListOffsetsResponse(topics=topics)))
 
 
 def fetched(request: Request, found: Mapping[tuple[str, int], tuple[int, bytes]]) -> bytes:

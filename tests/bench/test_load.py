@@ -10,20 +10,26 @@ import subprocess
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.load import Fetch, LoadError, Produce, build, run
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.list_offsets.v1.request import ListOffsetsRequest
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.produce.v7.request import ProduceRequest
 from tests.bench.scripted_broker import (
     Request,
     ScriptedBroker,
     batch,
     batches_in,
+    described,
     fetched,
     framed,
+    offsets_told,
     produced,
     scripted,
 )
@@ -196,6 +202,69 @@ def test_requests_are_valid_and_visit_every_queue_in_turn(binary: Path, form: di
     assert received_bytes == sent["bytes"]
     assert len(visits) == topics * partitions
     assert set(visits.values()) == {requests // 2}
+
+
+NOT_LEADER = 6
+
+
+@contextmanager
+def cluster_of(
+    node_ids: Sequence[int], partitions: int, leader_of: Callable[[int], int]
+) -> Iterator[dict[int, ScriptedBroker]]:
+    """Brokers that name each other, and each leads what `leader_of` says."""
+    brokers: dict[int, ScriptedBroker] = {}
+
+    def answer_of(node_id: int) -> Callable[[Request], bytes]:
+        def answer(request: Request) -> bytes:
+            if isinstance(request.body, MetadataRequest):
+                addresses = {number: broker.address for number, broker in brokers.items()}
+                return described(request, addresses, partitions, leader_of)
+            if isinstance(request.body, ListOffsetsRequest):
+                return offsets_told(request, lambda index: 0 if leader_of(index) == node_id else NOT_LEADER)
+            return produced(request)
+
+        return answer
+
+    with ExitStack() as stack:
+        for node_id in node_ids:
+            brokers[node_id] = stack.enter_context(scripted(answer_of(node_id)))
+        yield brokers
+
+
+def test_each_queue_s_requests_go_to_its_leader(binary: Path) -> None:
+    def leader_of(partition: int) -> int:
+        return (3, 7)[partition % 3 == 0]  # 7 leads four of twelve, 5 none
+
+    with cluster_of((3, 5, 7), 12, leader_of) as brokers:
+        load = Produce(
+            address=brokers[5].address, topics="led:2", partitions=12, leaders=True, queues_per_request=2,
+            connections=4, in_flight=1, bytes=200_000, shuffle=True,
+        )  # fmt: skip
+        sent = run(binary, load)
+    assert sent["errors"] == {}
+    visits: dict[int, Counter[tuple[str, int]]] = {}
+    for node_id, broker in brokers.items():
+        sends = [request for request in broker.requests if isinstance(request.body, ProduceRequest)]
+        assert len({request.connection for request in sends}) == {3: 2, 5: 0, 7: 2}[node_id]
+        visits[node_id] = Counter(
+            (topic.name, partition.index)
+            for request in sends
+            for topic in request.body.topic_data
+            for partition in topic.partition_data
+        )
+    assert sum(visits[3].values()) + sum(visits[7].values()) == sent["batches"]
+    for node_id in (3, 7):
+        assert {partition for _, partition in visits[node_id]} == {at for at in range(12) if leader_of(at) == node_id}
+        assert max(visits[node_id].values()) - min(visits[node_id].values()) <= 1
+
+
+def test_a_leader_of_too_few_queues_and_too_few_connections_are_named(binary: Path) -> None:
+    with cluster_of((1, 2), 4, lambda partition: 1 + (partition == 0)) as brokers:
+        wanted = {"address": brokers[1].address, "topics": "led:1", "partitions": 4, "leaders": True, "seconds": 1.0}
+        with pytest.raises(LoadError, match="leads 1 queues, too few for requests of 2"):
+            run(binary, Produce(**wanted, queues_per_request=2, connections=2))
+        with pytest.raises(LoadError, match="2 nodes lead the queues, and each needs one"):
+            run(binary, Produce(**wanted))
 
 
 def test_errors_are_counted_by_partition(binary: Path) -> None:
