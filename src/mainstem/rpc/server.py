@@ -6,7 +6,9 @@ bytes; a request beyond that is answered `Overloaded` at once, which keeps cance
 that does not read its answers stops being read itself.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
-without the cost of a task, which is what frequent small messages need.
+without the cost of a task, which is what frequent small messages need. Answers to small ones leave together, a moment
+later: nobody but the caller's bound on what is under way waits for them, and each by itself would cost both ends more
+than the message.
 """
 
 from __future__ import annotations
@@ -41,6 +43,15 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 512
 """A cluster of a hundred nodes with a few connections each, and the executors of a large split."""
+
+PROMPT_DELAY_SECONDS = 0.002
+"""How long the answer to a small prompt call may wait for others; far less than filling a caller's window takes…"""
+
+PROMPT_ANSWERS_MAX = 16
+"""…of which this many are a quarter (`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
+
+PROMPT_SMALL_BYTES = 64 * 1024
+"""Larger requests are answered at once: windows in bytes are filled fast."""
 
 CALLS_MAX = 128
 """Calls one connection may have open: twice what `Client` keeps in flight."""
@@ -179,6 +190,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._number = 0
         self._dropped = False
         self._hello_timer: asyncio.TimerHandle | None = None
+        self._prompt_answers: list[Buffer] = []
+        self._prompt_count = 0
+        self._prompt_timer: asyncio.TimerHandle | None = None
 
     @property
     def node(self) -> Identity | None:
@@ -228,6 +242,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if stranger and self._core.peer is not None:
                 self._meet()
         except (ProtocolViolation, VersionMismatch, IdentityRefused) as error:
+            self._send_prompt_answers()
             self._write(self._core.farewell(error))
             self._drop(error)
 
@@ -243,6 +258,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._writable.set()
         if self._hello_timer is not None:
             self._hello_timer.cancel()
+        if self._prompt_timer is not None:
+            self._prompt_timer.cancel()
         for running in self._calls.values():
             running.task.cancel()
         self._forget()
@@ -309,7 +326,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             answer = self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}")
         except Exception as error:
             answer = self._failure(request.request_id, found.method, error)
-        self._write(answer)
+        self._prompt_answers += answer
+        self._prompt_count += 1
+        if self._prompt_count >= PROMPT_ANSWERS_MAX or len(request.attachment) >= PROMPT_SMALL_BYTES:
+            self._send_prompt_answers()
+        elif self._prompt_timer is None:
+            loop = asyncio.get_running_loop()
+            self._prompt_timer = loop.call_later(PROMPT_DELAY_SECONDS, self._send_prompt_answers)
+
+    def _send_prompt_answers(self) -> None:
+        if self._prompt_timer is not None:
+            self._prompt_timer.cancel()
+            self._prompt_timer = None
+        if self._prompt_answers:
+            answers, self._prompt_answers, self._prompt_count = self._prompt_answers, [], 0
+            self._write(answers)
 
     def _call(self, request: Request, method: Method[Any, Any]) -> Call[Any]:
         """Raises `msgspec.DecodeError`."""
