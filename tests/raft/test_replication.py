@@ -7,9 +7,13 @@ from tests.raft.cluster import Cluster
 from tests.raft.planted import CommitOldTerm
 
 from mainstem.raft import (
+    KIND_DATA,
     BrokenInvariant,
+    ChangeKind,
     CommittedTruncation,
+    Entry,
     HardState,
+    MembershipChange,
     NotLeader,
     NotReady,
     RaftCore,
@@ -118,6 +122,55 @@ def test_a_leader_sends_before_its_own_disk_is_done_and_counts_itself_after() ->
     cluster.members[2].sync()
     cluster.settle()
     assert cluster[1].durable_index(3) == entry.index
+
+
+def test_commits_may_wait_for_the_next_entries_or_the_next_heartbeat() -> None:
+    cluster = Cluster(commits_with_heartbeats=True, heartbeat_ticks=2)
+    cluster.elect(1)
+    first = cluster[1].propose("x", 1)
+    cluster.settle()
+    assert (cluster[1].commit_index, cluster[2].commit_index) == (first.index, first.index - 1)
+    second = cluster[1].propose("y", 1)
+    cluster.settle()
+    assert (cluster[1].commit_index, cluster[2].commit_index) == (second.index, first.index)
+    cluster.tick(2)
+    assert cluster[2].commit_index == cluster[3].commit_index == second.index
+    assert cluster.data(2) == ["x", "y"]
+
+
+def test_the_short_way_of_a_leader_alone_comes_to_the_same() -> None:
+    """Entries go both ways in turn, and who joins afterwards gets all of them."""
+    cluster = Cluster(voters=(1,))
+    cluster.elect(1)
+    core, member = cluster[1], cluster.members[1]
+
+    def append(data: str) -> int:
+        assert core.alone
+        index = core.append_alone()
+        member.disk.append(Entry(core.term, index, KIND_DATA, 1, data))
+        return index
+
+    append("a")
+    append("b")
+    assert core.commit_index == 1, "the no-op: nothing else is durable"
+    core.propose("c", 1)
+    assert not core.alone, "the store is to be told of an entry"
+    cluster.settle()
+    assert cluster.data(1) == ["a", "b", "c"]
+    index = append("d")
+    (entry,) = member.disk.sync(1)
+    assert isinstance(entry, Entry)
+    assert core.persisted_alone(index, core.term)
+    assert not core.persisted_alone(index, core.term), "that is known"
+    assert core.commit_index == core.durable_index(1) == index
+    member._apply(entry)
+    core.applied_alone(index)
+    assert core.alone
+    cluster.add(2)
+    core.propose_membership(MembershipChange(ChangeKind.ADD_LEARNER, 2))
+    cluster.settle()
+    assert not core.alone
+    assert cluster.data(1) == cluster.data(2) == ["a", "b", "c", "d"]
 
 
 def test_what_is_committed_but_not_durable_here_is_not_applied_here() -> None:

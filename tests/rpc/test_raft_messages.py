@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from mainstem.raft import messages as raft
 from mainstem.raft.entry import Entry, Snapshot
@@ -70,7 +70,7 @@ def appends(draw: st.DrawFn) -> raft.Append:
 
 def plain(kind: type[Any], **special: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     drawn = {
-        field.name: special.get(field.name, st.booleans() if field.type == "bool" else NUMBERS)
+        field.name: special.get(field.name, st.booleans() if field.type is bool else NUMBERS)
         for field in fields(kind)
         if field.name not in ("sender", "to")
     }

@@ -37,6 +37,11 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pre_vote: bool = True
     """A node asks whether it would be elected before it takes a new term."""
 
+    commits_with_heartbeats: bool = False
+    """Followers are told what is committed with the next entries, or else with the next heartbeat, and not at once by
+    messages of their own: a third fewer messages, and followers that apply a heartbeat interval later when little is
+    going on."""
+
     may_forget: bool = False
     """Members may come back without entries they acknowledged, because their drivers do not wait for the disk. What
     was committed may then be lost, and is found missing: without this such a member would never catch up again."""

@@ -493,6 +493,31 @@ class RaftCore:
         if self._leadership is not None:
             self._leadership.replication.snapshot_sent(peer, ok)
 
+    # --- a group of one ------------------------------------------------------------------------------------
+
+    @property
+    def alone(self) -> bool:
+        """Leads as the only member, and has nothing to say: entries may go the short way, which comes to the same as
+        `propose`, `persisted` and the Readys in between, and to a fifth of the work."""
+        leadership = self._leadership
+        return leadership is not None and not (self._touched or leadership.replication.peers or self._out)
+
+    def append_alone(self) -> int:
+        """While `alone`: the index of one more entry of this term, which the log store is to show now."""
+        return self._log.append_stored(self.term)
+
+    def persisted_alone(self, index: int, term: int) -> bool:
+        """While `alone`: the log is durable up to this entry, and so it is committed. False: that is no news.
+        Otherwise the driver applies everything up to it, then calls `applied_alone`."""
+        assert self._leadership is not None
+        if not self._log.persisted(index, term):
+            return False
+        self._leadership.commit_to(index)
+        return True
+
+    def applied_alone(self, index: int) -> None:
+        self._log.applied(index)
+
     # --- what is to be done --------------------------------------------------------------------------------
 
     def ready(self) -> Ready | None:
@@ -500,33 +525,44 @@ class RaftCore:
         if not self._touched or self._out is not None:
             return None
         self._touched = False
+        log, following = self._log, self._followership
         hard_state = self._new_hard_state()
-        truncate_from, entries = self._log.take()
-        ready = Ready(
-            self._messages(),
+        truncate_from, entries = log.take()
+        messages = self._messages()
+        snapshot = following.take_snapshot() if following.installing is not None else None
+        snapshots_to_send = self._snapshots_to_send()
+        committed = () if following.installing is not None else log.to_apply(self._config.apply_bytes_max)
+        reads = self._reads.take(log.applied_index) if self._reads.settled else ()
+        role_change = self._role_change()
+        if not (
+            messages or entries or committed or hard_state is not None or truncate_from or snapshot is not None
+            or snapshots_to_send or reads or role_change is not None
+        ):  # fmt: skip
+            return None
+        self._out = Ready(
+            messages,
             hard_state,
             truncate_from,
             entries,
-            self._followership.take_snapshot(),
-            self._snapshots_to_send(),
-            self._committed(),
-            self._reads.take(self._log.applied_index),
-            self._role_change(),
+            snapshot,
+            snapshots_to_send,
+            committed,
+            reads,
+            role_change,
         )
-        if not any(ready):
-            return None
-        self._out = ready
-        return ready
+        return self._out
 
     def advance(self, ready: Ready) -> None:
         """The log store shows what `ready` brought, and its committed entries are applied."""
         if ready is not self._out:
             raise RaftError("advance takes the Ready that was handed out last, once")
         self._out = None
-        self._log.advance()
+        log = self._log
+        log.advance()
         if ready.committed:
-            self._touched = True  # there may be more to apply, or reads to answer
-            self._log.applied(ready.committed[-1].index)
+            log.applied(ready.committed[-1].index)
+            if log.applied_index < log.applicable_index or self._reads.settled:
+                self._touched = True
 
     def _new_hard_state(self) -> HardState | None:
         if self._handed.term == self.term and self._handed.vote == self.vote:
@@ -541,6 +577,8 @@ class RaftCore:
             self._leadership.collect()
         else:
             self._followership.collect()
+        if not self._outbox:
+            return ()
         messages = tuple(self._outbox)
         self._outbox.clear()
         return messages
@@ -551,12 +589,6 @@ class RaftCore:
         snapshots = tuple(self._leadership.replication.snapshots_to_send)
         self._leadership.replication.snapshots_to_send.clear()
         return snapshots
-
-    def _committed(self) -> tuple[Entry, ...]:
-        first, last = self._log.applied_index + 1, self._log.applicable_index
-        if first > last or self._followership.installing is not None:
-            return ()
-        return tuple(self._log.entries(first, last, self._config.apply_bytes_max))
 
     def _role_change(self) -> RoleChange | None:
         told = self._told

@@ -6,7 +6,7 @@ reference and never looked into; only membership entries are understood here, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from mainstem.raft.membership import Membership
 
@@ -20,8 +20,7 @@ NOBODY = 0
 """No node: nobody voted for, no leader known. Node ids are positive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One entry of the log. `size` (bytes) counts for flow control only."""
 
     term: int
@@ -31,16 +30,14 @@ class Entry:
     data: object
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(msgspec.Struct, frozen=True):
     """What a node must remember to keep its promises: its term, and whom it voted for in that term."""
 
     term: int = 0
     vote: int = NOBODY
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Names a snapshot of the applied state: everything up to entry `index`, and the membership at that point."""
 
     index: int

@@ -96,15 +96,19 @@ class Leadership:
         index = self.replication.quorum_index()
         if index <= self._log.commit_index or not self._may_commit(index):
             return
-        self._log.commit_to(index)
+        self.commit_to(index)
         self.replication.due = True
-        uncommitted = self._uncommitted
-        while uncommitted and uncommitted[0][0] <= index:
-            self._uncommitted_bytes -= uncommitted.popleft()[1]
         memberships = self._log.memberships
         if memberships.index <= index and self._config.node_id not in memberships.current.voters:
             self.replication.collect()  # the last the others hear from it is that it is gone
             self.over = Cause.REMOVED
+
+    def commit_to(self, index: int) -> None:
+        """A majority holds everything up to an entry of this term."""
+        self._log.commit_to(index)
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= index:
+            self._uncommitted_bytes -= uncommitted.popleft()[1]
 
     def _may_commit(self, index: int) -> bool:
         return index >= self.term_start_index

@@ -3,7 +3,8 @@
     1 … applied … commit … | store … handed out | own …           last
                       persisted: anywhere up to what is handed out
 
-Entries are appended to `own`, handed out with the next Ready, and dropped here once the store shows them. A
+Entries are appended to `own`, handed out with the next Ready, and dropped there once the store shows them; those that
+this core has seen are kept in `unapplied` until they are applied, so that the store is not asked for them again. A
 truncation takes effect here at once; the store hears of it with the next Ready, and is not asked about anything
 behind that point until then.
 
@@ -12,6 +13,7 @@ Invariants: applied ≤ commit ≤ last; persisted ≤ handed out ≤ last; noth
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from mainstem.raft.entry import KIND_MEMBERSHIP, Entry, Snapshot
@@ -36,6 +38,8 @@ class Log:
         self.persisted_index = self.last_index
         self._own: list[Entry] = []
         self._own_first = self.last_index + 1
+        self._unapplied: deque[Entry] = deque()
+        """Handed out, ascending without gaps up to the last one handed out."""
         self._handed_to = self.last_index
         self._truncate_from = 0
 
@@ -118,6 +122,15 @@ class Log:
                 )
                 self.memberships.append(entry.index, entry.data)
 
+    def append_stored(self, term: int) -> int:
+        """Put an entry behind the last, all of which the store shows, that it shows at once; its index."""
+        assert self._handed_to == self.last_index, "the store does not show all there is"
+        self._unapplied.clear()
+        self.last_index = self._handed_to = index = self.last_index + 1
+        self._own_first = index + 1
+        self.last_term = term
+        return index
+
     def merge(self, previous_index: int, entries: Sequence[Entry]) -> None:
         """Take a leader's entries behind `previous_index`, which matches: what is here already stays, and from the
         first entry that differs on the leader's replace these. Raises `CommittedTruncation`."""
@@ -151,6 +164,8 @@ class Log:
             self._own_first = index
         else:
             del self._own[index - self._own_first :]
+        while self._unapplied and self._unapplied[-1].index >= index:
+            self._unapplied.pop()
         if index <= self._handed_to:
             self._truncate_from = min(index, self._truncate_from or index)
             self._handed_to = index - 1
@@ -164,6 +179,7 @@ class Log:
         index = snapshot.index
         self._own.clear()
         self._own_first = index + 1
+        self._unapplied.clear()
         self._handed_to = self.last_index = index
         self._truncate_from = 0
         self.last_term = snapshot.term
@@ -196,16 +212,38 @@ class Log:
     def take(self) -> tuple[int, tuple[Entry, ...]]:
         """What the store is to do: truncate from here on (0: nothing), then append these."""
         truncate_from = self._truncate_from
-        entries = tuple(self._own[self._handed_to + 1 - self._own_first :])
         self._truncate_from = 0
+        if self._handed_to == self.last_index:
+            return truncate_from, ()
+        entries = tuple(self._own[self._handed_to + 1 - self._own_first :])
+        self._unapplied.extend(entries)
         self._handed_to = self.last_index
         return truncate_from, entries
 
+    def to_apply(self, bytes_max: int) -> tuple[Entry, ...]:
+        """The next entries that may be applied, as many as `bytes_max` allows, one at least if there is any."""
+        first, last = self.applied_index + 1, self.applicable_index
+        if first > last:
+            return ()
+        unapplied = self._unapplied
+        if not unapplied or unapplied[0].index != first:  # from before this core
+            return tuple(self.entries(first, last, bytes_max))
+        found: list[Entry] = []
+        for entry in unapplied:
+            bytes_max -= entry.size
+            if entry.index > last or (bytes_max < 0 and found):
+                break
+            found.append(entry)
+        return tuple(found)
+
     def advance(self) -> None:
         """The store shows what was taken."""
-        del self._own[: self._handed_to + 1 - self._own_first]
-        self._own_first = self._handed_to + 1
+        if self._own_first <= self._handed_to:
+            del self._own[: self._handed_to + 1 - self._own_first]
+            self._own_first = self._handed_to + 1
 
     def applied(self, index: int) -> None:
         self.applied_index = index
+        while self._unapplied and self._unapplied[0].index <= index:
+            self._unapplied.popleft()
         self.memberships.forget_before(index)

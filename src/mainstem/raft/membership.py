@@ -122,7 +122,8 @@ class MembershipHistory:
 
     def forget_before(self, index: int) -> None:
         """Forget what the membership in force at `index` replaced."""
-        del self._logged[: self._position(index)]
+        if len(self._logged) > 1:
+            del self._logged[: self._position(index)]
 
     def reset(self, index: int, membership: Membership) -> None:
         """A snapshot replaced the log."""

@@ -9,13 +9,12 @@ A core that repeats itself hands out the same object again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from mainstem.raft.entry import Entry, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Leader to member: put `entries` behind the entry (`previous_index`, `previous_term`).
 
     Without entries it asks whether the logs match there, or brings news of the commit index."""
@@ -29,8 +28,7 @@ class Append:
     entries: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResponse:
+class AppendResponse(msgspec.Struct, frozen=True):
     """Member to leader. Accepted: the logs match up to `match_index`, and that much is durable here.
 
     Rejected: there is no entry (`previous_index`, of the term asked for) here; whatever matches lies at or below
@@ -46,8 +44,7 @@ class AppendResponse:
     hint_term: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """Leader to member: I lead this term. `commit_index` is never beyond what this member is known to hold;
     `read_context` numbers the reads that wait for a majority to confirm the leader."""
 
@@ -58,16 +55,14 @@ class Heartbeat:
     read_context: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(msgspec.Struct, frozen=True):
     sender: int
     to: int
     term: int
     read_context: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestVote:
+class RequestVote(msgspec.Struct, frozen=True):
     """Candidate to voter. `pre_vote`: would you, in `term`? `transfer`: the leader itself asked for this election,
     so nobody protects it."""
 
@@ -80,8 +75,7 @@ class RequestVote:
     transfer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class VoteResponse:
+class VoteResponse(msgspec.Struct, frozen=True):
     sender: int
     to: int
     term: int
@@ -89,8 +83,7 @@ class VoteResponse:
     pre_vote: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InstallSnapshot:
+class InstallSnapshot(msgspec.Struct, frozen=True):
     """Leader to a member whose next entry the leader no longer has. The driver sends the snapshot's bytes and hands
     this to the receiving core once they are all there; if it sent a newer snapshot, this names that one."""
 
@@ -100,8 +93,7 @@ class InstallSnapshot:
     snapshot: Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class InstallSnapshotResponse:
+class InstallSnapshotResponse(msgspec.Struct, frozen=True):
     """Member to leader: the logs match up to `match_index`, durably."""
 
     sender: int
@@ -110,8 +102,7 @@ class InstallSnapshotResponse:
     match_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutNow:
+class TimeoutNow(msgspec.Struct, frozen=True):
     """Leader to the voter that shall lead next: begin an election at once."""
 
     sender: int
@@ -119,8 +110,7 @@ class TimeoutNow:
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadIndex:
+class ReadIndex(msgspec.Struct, frozen=True):
     """Follower to leader: from which index on may I answer read `request`?"""
 
     sender: int
@@ -129,8 +119,7 @@ class ReadIndex:
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadIndexResponse:
+class ReadIndexResponse(msgspec.Struct, frozen=True):
     """Leader to follower: once `index` is applied; -1: the leader cannot say, ask again."""
 
     sender: int

@@ -122,6 +122,11 @@ class Reads:
         self._refused.extend(self._sent_on.values())
         self._sent_on.clear()
 
+    @property
+    def settled(self) -> bool:
+        """There are reads that can be refused, or answered once their index is applied."""
+        return bool(self._confirmed or self._refused)
+
     def take(self, applied_index: int) -> tuple[ReadResult, ...]:
         """The reads that can be answered, or refused, now."""
         if not self._confirmed and not self._refused:

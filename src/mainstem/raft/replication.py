@@ -54,6 +54,8 @@ class Replication:
 
     def held_by(self, count: int) -> int:
         """The highest index that at least `count` voters hold durably; 0 if there are fewer voters."""
+        if count == 1 and not self.peers and self._log.memberships.current.voters == {self._config.node_id}:
+            return self._log.persisted_index
         held = sorted(map(self._held_by_voter, self._log.memberships.current.voters), reverse=True)
         return held[count - 1] if 0 < count <= len(held) else 0
 
@@ -201,7 +203,10 @@ class Replication:
             entries = log.entries(progress.next_index, last_to_send, config.append_bytes_max)
             self._append(progress, entries)
             progress.sent(entries[-1].index, sum(entry.size for entry in entries))
-        if progress.probe_due or progress.sent_commit_index < min(log.commit_index, progress.next_index - 1):
+        if progress.probe_due or (
+            not config.commits_with_heartbeats
+            and progress.sent_commit_index < min(log.commit_index, progress.next_index - 1)
+        ):
             self._append(progress, ())
 
     def _probe(self, progress: Progress) -> None:

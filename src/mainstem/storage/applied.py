@@ -39,9 +39,11 @@ class AppliedState:
     def queues_seen(self, directory: Buffer) -> None:
         """Before a block from elsewhere is applied: its queues exist. Where their creation stands in the log of another
         group, that may be behind, here."""
-        queue_ids = numpy.unique(numpy.frombuffer(directory, DIRECTORY_ROW)["queue_id"])
-        unknown = queue_ids[self.table.column(queue_ids, LOG_START, UNKNOWN) == UNKNOWN]
-        for queue_id in unknown.tolist():
+        queue_ids = numpy.frombuffer(directory, DIRECTORY_ROW)["queue_id"]
+        unknown = self.table.column(queue_ids, LOG_START, UNKNOWN) == UNKNOWN
+        if not unknown.any():
+            return
+        for queue_id in numpy.unique(queue_ids[unknown]).tolist():
             if not self._was_deleted(topic_number_of(queue_id)):
                 self.table.create(topic_number_of(queue_id), 0, partition_of(queue_id) + 1)
 

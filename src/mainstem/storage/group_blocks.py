@@ -103,11 +103,12 @@ class GroupBlocks:
 
     def append(self, block: LogBlock) -> None:
         """The next block, on its way to the journal, or read back from there."""
-        assert block.index == self.last_index() + 1, (block.index, self.last_index())
+        assert block.index == self._first + len(self._terms), (block.index, self.last_index())
+        header = block.header
         self._terms.append(block.term)
         self._kinds.append(block.kind)
-        self._positions.append(block.header.position if block.header is not None else 0)
-        self._lengths.append(block.header.length if block.header is not None else 0)
+        self._positions.append(header.position if header is not None else 0)
+        self._lengths.append(header.length if header is not None else 0)
         self._held[block.index] = block
         if block.membership is not None:
             self.memberships[block.index] = block.membership
@@ -128,10 +129,8 @@ class GroupBlocks:
     def written(self, header: BlockHeader) -> bool:
         """A block lies in the journal; False when the log has dropped it meanwhile."""
         index = header.index
-        if not self._first <= index <= self.last_index():
-            return False
         row = index - self._first
-        if self._terms[row] != header.term or self._positions[row]:
+        if not 0 <= row < len(self._terms) or self._terms[row] != header.term or self._positions[row]:
             return False
         self._positions[row] = header.position
         self._lengths[row] = header.length

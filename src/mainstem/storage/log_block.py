@@ -66,7 +66,7 @@ class LogBlock:
 
     __slots__ = (
         "batch_count", "builder", "commands", "created_ms", "directory", "header", "index", "kind", "membership",
-        "outcome", "payload", "term", "tickets", "tickets_here",
+        "outcome", "payload", "size", "term", "tickets", "tickets_here",
     )  # fmt: skip
 
     def __init__(self, kind: int, term: int, index: int) -> None:
@@ -78,6 +78,8 @@ class LogBlock:
         self.directory: Buffer = b""
         self.payload: Buffer | None = b""
         """None: only the journal has it."""
+        self.size = 0
+        """Bytes in the journal and on the wire, without padding; once it is closed."""
         self.header: BlockHeader | None = None
         self.commands: Sequence[control.Command] = ()
         self.membership: Membership | None = None
@@ -90,15 +92,6 @@ class LogBlock:
         self.tickets_here: list[Ticket] = []
         """Who waits until it is durable on this node."""
 
-    @property
-    def size(self) -> int:
-        """Bytes in the journal and on the wire, without padding."""
-        return (
-            BLOCK_HEADER_BYTES
-            + size_of(self.directory)
-            + (size_of(self.payload) if self.payload is not None else 0)
-        )
-
     def close(self, now_ms: int) -> None:
         """Fix what is in it."""
         self.created_ms = now_ms
@@ -110,6 +103,7 @@ class LogBlock:
             self.payload = control.encode(self.commands)
         elif self.membership is not None:
             self.payload = encode_membership(self.membership)
+        self.size = _size(self.directory, self.payload)
 
     def to_write(self, group: int) -> BlockToWrite:
         assert self.payload is not None, "it is in the journal already"
@@ -133,9 +127,10 @@ class LogBlock:
 
     def durable_here(self) -> None:
         """Answer who waits for no more than this node's disk."""
-        tickets, self.tickets_here = self.tickets_here, []
-        for ticket in tickets:
-            ticket.block_safe()
+        if self.tickets_here:
+            tickets, self.tickets_here = self.tickets_here, []
+            for ticket in tickets:
+                ticket.block_safe()
 
     def committed(self, outcomes: list[str]) -> None:
         """It is applied: answer everybody."""
@@ -170,6 +165,7 @@ def received_block(
     block.batch_count = batch_count
     block.directory = directory
     block.payload = payload
+    block.size = _size(directory, payload)
     _read(block, payload, f"block {index} of term {term} from the leader")
     return block
 
@@ -182,8 +178,13 @@ def recovered_block(header: BlockHeader, directory: bytes, payload: bytes, where
     block.directory = directory
     block.payload = None if header.kind == KIND_DATA else payload
     block.header = header
+    block.size = _size(directory, block.payload)
     _read(block, payload, where)
     return block
+
+
+def _size(directory: Buffer, payload: Buffer | None) -> int:
+    return BLOCK_HEADER_BYTES + size_of(directory) + (size_of(payload) if payload is not None else 0)
 
 
 def _read(block: LogBlock, payload: Buffer, where: str) -> None:

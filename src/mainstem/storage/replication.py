@@ -80,6 +80,7 @@ class Consensus:
             node_id=self.node_id,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=HEARTBEAT_TICKS,
+            commits_with_heartbeats=True,
             may_forget=durability is Durability.ASYNC,
         )
 

@@ -430,6 +430,9 @@ class WriteGroup:
         core = self.core
         if core is None or not self._closed:
             return
+        if self.serving and core.alone:
+            self._append_closed(core, now_ms)
+            return
         try:
             while self._closed:
                 block = self._closed[0]
@@ -446,6 +449,16 @@ class WriteGroup:
         except NotLeader:
             pass
         self.pump()
+
+    def _append_closed(self, core: RaftCore, now_ms: int) -> None:
+        """The short way of a group of one."""
+        while self._closed:
+            block = self._closed[0]
+            block.close(now_ms)
+            index = core.append_alone()
+            assert (index, core.term) == (block.index, block.term), (self.group, index, block.index)
+            self.blocks.append(block)
+            self._to_write.append(self._closed.popleft())
 
     def propose_membership(self, change: MembershipChange) -> int:
         """Log the membership after one change; its index. Raises `NotTheLeader`, `raft.NotReady` and
@@ -477,8 +490,17 @@ class WriteGroup:
 
     def flushed(self, header: BlockHeader) -> None:
         """Everything up to this block, which is live, is durable: the core is told, what that commits is applied."""
-        if self.core is not None:
-            self.core.persisted(header.index, header.term)
+        core = self.core
+        if core is None:
+            return
+        if self.serving and core.alone:
+            if core.persisted_alone(header.index, header.term):
+                for index in range(self.applied_index + 1, header.index + 1):
+                    self._commit(index)
+                core.applied_alone(header.index)
+            self._settle_copies()
+        else:
+            core.persisted(header.index, header.term)
             self.pump()
 
     def fail(self, error: Exception) -> None:
