@@ -60,7 +60,7 @@ class Form:
 
 
 SHORT = Form("short", 3, 2.0, 8.0, seconds_max=570.0, disk_bytes=8 << 30)
-CLUSTER = Form("cluster", 2, 1.5, 6.0, seconds_max=345.0, disk_bytes=12 << 30)
+CLUSTER = Form("cluster", 2, 1.5, 8.0, seconds_max=345.0, disk_bytes=12 << 30)
 """The short form of three nodes, which start slowly."""
 FULL = Form("full", 5, 10.0, 40.0, seconds_max=5 * 3_600.0, disk_bytes=40 << 30)
 
