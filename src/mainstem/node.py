@@ -348,6 +348,7 @@ class RunningNode:
             storage.groups,
             nameserver.preferred_leader,
             lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+            lambda: storage.messages.refusing or storage.write_loop.out_of_space,
         )
         task = asyncio.create_task(balance.run(), name="leader balance")
         self._stack.push_async_callback(balance.hand_over)

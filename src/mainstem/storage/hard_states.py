@@ -42,6 +42,8 @@ class HardStates:
         """Raises `FormatError` when both copies are damaged, `OSError`."""
         file = await files.open(NAME, create=True)
         content = await file.read(0, 2 * COPY_BYTES)
+        if len(content) < 2 * COPY_BYTES:  # terms and votes have to be written on a full disk, too
+            await file.size(truncate_to=2 * COPY_BYTES)
         copies = [
             copy
             for start in (0, COPY_BYTES)

@@ -1,7 +1,8 @@
 """Leaders where they should be: each write group led by the node that placement prefers, once that node is well again.
 
 A leadership moves only to a node that lives and holds all but the newest blocks, one group per round, and not before
-the group has been led for a while: a node that comes and goes must not shake the cluster.
+the group has been led for a while: a node that comes and goes must not shake the cluster. A node that can take no more
+batches, its disk being full, gives away what it leads, and does not take over from others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ LAG_BLOCKS_MAX = 64
 HAND_OVER_SECONDS_MAX = 1.0
 """Per node that is asked to lead next: longer than an election timeout at its shortest, while clients wait."""
 STEP_SECONDS = 0.02
+PATIENCE_ROUNDS = 15
+"""After a node did not take over, as one with a full disk does not: the group takes nothing while it is asked."""
 
 
 class LeaderBalance:
@@ -35,14 +38,19 @@ class LeaderBalance:
         groups: Sequence[WriteGroup],
         preferred_leader: Callable[[int], int],
         alive: Callable[[int], bool],
+        full: Callable[[], bool],
     ) -> None:
-        """`preferred_leader` names the node that should lead a group, -1: none in particular."""
+        """`preferred_leader` names the node that should lead a group, -1: none in particular; `full`: this node can
+        take no batches."""
         self._node_id = node_id
         self._groups = groups
         self._preferred_leader = preferred_leader
         self._alive = alive
+        self._full = full
         self._rounds: dict[int, int] = {}
-        """Rounds for which a group has been served here."""
+        """Rounds for which a group has been served here; from a negative number on after it was given in vain."""
+        self._given: set[int] = set()
+        """In the last round."""
 
     async def run(self) -> None:
         """Rounds until cancelled."""
@@ -51,19 +59,38 @@ class LeaderBalance:
             self.round()
 
     def round(self) -> None:
-        """Give away at most one group."""
-        given = False
+        """Give away at most one group; all that nobody else is known not to take, if this node is full."""
+        full = self._full()
+        given, self._given = self._given, set()
         for group in self._groups:
-            self._rounds[group.group] = self._rounds.get(group.group, 0) + 1 if group.serving else 0
-            preferred = self._preferred_leader(group.group)
-            if (
-                not given
-                and self._rounds[group.group] > ROUNDS_MIN
-                and preferred not in (-1, self._node_id)
-                and self._alive(preferred)
-                and self._close_behind(group, preferred)
-            ):
-                given = self._give(group, preferred)
+            group.reluctant = full
+            if not group.serving:
+                self._rounds[group.group] = 0
+                continue
+            if group.group in given:  # and still here
+                self._rounds[group.group] = -PATIENCE_ROUNDS
+            self._rounds[group.group] = rounds = self._rounds.get(group.group, 0) + 1
+            if full and rounds > 0:
+                self._give_to_anybody(group)
+            elif not full and not self._given and rounds > ROUNDS_MIN:
+                preferred = self._preferred_leader(group.group)
+                if preferred not in (-1, self._node_id) and self._alive(preferred):
+                    self._give_if_close_behind(group, preferred)
+
+    def _give_to_anybody(self, group: WriteGroup) -> None:
+        """Have the node lead that lacks the least."""
+        for node_id in self._successors(group):
+            if self._give(group, node_id):
+                self._given.add(group.group)
+                return
+
+    def _give_if_close_behind(self, group: WriteGroup, node_id: int) -> None:
+        if self._close_behind(group, node_id) and self._give(group, node_id):
+            self._given.add(group.group)
+
+    def _successors(self, group: WriteGroup) -> list[int]:
+        peers = [peer for peer in group.peers() if peer.active and peer.node_id in group.voters]
+        return [peer.node_id for peer in sorted(peers, key=lambda peer: -peer.match_index)]
 
     def _close_behind(self, group: WriteGroup, node_id: int) -> bool:
         return any(
@@ -77,7 +104,7 @@ class LeaderBalance:
         except (RaftError, StorageError) as error:
             log.debug("write group %d is not handed to node %d: %s", group.group, node_id, error)
             return False
-        log.info("write group %d is handed to node %d, which should lead it", group.group, node_id)
+        log.info("write group %d is handed to node %d", group.group, node_id)
         return True
 
     async def hand_over(self) -> None:
@@ -86,9 +113,8 @@ class LeaderBalance:
         await asyncio.gather(*(self._hand_over(group) for group in self._groups if group.serving))
 
     async def _hand_over(self, group: WriteGroup) -> None:
-        peers = [peer for peer in group.peers() if peer.active and peer.node_id in group.voters]
-        for peer in sorted(peers, key=lambda peer: -peer.match_index):
-            if not group.serving or not self._give(group, peer.node_id):
+        for node_id in self._successors(group):
+            if not group.serving or not self._give(group, node_id):
                 continue
             for _ in range(round(HAND_OVER_SECONDS_MAX / STEP_SECONDS)):
                 if not group.serving:

@@ -53,6 +53,7 @@ from mainstem.raft import (
     ReadResult,
     Role,
 )
+from mainstem.raft.messages import TimeoutNow
 from mainstem.raft.progress import PeerView
 from mainstem.storage import control
 from mainstem.storage.errors import NotTheLeader
@@ -158,6 +159,8 @@ class WriteGroup:
         self.applied_term = 0
         self.serving = False
         """This node leads, and takes batches."""
+        self.reluctant = False
+        """This node leads only if it is elected: it does not take over from a leader that is well."""
         self.producers = ProducerStates()
         self.log = GroupLog(
             group,
@@ -272,7 +275,8 @@ class WriteGroup:
             return
         try:
             for message in messages:
-                self.core.step(message)
+                if not (self.reluctant and isinstance(message, TimeoutNow)):
+                    self.core.step(message)
         except BrokenInvariant as error:
             self._broken(error)
         else:

@@ -179,6 +179,7 @@ class WriteLoop:
                     log.error("disk 1 has no room for another journal segment; produce is refused: %s", busy)
                 self.out_of_space = True
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
+                await self._save_hard_states()  # in place: a node that stores nothing still votes
             else:
                 self.out_of_space = False
                 return headers
