@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 512
 """A cluster of a hundred nodes with a few connections each, and the executors of a large split."""
 
-PROMPT_DELAY_SECONDS = 0.002
-"""How long the answer to a small prompt call may wait for others; far less than filling a caller's window takes…"""
+PROMPT_DELAY_SECONDS = 0.005
+"""How long the answer to a small prompt call may wait for others: some turns of a busy loop…"""
 
 PROMPT_ANSWERS_MAX = 16
-"""…of which this many are a quarter (`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
+"""…but not for more than these, a quarter of what a caller has under way (`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
 
 PROMPT_SMALL_BYTES = 64 * 1024
 """Larger requests are answered at once: windows in bytes are filled fast."""

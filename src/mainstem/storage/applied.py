@@ -6,6 +6,7 @@ prunes holds this object; only applying changes what is in it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 
 import numpy
@@ -14,12 +15,21 @@ from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, Unspl
 from mainstem.model import Buffer, partition_of, topic_number_of
 from mainstem.rpc.split import RunFile
 from mainstem.storage import control
-from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
+from mainstem.storage.journal.format import DIRECTORY_ROW, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader
+from mainstem.storage.journal.framing import size_of
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.liveness import UNKNOWN
 from mainstem.storage.manifest_queue import COMMITTED, ManifestQueue
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.waiters import Waiters
+
+QUEUE_IDS = struct.Struct(f"<Q{DIRECTORY_ROW_BYTES - 8}x")
+"""The first column of a directory; it stands first in each row."""
+assert DIRECTORY_ROW.fields is not None
+assert DIRECTORY_ROW.fields["queue_id"][1] == 0
+
+FEW_ROWS = 16
+"""Up to so many, one by one is cheaper than numpy."""
 
 
 class AppliedState:
@@ -39,6 +49,10 @@ class AppliedState:
     def queues_seen(self, directory: Buffer) -> None:
         """Before a block from elsewhere is applied: its queues exist. Where their creation stands in the log of another
         group, that may be behind, here."""
+        if size_of(directory) <= FEW_ROWS * DIRECTORY_ROW_BYTES:
+            find = self.table.find
+            if all(find(queue_id) != NO_SLOT for (queue_id,) in QUEUE_IDS.iter_unpack(directory)):
+                return
         queue_ids = numpy.frombuffer(directory, DIRECTORY_ROW)["queue_id"]
         unknown = self.table.column(queue_ids, LOG_START, UNKNOWN) == UNKNOWN
         if not unknown.any():
