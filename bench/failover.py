@@ -417,6 +417,7 @@ def main() -> None:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     randomness = random.Random(options.seed)
     directory = Path(tempfile.mkdtemp(prefix="mainstem-failover-"))
     cluster = Cluster(directory, options.settings)
