@@ -305,6 +305,7 @@ class RunningNode:
             consensus = replace(
                 consensus,
                 exchange=end.exchange,
+                calls=end.calls,
                 replicas=nameserver.placements(),
                 leader_changed=lambda group, leader, term: (
                     nameserver.learned_leader(group, leader, term) if leader else None
@@ -325,6 +326,7 @@ class RunningNode:
             consensus=consensus,
         )
         self._stack.push_async_callback(storage.close)
+        storage.snapshots.register(self._handlers)
         return storage
 
     def _queue_admin(self, storage: Storage, leadership: GroupLeadership) -> QueueAdmin:

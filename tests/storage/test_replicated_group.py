@@ -11,7 +11,8 @@ from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, QueueTable
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
-from mainstem.raft import HardState, Membership, Message, RaftConfig
+from mainstem.raft import HardState, Membership, Message, RaftConfig, Snapshot
+from mainstem.raft.messages import InstallSnapshot
 from mainstem.storage import control
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.group_blocks import GroupBlocks
@@ -57,6 +58,12 @@ class Member:
         self._cluster.sent += messages
 
     def wake(self) -> None: ...
+
+    def send_snapshot(self, group: int, message: InstallSnapshot) -> None:
+        raise AssertionError(f"nothing was pruned: {message}")
+
+    def install_snapshot(self, group: int, snapshot: Snapshot) -> None:
+        raise AssertionError(f"nothing was pruned: {snapshot}")
 
     def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
         self.dead += positions

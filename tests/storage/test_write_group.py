@@ -12,7 +12,8 @@ from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, ROW, QueueTable
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
-from mainstem.raft import HardState, Membership, Message, RaftConfig
+from mainstem.raft import HardState, Membership, Message, RaftConfig, Snapshot
+from mainstem.raft.messages import InstallSnapshot
 from mainstem.storage import control
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
@@ -58,6 +59,12 @@ class Alone:
 
     def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
         raise AssertionError("there is no other leader")
+
+    def send_snapshot(self, group: int, message: InstallSnapshot) -> None:
+        raise AssertionError(f"nobody is there to take {message.snapshot}")
+
+    def install_snapshot(self, group: int, snapshot: Snapshot) -> None:
+        raise AssertionError(f"nobody is there who sent {snapshot}")
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None: ...
 

@@ -7,7 +7,8 @@ to the youngest piece, so it never knows more than the disks do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from mainstem.ports import Clock, Files
 from mainstem.storage import checkpoint as checkpoints
@@ -36,6 +37,7 @@ class Checkpointer:
         self._groups = groups
         self._state = state
         self._write_loop = write_loop
+        self._turn = asyncio.Lock()
         self._saved_at = clock.monotonic()
         self._bytes_at_save = 0
         self.position = 0
@@ -63,6 +65,17 @@ class Checkpointer:
 
     async def save(self) -> None:
         """Save the applied state as of now, even one that no block led to."""
+        async with self._turn:
+            await self._save()
+
+    async def save_after(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Make a change of the state that takes more than a turn of the event loop, and save what it led to: no
+        checkpoint ever has half of it."""
+        async with self._turn:
+            await change()
+            await self._save()
+
+    async def _save(self) -> None:
         applied = self._state
         position, size = self._write_loop.applied_end, applied.journal_map.data_bytes
         groups = {group.group: group.dump() for group in self._groups}

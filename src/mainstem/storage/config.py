@@ -41,12 +41,14 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     them; 0: they never do."""
     background_bytes_per_second_min: int = 32 * MEBIBYTE
     """…but not below this, so that they end."""
+    snapshot_bytes_per_second: int = 64 * MEBIBYTE
+    """Runs copied to replicas that need a snapshot, in all, of a node; 0: as fast as publishing does not feel it."""
     producer_expiry_seconds: float = 86_400.0
     """A producer id unseen for this long is forgotten (Kafka's producer.id.expiration.ms)."""
 
     def validate(self) -> None:
         """Raises `ConfigError` naming the key, the value and what is allowed."""
-        for key in ("write_cache_bytes", "journal_bytes_max"):
+        for key in ("write_cache_bytes", "journal_bytes_max", "snapshot_bytes_per_second"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be 0 or more bytes")
         for key in ("block_bytes_max", "write_backlog_bytes_max", "checkpoint_bytes"):

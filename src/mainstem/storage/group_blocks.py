@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.raft import Compacted, Entry, Membership, Snapshot, Unavailable
@@ -57,6 +57,8 @@ class GroupBlocks:
         self._applied: deque[LogBlock] = deque()
         """Held and applied, oldest first."""
         self._applied_bytes = 0
+        self.snapshot_index: Callable[[], int] = lambda: -1
+        """The last block that is in the runs of the group; -1: no snapshot can be had."""
         self.memberships: dict[int, Membership] = {}
         """By the index they stand at; the first at or before the log's beginning."""
 
@@ -90,7 +92,16 @@ class GroupBlocks:
         return found
 
     def snapshot(self) -> Snapshot:
-        raise Unavailable("no snapshot of a write group can be had yet")
+        """The runs have everything up to its index, and the log here goes on behind it."""
+        index = self.snapshot_index()
+        if index < 0:
+            raise Unavailable("this node has no snapshot to give")
+        index = max(index, self._first - 1)
+        return Snapshot(index, self.term(index), self.membership_at(index))
+
+    def membership_at(self, index: int) -> Membership:
+        """The one in force at a block of the log, or right before it."""
+        return self.memberships[max(at for at in self.memberships if at <= index)]
 
     def _row(self, index: int) -> int:
         if index < self._first:
@@ -179,6 +190,15 @@ class GroupBlocks:
         past = [at for at in sorted(self.memberships) if at < self._first]
         for at in past[:-1]:
             del self.memberships[at]
+
+    @property
+    def is_written(self) -> bool:
+        """Every block lies in the journal."""
+        return not self._positions or self._positions[-1] != 0
+
+    def places(self) -> list[int]:
+        """Journal positions of all blocks that are written."""
+        return [position for position in self._positions if position]
 
     def begin_behind(self, index: int, term: int) -> None:
         """An empty log whose first block will be the one behind `index`, which was of `term`."""

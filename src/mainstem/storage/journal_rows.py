@@ -5,7 +5,7 @@ Retention, usage and the indexes of sealed segments all look at the journal thro
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable
 
 from mainstem.kernel import IndexedBlock, UnsplitIndex
 from mainstem.storage.errors import SegmentGone
@@ -25,7 +25,7 @@ async def all_rows(journal: Journal, index: UnsplitIndex) -> AsyncIterator[tuple
     others from memory as of the first step. Segments that are recycled meanwhile are left out."""
     segments = journal.segments()
     from_memory = {
-        segment.sequence: rows_of(in_segment(index, segment.sequence))
+        segment.sequence: rows_of(in_segment(index, segment.sequence, journal.dead))
         for segment in segments
         if not segment.index_ready
     }
@@ -39,6 +39,10 @@ async def all_rows(journal: Journal, index: UnsplitIndex) -> AsyncIterator[tuple
             yield segment.sequence, from_memory[segment.sequence]
 
 
-def in_segment(index: UnsplitIndex, sequence: int) -> list[IndexedBlock]:
-    """The indexed blocks of one segment."""
-    return [block for block in index.blocks() if sequence_of(block.header.position) == sequence]
+def in_segment(index: UnsplitIndex, sequence: int, dead: Container[int]) -> list[IndexedBlock]:
+    """The indexed blocks of one segment but those at `dead` positions: a snapshot took their place."""
+    return [
+        block
+        for block in index.blocks()
+        if sequence_of(block.header.position) == sequence and block.header.position not in dead
+    ]

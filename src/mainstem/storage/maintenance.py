@@ -102,7 +102,8 @@ class Maintenance:
             if not segment.index_ready:
                 if self._write_loop.applied_end < segment.end:
                     break
-                rows = await asyncio.to_thread(rows_of, in_segment(self._state.index, segment.sequence))
+                blocks = in_segment(self._state.index, segment.sequence, self._journal.dead)
+                rows = await asyncio.to_thread(rows_of, blocks)
                 await self._journal.seal_index(segment.sequence, rows)
             self._state.index.release(segment.end)
 

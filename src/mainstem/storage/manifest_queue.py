@@ -147,6 +147,14 @@ class ManifestQueue:
         self._wake.set()
         return COMMITTED
 
+    async def supersede(
+        self, group: int, position: int, ranges: Sequence[tuple[int, int, RunFile]]
+    ) -> None:
+        """A snapshot: the group is split up to `position`, into these runs, as (after, upto, run), and no others.
+        In the manifest when this returns; commits that were decided before come to nothing. Raises `StorageError`."""
+        await self._store.supersede(group, position, ranges)
+        self._splits[group] = Split(position, position)
+
     def dump(self) -> list[SplitImage]:
         """The state of every group, for a checkpoint."""
         return [SplitImage(split.committed, split.applied, list(split.unsplit)) for split in self._splits]

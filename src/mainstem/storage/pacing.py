@@ -89,6 +89,8 @@ class Lane(enum.Enum):
     """Catch-up reads, by the bytes handed to readers."""
     SPLIT = "split"
     """The splitter's work, by bytes of the journal."""
+    COPY = "copy"
+    """Runs copied from node to node, by their bytes, at both ends."""
 
 
 class Pacing:

@@ -57,7 +57,7 @@ async def take(table: QueueTable) -> QueueImage:
     ranges: list[bytes] = []
     topics = table.topics()
     for first in range(0, len(topics), TOPICS_PER_TURN):
-        ranges.append(_ranges_of(table, topics[first : first + TOPICS_PER_TURN]).tobytes())
+        ranges.append(ranges_of(table, topics[first : first + TOPICS_PER_TURN]).tobytes())
         await asyncio.sleep(0)
     queues: list[bytes] = []
     for chunk in chunks(table):
@@ -83,7 +83,7 @@ def put_back(table: QueueTable, ranges: bytes, queues: bytes) -> None:
     rows = numpy.frombuffer(queues, numpy.int64).reshape(-1, QUEUE_CELLS)
     if not len(rows):
         return
-    slots = _slots_of(table, numpy.unique(topics[:, 0]).tolist(), rows[:, 0])
+    slots = slots_of(table, numpy.unique(topics[:, 0]).tolist(), rows[:, 0])
     rows, slots = rows[slots >= 0], slots[slots >= 0]
     order = numpy.argsort(slots)
     rows, slots = rows[order], slots[order]
@@ -94,12 +94,13 @@ def put_back(table: QueueTable, ranges: bytes, queues: bytes) -> None:
         chunk[places, LOG_START] = rows[first:end, 2]
 
 
-def _ranges_of(table: QueueTable, topics: list[int]) -> Cells:
+def ranges_of(table: QueueTable, topics: list[int]) -> Cells:
+    """A row of `RANGE_CELLS` per range of these topics."""
     ranges = [(topic, entry.first_partition, entry.count) for topic in topics for entry in table.ranges(topic)]
     return numpy.array(ranges, numpy.int64).reshape(-1, RANGE_CELLS)
 
 
-def _slots_of(
+def slots_of(
     table: QueueTable, topics: list[int], queue_ids: numpy.typing.NDArray[numpy.int64]
 ) -> numpy.typing.NDArray[numpy.int64]:
     """The slot of each queue, -1 where there is none."""

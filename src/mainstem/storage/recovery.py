@@ -21,7 +21,7 @@ from mainstem.raft import Unavailable
 from mainstem.storage import checkpoint as checkpoints
 from mainstem.storage import queue_image
 from mainstem.storage.applied import AppliedState
-from mainstem.storage.errors import CorruptJournal
+from mainstem.storage.errors import CorruptJournal, StorageError
 from mainstem.storage.journal.format import (
     FIRST_BLOCK,
     KIND_DATA,
@@ -144,20 +144,39 @@ class Recovery:
         return indexed
 
 
+def check_replicas(groups: Sequence[WriteGroup], store: QueueStore, alone: Callable[[int], bool]) -> None:
+    """A manifest that is ahead of the log of a group with other nodes is what is left of a snapshot that was not
+    installed to its end: the log goes on where it ends. But what was split here was in the journal, and promised to
+    the others: raises `StorageError` when it is not there any more."""
+    for group in groups:
+        needed, last = store.journal_index(group.group), group.blocks.last_index()
+        if last < needed and not alone(group.group):
+            raise StorageError(
+                f"write group {group.group}: the journal ends at block {last}, but block {needed} was in it: blocks "
+                "that this node promised to keep are lost. Put the journal back, or start a node with another node "
+                "id and empty directories, and have it take the place of this one (mainstem cluster replace)"
+            )
+
+
 async def rejoin_store(
     groups: Sequence[WriteGroup],
     table: QueueTable,
     store: QueueStore,
     placement: Placement,
     topics: Callable[[], Iterable[Topic]],
+    alone: Callable[[int], bool],
 ) -> bool:
-    """When the journal ends before what the manifest says is split, go on from there; whether that was so. A
-    checkpoint must follow before anything is written: no block says what is changed here.
+    """When the journal of a group that this node has `alone` ends before what the manifest says is split, go on from
+    there; whether that was so. A checkpoint must follow before anything is written: no block says what is changed here.
 
     Only synced blocks are split, so this takes a lost disk 1. Block indexes continue behind the split, and
     each queue behind the last offset the store has of it, so that no offset is given out twice. Queues that
     are not in the journal at all start at their first offset in the store."""
-    behind = [group for group in groups if group.blocks.last_index() < store.split_position(group.group)]
+    behind = [
+        group
+        for group in groups
+        if alone(group.group) and group.blocks.last_index() < store.split_position(group.group)
+    ]
     if not behind:
         return False
     for group in behind:

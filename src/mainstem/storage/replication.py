@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mainstem.model import Durability
-from mainstem.raft import Entry, Membership, Message, RaftConfig
+from mainstem.raft import Entry, Membership, Message, RaftConfig, Snapshot
+from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft_member import Carried, Member
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError
 from mainstem.storage.group_blocks import BlockPlace
@@ -35,6 +36,8 @@ from mainstem.storage.journal.payload_check import payload_fault
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.log_block import LogBlock, encode_membership, received_block
 from mainstem.storage.message_store import LocalMessageStore
+from mainstem.storage.snapshot_image import Calls
+from mainstem.storage.snapshots import Snapshots
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
@@ -71,6 +74,8 @@ class Consensus:
     """Told of every group here who leads it (0: nobody known) and in which term."""
     serving_changed: Callable[[int, bool], None] = lambda group, serving: None
     """Told when this node begins to serve a group, or stops."""
+    calls: Calls | None = None
+    """To the other nodes; None: no snapshots are sent."""
 
     def members(self, group: int) -> Membership:
         return Membership.of([self.node_id] if self.replicas is None else self.replicas.get(group, ()))
@@ -95,12 +100,20 @@ class Replication:
         self._groups: Sequence[WriteGroup] = ()
         self._write_loop: WriteLoop | None = None
         self._messages: LocalMessageStore | None = None
+        self._snapshots: Snapshots | None = None
         self._settled: dict[int, asyncio.Event] = {}
         """Set when a group is served for the first time, or never will be."""
 
-    def drive(self, groups: Sequence[WriteGroup], write_loop: WriteLoop, messages: LocalMessageStore) -> None:
+    def drive(
+        self,
+        groups: Sequence[WriteGroup],
+        write_loop: WriteLoop,
+        messages: LocalMessageStore,
+        snapshots: Snapshots,
+    ) -> None:
         """What to drive; called once."""
         self._groups, self._write_loop, self._messages = groups, write_loop, messages
+        self._snapshots = snapshots
 
     async def start(self, hard_states: HardStates) -> None:
         """Take part in every group this node has a part in, and return once those it has alone are served. Raises
@@ -130,6 +143,13 @@ class Replication:
             if not group.serving:
                 raise group.failure or StorageError(f"write group {group.group} is not served")
 
+    def has_alone(self, number: int) -> bool:
+        """Whether no other node votes in a group, as far as its log tells."""
+        group = self._groups[number]
+        memberships = group.blocks.memberships
+        newest = memberships[max(memberships)] if memberships else self._consensus.members(number)
+        return newest.voters <= {self._consensus.node_id}
+
     async def run(self) -> None:
         """Let time pass, until cancelled."""
         while True:
@@ -156,6 +176,14 @@ class Replication:
     def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
         self._map.superseded(group, first_index, positions)
 
+    def send_snapshot(self, group: int, message: InstallSnapshot) -> None:
+        assert self._snapshots is not None, "driven before it is started"
+        self._snapshots.send(group, message)
+
+    def install_snapshot(self, group: int, snapshot: Snapshot) -> None:
+        assert self._snapshots is not None, "driven before it is started"
+        self._snapshots.install(group, snapshot)
+
     def leader_changed(self, group: int, leader_id: int, term: int) -> None:
         self._consensus.leader_changed(group, leader_id, term)
 
@@ -178,7 +206,8 @@ class Replica:
         self._journal = journal
 
     def received(self, messages: Sequence[Message]) -> None:
-        self._group.received(messages)
+        """A snapshot comes another way, with its content."""
+        self._group.received([message for message in messages if not isinstance(message, InstallSnapshot)])
 
     def unreachable(self, node_id: int) -> None:
         self._group.unreachable(node_id)

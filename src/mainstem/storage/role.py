@@ -37,12 +37,13 @@ from mainstem.storage.queue_scan import topics_with_data
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.read_path import ReadPath
-from mainstem.storage.recovery import Recovery, rejoin_store
+from mainstem.storage.recovery import Recovery, check_replicas, rejoin_store
 from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.samples import storage_samples
 from mainstem.storage.sealed_segments import SealedSegments
+from mainstem.storage.snapshots import Snapshots
 from mainstem.storage.split_log import LocalSplitLog
 from mainstem.storage.usage import Usage
 from mainstem.storage.write_group import WriteGroup
@@ -111,12 +112,25 @@ class Storage:
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
-        self.replication.drive(self.groups, self.write_loop, self.messages)
         self.usage = usage = Usage(state.table, state.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(self.groups, journal, state, self.retention_classes, journal_path)
         liveness = Liveness(state.table, was_deleted)
         self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state, self.write_loop)
+        self.snapshots = Snapshots(
+            consensus.node_id,
+            self.groups,
+            state,
+            store,
+            self.checkpointer,
+            placement,
+            pacing,
+            clock,
+            was_deleted,
+            consensus.calls,
+            bytes_per_second=config.snapshot_bytes_per_second,
+        )
+        self.replication.drive(self.groups, self.write_loop, self.messages, self.snapshots)
         self.pruning = Pruning(
             journal,
             self.groups,
@@ -200,7 +214,11 @@ class Storage:
         recovered = await self._recovery.run()
         self.write_loop.end = recovered.end
         self.checkpointer.recovered(recovered.checkpoint_position)
-        if await rejoin_store(self.groups, self.state.table, self.queue_store, self.placement, self._topics):
+        alone = self.replication.has_alone
+        check_replicas(self.groups, self.queue_store, alone)
+        if await rejoin_store(
+            self.groups, self.state.table, self.queue_store, self.placement, self._topics, alone
+        ):
             await self.checkpointer.save()
         log.info(
             "storage recovered: %d blocks in the logs, %d indexed, %d queues, %d write groups",
@@ -231,6 +249,7 @@ class Storage:
             writing, maintaining = self._tasks[:2], self._tasks[2:]
             await stop(maintaining)
             self.replication.stop()
+            await self.snapshots.close()
             await self.write_loop.close()
             if self.write_loop.failure is None:
                 await self._last_checkpoint()

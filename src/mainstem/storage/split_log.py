@@ -41,7 +41,7 @@ class LocalSplitLog:
         return [
             GroupPositions(
                 group=group.group,
-                committed=group.applied_index,
+                committed=max(group.applied_index, split),  # a snapshot that was not installed: the runs are here
                 durable=durable[group.group],
                 split=split,
                 pruned=self._map.pruned(group.group),

@@ -52,8 +52,9 @@ from mainstem.raft import (
     RaftCore,
     ReadResult,
     Role,
+    Snapshot,
 )
-from mainstem.raft.messages import TimeoutNow
+from mainstem.raft.messages import InstallSnapshot, TimeoutNow
 from mainstem.raft.progress import PeerView
 from mainstem.storage import control
 from mainstem.storage.errors import NotTheLeader
@@ -125,6 +126,15 @@ class Watcher(Protocol):
         """Blocks from `first_index` on have left the log; these places in the journal are dead."""
         ...
 
+    def send_snapshot(self, group: int, message: InstallSnapshot) -> None:
+        """Have a member fetch the newest snapshot; then `snapshot_sent`."""
+        ...
+
+    def install_snapshot(self, group: int, snapshot: Snapshot) -> None:
+        """State and log are to be replaced by this one, whose content is here; then `snapshot_installed`, or
+        `snapshot_failed`. Neither at once."""
+        ...
+
     def leader_changed(self, group: int, leader_id: int, term: int) -> None:
         """Who leads, 0: nobody known."""
         ...
@@ -187,6 +197,8 @@ class WriteGroup:
         """(block index, copies, who waits)"""
         self._confirming: dict[asyncio.Future[None], None] = {}
         """Who waits to hear that this node still leads."""
+        self._all_written: asyncio.Future[None] | None = None
+        """Somebody waits until the whole log lies in the journal."""
         self._pumping = False
         self._followed = False
         """Other nodes take part in the group."""
@@ -490,6 +502,7 @@ class WriteGroup:
             block = self.blocks.held(header.index)
             if block is not None:
                 block.durable_here()
+        self._look_whether_written()
         return live
 
     def flushed(self, header: BlockHeader) -> None:
@@ -516,6 +529,7 @@ class WriteGroup:
             block.given_up(Outcome.STORAGE_FAILED, error)
         self._to_write.clear()
         self.hard_state_due = None
+        self._look_whether_written()
 
     # --- what the core wants done -------------------------------------------------------------------------
 
@@ -551,8 +565,12 @@ class WriteGroup:
                 self._truncate(ready.truncate_from)
             for entry in ready.entries:
                 self._put(entry)
+            if ready.snapshot is not None:
+                self._watcher.install_snapshot(self.group, ready.snapshot)
             if ready.messages:
                 self._watcher.send(self.group, ready.messages)
+            for message in ready.snapshots_to_send:
+                self._watcher.send_snapshot(self.group, message)
             for entry in ready.committed:
                 self._commit(entry.index)
             for read in ready.reads:
@@ -592,7 +610,7 @@ class WriteGroup:
 
     def _membership_changed(self) -> None:
         core = self.core
-        self._followed = core is not None and len(core.membership.members) > 1
+        self._followed = core is not None and bool(core.membership.members - {core.node_id})
 
     def _commit(self, index: int) -> None:
         block = self.blocks.held(index)
@@ -670,6 +688,55 @@ class WriteGroup:
         if deleted:
             self.producers.forget_topics(deleted)  # together: it looks at every producer
         return [self._applier.command_applied(self.group, header.index, command) for command in commands]
+
+    # --- snapshots ----------------------------------------------------------------------------------------
+
+    def snapshot_received(self, sender: int, term: int, snapshot: Snapshot) -> None:
+        """The content of a snapshot that the leader of a term sent is here. If it is wanted, `install_snapshot` is
+        called on the way."""
+        if self.core is not None:
+            self.received([InstallSnapshot(sender, self.core.node_id, term, snapshot)])
+
+    async def all_written(self) -> None:
+        """Until the whole log lies in the journal, or nothing is written any more. While a snapshot is installed
+        nothing comes to it."""
+        if self.failure is None and not self.blocks.is_written:
+            if self._all_written is None:
+                self._all_written = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._all_written)
+
+    def _look_whether_written(self) -> None:
+        if self._all_written is not None and (self.failure is not None or self.blocks.is_written):
+            self._all_written.set_result(None)
+            self._all_written = None
+
+    def restart_behind(self, snapshot: Snapshot) -> list[int]:
+        """A snapshot takes the place of the log and, with what the caller put into queues and producers, of the
+        applied state. Returns the journal positions of the blocks that were in the log."""
+        places = self.blocks.places()
+        self.blocks.begin_behind(snapshot.index, snapshot.term)
+        self.blocks.memberships = {snapshot.index: snapshot.membership}
+        self.applied_index, self.applied_term = snapshot.index, snapshot.term
+        return places
+
+    def snapshot_installed(self, snapshot: Snapshot) -> None:
+        """State and log are replaced, durably."""
+        if self.core is not None:
+            self.core.snapshot_installed(snapshot)
+            self._membership_changed()
+            self.pump()
+
+    def snapshot_failed(self, snapshot: Snapshot) -> None:
+        """It is not installed, nothing has changed."""
+        if self.core is not None:
+            self.core.snapshot_failed(snapshot)
+            self.pump()
+
+    def snapshot_sent(self, peer: int, *, ok: bool) -> None:
+        """Sending a snapshot to a member ended."""
+        if self.core is not None:
+            self.core.report_snapshot(peer, ok)
+            self.pump()
 
     # --- recovery -----------------------------------------------------------------------------------------
 

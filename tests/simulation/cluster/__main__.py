@@ -34,6 +34,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("seeds", nargs="?", default="100")
     parser.add_argument("--keep-going", action="store_true", help="play all seeds, list those that fail")
+    parser.add_argument("--faults", default="", help="only these kinds, separated by commas")
+    parser.add_argument("--seconds", type=float, help="of load and faults")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="have this bug; a run that fails found it")
     options = parser.parse_args()
@@ -44,7 +46,8 @@ def main() -> int:
             started = time.monotonic()
             try:
                 with planted(options.plant) if options.plant else nullcontext():
-                    outcomes = play(seed, Path(directory))
+                    kinds = options.faults.split(",")
+                    outcomes = play(seed, Path(directory), seconds=options.seconds, faults=kinds)
             except Violation as error:
                 failed.append(seed)
                 print(f"seed {seed} fails: {error}", flush=True)
@@ -54,7 +57,8 @@ def main() -> int:
             else:
                 if not options.quiet:
                     print(f"seed {seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} "
-                          f"batches acknowledged, {outcomes.elections} terms, {time.monotonic() - started:.2f} s",
+                          f"batches acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, "
+                          f"{time.monotonic() - started:.2f} s",
                           flush=True)
     print(f"{len(seeds)} seeds, {len(failed)} failed {failed or ''} in {time.monotonic() - began:.1f} s")
     return bool(failed)

@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+from tests.simulation.cluster.calls import Switchboard
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import SimulatedNetwork, caused
@@ -57,6 +59,14 @@ class Settings:
             open_files_max=rng.choice([1, 256]),
             orphan_grace_seconds=30.0,
         )
+        self.snapshots = random.Random(repr(self.storage)).random() < 0.8
+        """A journal is pruned whatever other replicas lack."""
+
+    def forget_soon(self) -> None:
+        """Let journals be as short as can be, so that who is away for a while needs a snapshot."""
+        self.snapshots = True
+        self.storage = msgspec.structs.replace(self.storage, prune_seconds=0.1, checkpoint_seconds=0.3)
+        self.journal = msgspec.structs.replace(self.journal, segment_bytes=4 * 4096, segment_age_seconds=1.0)
 
 
 class SimulatedCluster:
@@ -71,7 +81,10 @@ class SimulatedCluster:
         self.troubled = asyncio.Event()
         rng = random.Random(seed)
         self.network = SimulatedNetwork(loop, random.Random(rng.random()), self.report)
+        self.calls = Switchboard(loop, self.network)
         self.topics: list[Topic] = []
+        self.snapshots = 0
+        """How many were taken."""
         self.nodes: dict[int, SimulatedNode] = {}
         for node_id in range(1, settings.nodes + 1):
             self.nodes[node_id] = SimulatedNode(self, node_id, directory, rng.randrange(1 << 30))

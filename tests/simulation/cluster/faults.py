@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tests.simulation.cluster.cluster import SimulatedCluster
@@ -26,7 +26,8 @@ CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
 class Faults:
     """`run` until cancelled, then `heal`."""
 
-    def __init__(self, cluster: SimulatedCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: SimulatedCluster, rng: random.Random, only: Sequence[str] = ()) -> None:
+        """`only` these kinds of faults, if any is named."""
         self._cluster = cluster
         self._rng = rng
         self._network = cluster.network
@@ -41,6 +42,7 @@ class Faults:
             ("crash", self._crash),
             ("crash later", self._crash_in_the_middle),
             ("all crash", self._crash_all),
+            ("left behind", self._leave_behind),
             ("restart", self._restart),
             ("rolling restart", self._rolling_restart),
             ("pause", self._pause),
@@ -52,7 +54,7 @@ class Faults:
             ("metadata", self._hide_metadata),
         ]
         count = rng.randint(1, len(kinds))
-        self._kinds = rng.sample(kinds, count)
+        self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
         self._pause_seconds = rng.choice([0.1, 0.5, 1.5])
 
     async def run(self) -> None:
@@ -172,6 +174,36 @@ class Faults:
         for node in nodes:
             node.lose_power()
         await asyncio.gather(*map(self._restarted, nodes))
+
+    async def _leave_behind(self) -> None:
+        """A node is down until the others have pruned what it lacks, and may die again while it takes a snapshot."""
+        node, rng = self._node(), self._rng
+        others = [other for other in self._cluster.nodes.values() if other is not node and other.serving is not None]
+        if not node.up or node.serving is None or len(others) <= len(self._cluster.nodes) // 2:
+            return
+        node.lose_power()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            if self._is_left_behind(node):
+                break
+        while not node.up and rng.random() < 0.7:
+            if await node.restart():
+                life = node.life
+                rng.choice([node.disk1, node.disk1, node.disk2]).cut_power(after=rng.randint(1, 60))
+                await asyncio.sleep(rng.choice([0.5, 2.0, 4.0]))
+                if node.life is life:
+                    node.lose_power()
+        if not node.up:
+            await self._restarted(node)
+
+    def _is_left_behind(self, node: SimulatedNode) -> bool:
+        """Of some group all others have pruned what this one lacks."""
+        nodes = self._cluster.nodes.values()
+        others = [other.serving for other in nodes if other is not node and other.serving is not None]
+        return any(
+            all(other.groups[mine.group].blocks.first_index() > mine.last_index + 1 for other in others)
+            for mine in node.storage.groups
+        )
 
     async def _restarted(self, node: SimulatedNode) -> None:
         """A killed node comes back, sometime; if it does not start, somebody will look after its disks."""

@@ -126,6 +126,12 @@ class History:
         for row in rows:
             self._commit(what, header.index, row)
 
+    def skipped(self, node_id: int, group: int, index: int) -> None:
+        """A node takes a snapshot of everything up to a block."""
+        self.note("snapshot", node_id, group, index)
+        known = len(self.blocks.get(group, []))
+        require(index <= known, f"node {node_id}, group {group}: a snapshot at block {index}, applied are {known}")
+
     def _commit(self, what: str, index: int, row: numpy.void) -> None:
         queue = self.queue(int(row["queue_id"]))
         base_offset, crc = int(row["base_offset"]), int(row["crc"])

@@ -15,11 +15,14 @@ from tests.simulation.machine import SlowFiles
 from tests.simulation.oracle import Violation, require
 
 from mainstem.model import SLOTS, Buffer, Topic
+from mainstem.raft import Snapshot
+from mainstem.rpc.server import Handlers
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
+from mainstem.storage.write_group import WriteGroup
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster
@@ -162,8 +165,12 @@ class SimulatedNode:
                 cluster.network.attach(life),
                 {group: sorted(cluster.nodes) for group in range(cluster.settings.groups)},
                 random.Random(self.rng.random()),
+                calls=cluster.calls.of(life),
             ),
         )
+        handlers = Handlers()
+        storage.snapshots.register(handlers)
+        cluster.calls.serve(life, handlers)
         self._observe(storage, life)
         await storage.start()
         return storage
@@ -254,7 +261,9 @@ class SimulatedNode:
             return sequences
 
         async def is_superfluous(segment: SegmentInfo) -> bool:
-            """As long as replicas cannot be brought up from snapshots, what one of them lacks must be kept."""
+            """Where no snapshots are sent, what a replica lacks must be kept."""
+            if self.cluster.settings.snapshots:
+                return await superfluous(segment)
             mark = state.journal_map.at_end_of(segment.sequence)
             if mark is not None and any(
                 last > self.cluster.applied_everywhere(group) for group, last in enumerate(mark.last)
@@ -262,9 +271,23 @@ class SimulatedNode:
                 return False
             return await superfluous(segment)
 
+        for group in storage.groups:
+            self._observe_snapshots(group, life)
         state.block_applied = block_applied  # type: ignore[method-assign]
         journal.recycle = recycled  # type: ignore[method-assign]
         pruning._superfluous = is_superfluous  # type: ignore[method-assign]
+
+    def _observe_snapshots(self, group: WriteGroup, life: Life) -> None:
+        restart_behind = group.restart_behind
+
+        def restarted_behind(snapshot: Snapshot) -> list[int]:
+            if life.alive:
+                self.cluster.snapshots += 1
+                self.cluster.guard(lambda: self.cluster.history.skipped(self.node_id, group.group, snapshot.index))
+                self.applied[group.group] = max(self.applied.get(group.group, 0), snapshot.index)
+            return restart_behind(snapshot)
+
+        group.restart_behind = restarted_behind  # type: ignore[method-assign]
 
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""

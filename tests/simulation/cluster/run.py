@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ from mainstem.rpc.split import GroupPositions
 HEALED_SECONDS = 120.0
 """Simulated. When everything works again, everything must be done within."""
 
+LEFT_BEHIND = "left behind"
+"""The fault that only a snapshot puts right."""
+
 EXPECTED = (MainstemError, OSError, PowerLoss)
 """Errors that a node may log."""
 
@@ -44,6 +47,7 @@ class Outcomes:
     elections: int = 0
     blocks: int = 0
     pruned_segments: int = 0
+    snapshots: int = 0
     happened: dict[str, int] = field(default_factory=dict)
     served: dict[Tier, int] = field(default_factory=dict)
     splits: dict[str, int] = field(default_factory=dict)
@@ -69,13 +73,19 @@ class NodeSplitters(Splitters):
 class Run:
     """`Run(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
-    def __init__(self, seed: int, directory: Path, *, seconds: float | None = None) -> None:
+    def __init__(
+        self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()
+    ) -> None:
+        """`faults`: only these kinds."""
         self._rng = rng = random.Random(seed)
         self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
         self.loop = ClusterLoop()
-        self.cluster = SimulatedCluster(rng.randrange(1 << 30), self.loop, directory, Settings(rng))
+        settings = Settings(rng)
+        if LEFT_BEHIND in faults:
+            settings.forget_soon()
+        self.cluster = SimulatedCluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.clients = Clients(self.cluster, random.Random(rng.random()))
-        self.faults = Faults(self.cluster, random.Random(rng.random()))
+        self.faults = Faults(self.cluster, random.Random(rng.random()), faults)
         self.splitters = {
             node_id: NodeSplitters(node, random.Random(rng.random()))
             for node_id, node in self.cluster.nodes.items()
@@ -314,14 +324,15 @@ class Run:
             sum(len({block.term for block in blocks}) for blocks in history.blocks.values()),
             sum(map(len, history.blocks.values())),
             sum(node.storage.pruning.pruned_segments for node in nodes),
+            self.cluster.snapshots,
             self.faults.happened, served, splits,
         )
 
 
-def play(seed: int, directory: Path) -> Outcomes:
+def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Outcomes:
     """Play one run; a failure names its seed."""
     directory.mkdir(parents=True, exist_ok=True)
-    run = Run(seed, directory)
+    run = Run(seed, directory, seconds=seconds, faults=faults)
     try:
         return run.play()
     except Exception as error:

@@ -68,7 +68,7 @@ class GroupPosition(NamedTuple):
     position: int
     """The last block that is split."""
     applied_index: int
-    """The control block that said so."""
+    """The group's last block then, in this node's own journal. Less than `position`: a snapshot brought the runs."""
 
 
 class _Contents(NamedTuple):
@@ -182,6 +182,32 @@ class Manifest:
 
         await _carried_through(self._executor, lambda: self._database.drop(names, now_ms), done)
 
+    async def supersede(
+        self, group: int, position: int, applied_index: int, entries: Sequence[tuple[int, int, RunFile]]
+    ) -> list[str]:
+        """Let a group's runs be these, as (after, upto, run), and no others. Returns the runs that hold nothing any
+        more: they are forgotten, but not as dropped ones."""
+
+        def done(ranges: list[FileRange]) -> None:
+            self.commits += 1
+            for entry in self.ranges(group):
+                groups = self._groups_of.get(entry.name, set())
+                groups.discard(group)
+            self.files.update((file.name, file) for _after, _upto, file in entries)
+            self._ranges[group] = tuple(ranges)
+            for entry in ranges:
+                self._groups_of.setdefault(entry.name, set()).add(group)
+            for name in [name for name, groups in self._groups_of.items() if not groups]:
+                del self._groups_of[name]
+                self.files.pop(name, None)
+                gone.append(name)
+            self._positions[group] = GroupPosition(position, applied_index)
+
+        gone: list[str] = []
+        await _carried_through(
+            self._executor, lambda: self._database.supersede(group, position, applied_index, entries), done)
+        return gone
+
     async def close(self) -> None:
         await _carried_through(self._executor, self._database.close)
         self._executor.shutdown()
@@ -266,26 +292,22 @@ class _Database:
     def commit(
         self, group: int, after: int, upto: int, files: Sequence[RunFile], applied_index: int
     ) -> list[FileRange]:
-        marks = ", ".join("?" * len(_COLUMNS))
-        statements: list[tuple[str, tuple[object, ...]]] = [
-            (f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING", msgspec.structs.astuple(file))
-            for file in files
-        ]
-        statements += [
-            ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)",
-             (group, after, upto, file.name))
-            for file in files
-        ]
-        statements += [
-            ("INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
-             "SET position = excluded.position, applied_index = excluded.applied_index",
-             (group, upto, applied_index)),
-            ("UPDATE store SET commits = commits + 1", ()),
-        ]
-        self._transaction(statements)
+        self._transaction(_additions(group, [(after, upto, file) for file in files], upto, applied_index))
+        return self._newest_ranges(len(files))
+
+    def supersede(
+        self, group: int, position: int, applied_index: int, entries: Sequence[tuple[int, int, RunFile]]
+    ) -> list[FileRange]:
+        self._transaction([
+            ("DELETE FROM ranges WHERE write_group = ?", (group,)),
+            *_additions(group, entries, position, applied_index),
+            ("DELETE FROM files WHERE NOT EXISTS (SELECT 1 FROM ranges WHERE ranges.name = files.name)", ()),
+        ])
+        return self._newest_ranges(len(entries))
+
+    def _newest_ranges(self, count: int) -> list[FileRange]:
         added = self._database.execute(
-            "SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY sequence DESC LIMIT ?",
-            (len(files),),
+            "SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY sequence DESC LIMIT ?", (count,)
         ).fetchall()
         return [FileRange(*row) for row in reversed(added)]
 
@@ -318,3 +340,25 @@ class _Database:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
+
+
+def _additions(
+    group: int, entries: Sequence[tuple[int, int, RunFile]], position: int, applied_index: int
+) -> list[tuple[str, tuple[object, ...]]]:
+    """What adds runs, as (after, upto, run), to a group and sets its position."""
+    marks = ", ".join("?" * len(_COLUMNS))
+    statements: list[tuple[str, tuple[object, ...]]] = [
+        (f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING", msgspec.structs.astuple(file))
+        for _after, _upto, file in entries
+    ]
+    statements += [
+        ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)", (group, after, upto, file.name))
+        for after, upto, file in entries
+    ]
+    statements += [
+        ("INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
+         "SET position = excluded.position, applied_index = excluded.applied_index",
+         (group, position, applied_index)),
+        ("UPDATE store SET commits = commits + 1", ()),
+    ]
+    return statements

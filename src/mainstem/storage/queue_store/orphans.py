@@ -37,6 +37,9 @@ class Orphans:
         if not self._held[name]:
             del self._held[name]
 
+    def is_held(self, name: str) -> bool:
+        return name in self._held
+
     def spare(self, name: str) -> None:
         """A commit is about to name this file: its grace begins anew."""
         self._seen[name] = self._clock.monotonic()

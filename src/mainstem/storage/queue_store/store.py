@@ -14,10 +14,11 @@ import asyncio
 import bisect
 import enum
 import logging
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy
 import numpy.typing
@@ -31,9 +32,9 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds, Rows
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.run_copy import ExtentChecks, check_content, check_name, copy_run
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone, RunSource
 from mainstem.storage.queue_store.run_search import Place, Ranges, RunSearch
-from mainstem.storage.queue_store.run_target import RUN_SUFFIX
 from mainstem.storage.queue_store.store_mark import StoreMark, pair, write_mark
 from mainstem.storage.queue_store.stored_slice import SliceBuilder, StoredSlice
 from mainstem.storage.read_cache import Extent, ReadCache
@@ -107,6 +108,10 @@ class QueueStore:
         self._orphans = Orphans(files, clock, config.orphan_grace_seconds)
         self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
         self._changes = asyncio.Lock()
+        self._kept: Counter[int] = Counter()
+        """Groups whose runs are being copied to other nodes."""
+        self._copying = asyncio.Lock()
+        self._copied_bytes = 0
         self._dropped_runs = 0
         self._dropped_bytes = 0
 
@@ -185,23 +190,82 @@ class QueueStore:
         return CommitOutcome.COMMITTED
 
     async def _verified(self, file: RunFile) -> None:
-        name = file.name
-        if not name.endswith(RUN_SUFFIX) or "/" in name or "\0" in name:
-            raise StorageError(f"{name!r} cannot be the name of a run")
-        known = self._manifest.files.get(name)
-        if known is not None:
-            if known != file:
-                raise StorageError(f"{name}: committed before as {known}, now as {file}")
-            return
-        index = await self._run_files.index(Run(name))
-        rows = index.rows
-        found = (
-            int(rows["length"].sum(dtype=numpy.int64)), int(rows["batch_count"].sum(dtype=numpy.int64)),
-            int(rows["record_count"].sum(dtype=numpy.int64)), len(index.queues()[0]),
-        )
-        said = (file.batch_bytes, file.batch_count, file.record_count, file.queue_count)
-        if found != said:
-            raise StorageError(f"{name}: has (bytes, batches, records, queues) {found}, is said to have {said}")
+        check_name(file.name)
+        known = self._manifest.files.get(file.name)
+        if known is None:
+            check_content(await self._run_files.index(Run(file.name)), file)
+        elif known != file:
+            raise StorageError(f"{file.name}: committed before as {known}, now as {file}")
+
+    # --- copies of other nodes' runs ------------------------------------------------------------------------
+
+    def ranges_of(self, group: int) -> list[tuple[int, int, RunFile]]:
+        """A group's runs as (after, upto, run), oldest first."""
+        return [(entry.after, entry.upto, self._manifest.files[entry.name]) for entry in self._manifest.ranges(group)]
+
+    def journal_index(self, group: int) -> int:
+        """What of the group was split here: the journal had at least this block."""
+        return min(self._manifest.position(group))
+
+    @contextmanager
+    def kept(self, group: int) -> Iterator[None]:
+        """Retention drops no run of the group meanwhile: they are being copied."""
+        self._kept[group] += 1
+        try:
+            yield
+        finally:
+            self._kept[group] -= 1
+            if not self._kept[group]:
+                del self._kept[group]
+
+    async def pieces(self, name: str, length: int) -> AsyncIterator[bytes]:
+        """A run from its first to its last byte, `length` at a time, every extent checked. Raises `StorageError`
+        naming the place that is damaged, and when the manifest does not name the run."""
+        file = self._manifest.files.get(name)
+        if file is None:
+            raise RunGone(f"{name}: the manifest of this node does not name it")
+        run = self._search.run(name)
+        checks = ExtentChecks(await self._run_files.index(run), f"{RUNS_DIRECTORY}/{name}")
+        async with self._run_files.opened(run) as opened:
+            for position in range(0, file.bytes, length):
+                piece = await opened.read(position, min(length, file.bytes - position))
+                checks.feed(position, piece)
+                yield piece
+
+    async def copy(self, file: RunFile, fetch: Callable[[str], AsyncIterator[bytes]]) -> bool:
+        """Have the run here, whole and durable, though the manifest may not name it: `fetch` gives its bytes, and is
+        not asked when it is here already or retention dropped it. One run at a time. Whether it was fetched. Raises
+        `StorageError`, and what `fetch` raises."""
+        check_name(file.name)
+        async with self._copying:
+            if file.name in self._manifest.dropped or await self._is_here(file):
+                return False
+            async with aclosing(cast(AsyncGenerator[bytes, None], fetch(file.name))) as pieces:
+                await copy_run(self._files, file, pieces)
+            self._copied_bytes += file.bytes
+            return True
+
+    async def _is_here(self, file: RunFile) -> bool:
+        self._orphans.spare(file.name)
+        try:
+            await self._verified(file)
+        except StorageError:
+            return False
+        return True
+
+    async def supersede(
+        self, group: int, position: int, ranges: Sequence[tuple[int, int, RunFile]]
+    ) -> None:
+        """Let a group be split up to `position`, into these runs, as (after, upto, run), in place of those it had.
+        All are here. Durable when it returns. Raises `StorageError`, nothing being changed."""
+        async with self._changes:
+            kept = [entry for entry in ranges if entry[2].name not in self._manifest.dropped]
+            for file in {file.name: file for _after, _upto, file in kept}.values():
+                await self._verified(file)
+            gone = await self._manifest.supersede(group, position, self.journal_index(group), kept)
+            await self._mark()
+            for name in gone:  # orphans now: a commit that is decided may still name them
+                self._search.forget(self._search.run(name))
 
     async def _mark(self) -> None:
         identity = self._manifest.identity
@@ -368,12 +432,16 @@ class QueueStore:
         `log_starts` gives the log start per queue id, the largest i64 for a queue that is known to be deleted:
         an answer that is larger than the truth deletes data. `confirmed` is awaited before anything is dropped:
         when it returns, what `log_starts` said can no longer be taken back. Returns what was dropped."""
-        dead = [name for name in await self._without_witness(log_starts) if await self._is_dead(name, log_starts)]
+        dead = [
+            name for name in await self._without_witness(log_starts)
+            if not self._is_kept(name) and await self._is_dead(name, log_starts)
+        ]
         dropped: list[RunFile] = []
         if dead:
             if confirmed is not None:
                 await confirmed()
             async with self._changes:
+                dead = [name for name in dead if name in self._manifest.files and not self._is_kept(name)]
                 dropped = [self._manifest.files[name] for name in dead]
                 runs = [self._search.run(name) for name in dead]
                 await self._manifest.drop(frozenset(dead), self._clock.now_ms())
@@ -386,6 +454,10 @@ class QueueStore:
             log.info("retention dropped %d runs of %d bytes", len(dropped), sum(file.bytes for file in dropped))
         await self._remove_orphans()
         return dropped
+
+    def _is_kept(self, name: str) -> bool:
+        groups = self._manifest.groups_of(name)
+        return self._orphans.is_held(name) or any(group < len(groups) and groups[group] for group in self._kept)
 
     async def _without_witness(self, log_starts: LogStartsOf) -> list[str]:
         """The runs that are not known to be live by what was live in them the last time."""
@@ -434,6 +506,9 @@ class QueueStore:
         yield Sample(
             "mainstem_queue_store_dropped_bytes_total", "counter", "Bytes of runs deleted by retention.",
             self._dropped_bytes)
+        yield Sample(
+            "mainstem_queue_store_copied_bytes_total", "counter", "Bytes of runs copied from other nodes.",
+            self._copied_bytes)
         yield Sample(
             "mainstem_queue_store_index_bytes", "gauge", "Memory held by indexes of runs.",
             self._run_files.index_bytes)

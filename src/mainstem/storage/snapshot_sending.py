@@ -1,0 +1,139 @@
+"""The leader's end of snapshots: it offers them to members whose next block the journal has no more, and gives what
+they then ask for. While one is fetched retention drops no run of its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from mainstem.kernel import QueueTable, crc32c
+from mainstem.ports import Clock
+from mainstem.raft.messages import InstallSnapshot
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.method import Reply
+from mainstem.rpc.server import Call
+from mainstem.rpc.snapshots import (
+    OFFER_GROUP_SNAPSHOT,
+    FetchGroupSnapshot,
+    FetchRun,
+    GroupSnapshotPart,
+    GroupSnapshotRefused,
+    OfferGroupSnapshot,
+    RunPart,
+)
+from mainstem.storage.errors import StorageError
+from mainstem.storage.group_queues import Belongs
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.snapshot_image import Calls, parts
+from mainstem.storage.write_group import WriteGroup
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2
+"""Offers of a node: each more only makes the others slower."""
+
+OFFER_SECONDS_MAX = 24 * 3600.0
+"""Terabytes, over a slow link. That the other end is gone is noticed by the connection."""
+
+PAUSE_SECONDS = 2.0
+"""Before a member that took no snapshot is offered another."""
+
+PIECE_BYTES = 256 * 1024
+"""Of a run, read and sent at a time."""
+
+
+class ByteRate:
+    """No more than so many bytes a second, of all who ask; 0: as many as they like."""
+
+    def __init__(self, clock: Clock, bytes_per_second: int) -> None:
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._paid_until = 0.0
+
+    async def take(self, size: int) -> None:
+        if not self._bytes_per_second:
+            return
+        now = self._clock.monotonic()
+        self._paid_until = max(self._paid_until, now) + size / self._bytes_per_second
+        await asyncio.sleep(self._paid_until - now)
+
+
+class SnapshotSending:
+    """Of all groups of a node."""
+
+    def __init__(
+        self,
+        groups: Sequence[WriteGroup],
+        table: QueueTable,
+        store: QueueStore,
+        belongs: Callable[[int], Belongs],
+        calls: Calls | None,
+        pace: Callable[[int], Awaitable[None]],
+        rate: ByteRate,
+    ) -> None:
+        """`belongs` tells of a group which queues are its own; `pace` is awaited before so many bytes are read."""
+        self._groups = groups
+        self._table = table
+        self._store = store
+        self._belongs = belongs
+        self._calls = calls
+        self._pace = pace
+        self._rate = rate
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.sent = 0
+        self.sent_bytes = 0
+
+    async def send(self, group: WriteGroup, message: InstallSnapshot) -> None:
+        """Offer a member the newest snapshot, and tell the group what came of it."""
+        ok = False
+        try:
+            async with self._slots:
+                ok = group.term == message.term and await self._offer(group, message)
+            if not ok:
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            group.snapshot_sent(message.to, ok=ok)
+
+    async def _offer(self, group: WriteGroup, message: InstallSnapshot) -> bool:
+        assert self._calls is not None, "no snapshot can be had without calls"
+        log.info(
+            "write group %d: node %d lacks blocks that are split already, it is offered a snapshot at block %d",
+            group.group, message.to, message.snapshot.index,
+        )  # fmt: skip
+        offer = OfferGroupSnapshot(group.group, message.term, message.snapshot.index)
+        try:
+            with self._store.kept(group.group):
+                await self._calls.call(
+                    message.to, OFFER_GROUP_SNAPSHOT, offer, timeout_seconds=OFFER_SECONDS_MAX
+                )
+        except RpcError as error:
+            log.warning("write group %d: node %d has taken no snapshot: %s", group.group, message.to, error)
+            return False
+        self.sent += 1
+        return True
+
+    async def give(self, call: Call[FetchGroupSnapshot]) -> AsyncIterator[Reply[GroupSnapshotPart]]:
+        """Raises `GroupSnapshotRefused`."""
+        number = call.request.group
+        if number >= len(self._groups):
+            raise GroupSnapshotRefused(f"there is no write group {number}")
+        group = self._groups[number]
+        async for part in parts(
+            group, self._store, self._table, self._belongs(number), with_state=call.request.with_state
+        ):
+            yield part
+
+    async def give_run(self, call: Call[FetchRun]) -> AsyncIterator[Reply[RunPart]]:
+        """Raises `GroupSnapshotRefused`."""
+        name = call.request.name
+        try:
+            async for piece in self._store.pieces(name, PIECE_BYTES):
+                await self._rate.take(len(piece))
+                await self._pace(len(piece))
+                self.sent_bytes += len(piece)
+                yield Reply(RunPart(crc32c(piece)), piece)
+        except (StorageError, OSError) as error:
+            log.error("run %s cannot be given to %s: %s", name, call.peer, error)
+            raise GroupSnapshotRefused(f"run {name}: {error}") from error

@@ -1,0 +1,131 @@
+"""Calls between the nodes of a cluster, as `rpc.NodeCalls` makes them: requests and answers become bytes on the way.
+
+The callee answers in a task of its own life. A call breaks off when either end dies or nothing gets through between
+them, and then the callee's task is cancelled, as it is when a connection is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from tests.simulation.cluster.lives import ClusterLoop, Life
+from tests.simulation.cluster.network import SimulatedNetwork
+
+from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, Refused
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.method import Method, Reply
+from mainstem.rpc.server import Call, Handlers
+
+WATCH_SECONDS = 0.1
+"""How often is looked whether the two ends are there."""
+
+WINDOW_ITEMS = 4
+
+
+class Switchboard:
+    """All nodes that can be called."""
+
+    def __init__(self, loop: ClusterLoop, network: SimulatedNetwork) -> None:
+        self.loop = loop
+        self.network = network
+        self.served: dict[int, tuple[Life, Handlers]] = {}
+
+    def of(self, life: Life) -> SimulatedCalls:
+        return SimulatedCalls(self, life)
+
+    def serve(self, life: Life, handlers: Handlers) -> None:
+        """What a node answers from now on."""
+        self.served[life.node_id] = (life, handlers)
+
+    def passes(self, one: Life, other: Life) -> bool:
+        cut = self.network.cut & {(one.node_id, other.node_id), (other.node_id, one.node_id)}
+        return one.alive and other.alive and not cut
+
+
+class SimulatedCalls:
+    """`storage.snapshot_image.Calls` of one life."""
+
+    def __init__(self, board: Switchboard, life: Life) -> None:
+        self._board = board
+        self._life = life
+
+    async def call(
+        self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float
+    ) -> Reply[Any]:
+        async with aclosing(self._replies(node_id, method, request, timeout_seconds)) as replies:
+            return await anext(replies)
+
+    def stream(
+        self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float
+    ) -> AsyncGenerator[Reply[Any], None]:
+        return self._replies(node_id, method, request, timeout_seconds)
+
+    async def _replies(
+        self, node_id: int, method: Method[Any, Any], request: Any, timeout_seconds: float
+    ) -> AsyncGenerator[Reply[Any], None]:
+        board, life = self._board, self._life
+        callee, handlers = board.served.get(node_id, (None, None))
+        if callee is None or handlers is None or not board.passes(life, callee):
+            raise ConnectionLost(f"cannot reach node {node_id}")
+        body = msgspec.msgpack.encode(request)
+        answers: asyncio.Queue[Any] = asyncio.Queue(WINDOW_ITEMS)
+        answering = board.loop.run_in(callee, self._answer(method, body, handlers, answers), name=method.name)
+        watching = board.loop.create_task(
+            self._watch(callee, answering, answers), name="watch", context=contextvars.Context())
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    item = await answers.get()
+                    if item is None:
+                        return
+                    if isinstance(item, Exception):
+                        raise item
+                    content, attachment = item
+                    await asyncio.sleep(board.network.quality.delay_seconds * board.network.rng.random())
+                    yield Reply(method.decode_reply(content), attachment)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{method.name}: no answer from node {node_id}") from None
+        finally:
+            watching.cancel()
+            answering.cancel()
+
+    async def _answer(
+        self, method: Method[Any, Any], body: bytes, handlers: Handlers, answers: asyncio.Queue[Any]
+    ) -> None:
+        found = handlers.find(method.number)
+        life = self._life
+        try:
+            if found is None:
+                raise CallFailed(f"{method.name} is not served here")
+            identity = Identity("cluster", life.node_id, bytes([life.node_id]) * 16)
+            call = Call(method.decode_request(body), b"", f"node {life.node_id}", identity)
+            if method.streams:
+                async with aclosing(found.handler(call)) as replies:
+                    async for reply in replies:
+                        await answers.put(encoded(reply))
+            else:
+                await answers.put(encoded(await found.handler(call)))
+        except Refused as error:
+            await answers.put(error if isinstance(error, method.refusals) else CallFailed(str(error)))
+        except Exception as error:
+            await answers.put(CallFailed(f"{method.name}: {type(error).__name__}: {error}"))
+        else:
+            await answers.put(None)
+
+    async def _watch(self, callee: Life, answering: asyncio.Task[None], answers: asyncio.Queue[Any]) -> None:
+        """End the call once the two ends cannot reach each other."""
+        while self._board.passes(self._life, callee):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(WATCH_SECONDS)
+        answering.cancel()
+        while not answers.empty():
+            answers.get_nowait()
+        answers.put_nowait(ConnectionLost(f"the connection to node {callee.node_id} broke"))
+
+
+def encoded(reply: Reply[Any]) -> tuple[bytes, bytes]:
+    return msgspec.msgpack.encode(reply.message), b"".join(bytes(buffer) for buffer in reply.buffers)

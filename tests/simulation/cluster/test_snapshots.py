@@ -1,0 +1,94 @@
+"""A node that was away until the others had pruned what it lacks takes a snapshot, whatever happens on the way.
+
+Everything that `Run` sees to holds here as well: what any node applies and serves is the history, tables and producers
+are the same on all nodes in the end, and every queue store alone has all of it, each batch once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run, play
+
+CRASHES_MAX = 60
+
+
+class Story(Run):
+    """Load and splits, no faults but one: a node goes, and comes back to what it cannot have as a log."""
+
+    crashes = False
+    """Each time it comes back, the power goes a little later in what it does to its disks."""
+
+    async def _story(self) -> None:
+        for node in self.cluster.nodes.values():
+            await node.start()
+        await self.cluster.create_topic(3, patience=30)
+        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        splitting = [
+            self.loop.create_task(self._looked_after(self._split(node))) for node in self.cluster.nodes.values()
+        ]
+        await asyncio.sleep(1.0)
+        node = self._rng.choice(list(self.cluster.nodes.values()))
+        node.lose_power()
+        async with asyncio.timeout(HEALED_SECONDS):
+            while not self.faults._is_left_behind(node):  # noqa: ASYNC110 - simulated time
+                await asyncio.sleep(0.1)
+        if self.crashes:
+            self.clients.ending = True
+            await self._crash_on_the_way(node)
+        else:
+            await node.restart()
+        async with asyncio.timeout(HEALED_SECONDS):
+            while self.cluster.snapshots < 1:  # noqa: ASYNC110 - simulated time
+                await asyncio.sleep(0.1)
+        for task in splitting:
+            task.cancel()
+        await self.faults.heal()
+        self.clients.ending = True
+        async with asyncio.timeout(HEALED_SECONDS):
+            await asyncio.gather(*working)
+        await self._settle()
+        self.cluster.check_tasks()
+
+    async def _crash_on_the_way(self, node: SimulatedNode) -> None:
+        for change in range(1, CRASHES_MAX):
+            disk = node.disk2 if change % 3 == 0 else node.disk1
+            disk.cut_power(after=change)
+            if await node.restart():
+                life = node.life
+                for _ in range(40):
+                    await asyncio.sleep(0.1)
+                    if node.life is not life or not node.up:
+                        break
+                if node.up and node.life is life:
+                    if self.cluster.snapshots and not self.faults._is_left_behind(node):
+                        return
+                    node.lose_power()
+        if not node.up:
+            await node.restart()
+
+
+class CrashingStory(Story):
+    crashes = True
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_that_was_left_behind_takes_a_snapshot(tmp_path: Path, seed: int) -> None:
+    outcomes = Story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
+    assert outcomes.snapshots >= 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_may_die_at_any_point_of_taking_it(tmp_path: Path, seed: int) -> None:
+    outcomes = CrashingStory(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
+    assert outcomes.snapshots >= 1
+
+
+def test_with_other_faults_beside(tmp_path: Path) -> None:
+    """Leaders die and change while they give a snapshot, links break, disks fail."""
+    kinds = [LEFT_BEHIND, "crash", "crash later", "transfer", "cut off", "bad disk"]
+    outcomes = play(4, tmp_path, seconds=8.0, faults=kinds)
+    assert outcomes.acknowledged
