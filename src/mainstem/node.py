@@ -54,6 +54,7 @@ from mainstem.storage.disk_files import DiskFiles
 from mainstem.storage.errors import NotTheLeader, StorageFailed
 from mainstem.storage.leader_balance import LeaderBalance
 from mainstem.storage.leadership import GroupLeadership
+from mainstem.storage.membership_steps import MembershipSteps
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage, stop
@@ -352,9 +353,20 @@ class RunningNode:
             lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
             lambda: storage.messages.refusing or storage.write_loop.out_of_space,
         )
-        task = asyncio.create_task(balance.run(), name="leader balance")
+        steps = MembershipSteps(
+            self._config.node_id,
+            storage.groups,
+            nameserver.placements,
+            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+            storage.replication.take_part,
+            self._clock,
+        )
+        tasks = [
+            asyncio.create_task(balance.run(), name="leader balance"),
+            asyncio.create_task(steps.run(), name="membership steps"),
+        ]
         self._stack.push_async_callback(balance.hand_over)
-        self._stack.push_async_callback(stop, [task])
+        self._stack.push_async_callback(stop, tasks)
 
     async def _listen_for_calls(self) -> tuple[str, int]:
         """Where splitters and other nodes call; of a node among others it is open already."""

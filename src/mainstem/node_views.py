@@ -29,6 +29,7 @@ from mainstem.console.views import (
     WriteGroupView,
 )
 from mainstem.model import Node, QueueUsage, Topic
+from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
 from mainstem.pipeline.supervisor import SplitSupervisor
@@ -148,6 +149,23 @@ class LocalNodeViews:
         try:
             await self._reports.transfer_leader(group, to, self._leader_of)
         except RpcError as error:
+            return str(error)
+        return None
+
+    async def replace_node(self, old: int, new: int) -> str | None:
+        nameserver = self._nameserver
+        placements = nameserver.placements()
+        both = [group for group, replicas in placements.items() if old in replicas and new in replicas]
+        if old == new or both:
+            why = f"it has replicas of the same write groups ({both[0]}, …)" if both else "it is the same node"
+            return f"node {new} cannot take the place of node {old}: {why}"
+        try:
+            for group, replicas in placements.items():
+                if old in replicas:
+                    await nameserver.move_replica(group, old, new)
+            if old in nameserver.metadata_voters:
+                await nameserver.change_member(old, new)
+        except NameserverError as error:
             return str(error)
         return None
 

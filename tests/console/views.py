@@ -74,6 +74,9 @@ class FakeViews:
             partitions=2,
         )
 
+    async def replace_node(self, old: int, new: int) -> str | None:
+        return None
+
     async def topics(self) -> Sequence[TopicSummary]:
         return [
             TopicSummary(

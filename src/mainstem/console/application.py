@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
-from mainstem.console.views import NodeViews, TransferLeaderRequest
+from mainstem.console.views import NodeViews, ReplaceNodeRequest, TransferLeaderRequest
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
 
@@ -47,6 +47,7 @@ class Console:
             Route("/metrics", self._limited(self._metrics)),
             Route("/v1/cluster", self._limited(self._cluster)),
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
+            Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/topics", self._limited(self._topics)),
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
@@ -95,6 +96,17 @@ class Console:
         except msgspec.MsgspecError as error:
             raise HTTPException(400, f'{error}; it takes {{"group": …, "to": …}}') from error
         refusal = await self._views.transfer_leader(wanted.group, wanted.to)
+        if refusal is not None:
+            raise HTTPException(409, refusal)
+        return _json({})
+
+    async def _replace_node(self, request: Request) -> Response:
+        content = await request.body()
+        try:
+            wanted = msgspec.json.decode(content, type=ReplaceNodeRequest)
+        except msgspec.MsgspecError as error:
+            raise HTTPException(400, f'{error}; it takes {{"old": …, "new": …}}') from error
+        refusal = await self._views.replace_node(wanted.old, wanted.new)
         if refusal is not None:
             raise HTTPException(409, refusal)
         return _json({})

@@ -71,6 +71,13 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """Node id; -1: nobody, as far as this node knows."""
 
 
+class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is posted to `/v1/cluster/replace`."""
+
+    old: int
+    new: int
+
+
 class TransferLeaderRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is posted to `/v1/cluster/transfer-leader`."""
 
@@ -175,6 +182,10 @@ class NodeViews(Protocol):
 
     async def transfer_leader(self, group: int, to: int) -> str | None:
         """Have another node lead a write group; why that cannot be, None when it is under way."""
+        ...
+
+    async def replace_node(self, old: int, new: int) -> str | None:
+        """Have every replica of one node move to another; why that cannot be, None when it is under way."""
         ...
 
     async def topics(self) -> Sequence[TopicSummary]: ...

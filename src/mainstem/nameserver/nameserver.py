@@ -244,6 +244,11 @@ class Nameserver(MetadataAdministration):
             return self._config.node_id
         return self._group.leader_id or -1
 
+    @property
+    def metadata_voters(self) -> frozenset[int]:
+        """The nodes that vote in the metadata group, as far as this node knows."""
+        return self._group.membership.voters
+
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` with every change from now on, after it was applied here and before the one
         who asked for it hears of it. It must not block."""

@@ -3,13 +3,17 @@
 One file, `hard_states`, of two copies that are written in turn, so that a torn write leaves the other:
 
     magic (8 bytes) · CRC32C of all that follows (u32) · groups (u32) · sequence (u64) ·
-    per group: number (u32) · 0 (u32) · term (u64) · vote (u64, 0: nobody)
+    per group: number (u32) · how it began here (u32) · term (u64) · vote (u64, 0: nobody)
+
+A group begins on a node in one of two ways: with the node among those that found it (0), or with a replica that moves
+there (1). A replica of the latter kind has no say until the group's log gives it one.
 
 Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of the higher sequence counts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Mapping
 
@@ -31,11 +35,17 @@ GROUPS_MAX = (COPY_BYTES - FRAME.size - SIZES.size) // ROW.size
 class HardStates:
     """The hard states of all groups, in memory and on disk. Made by `open`."""
 
-    def __init__(self, file: File, states: dict[int, HardState], sequence: int) -> None:
+    def __init__(
+        self, file: File, states: dict[int, HardState], sequence: int, came_later: set[int]
+    ) -> None:
         self._file = file
         self._states = states
         self.sequence = sequence
         """Counts the saves, for ever."""
+        self.is_new = sequence == 0
+        """Nothing was ever saved before this start."""
+        self._came_later = came_later
+        self._turn = asyncio.Lock()
 
     @classmethod
     async def open(cls, files: Files) -> HardStates:
@@ -55,18 +65,37 @@ class HardStates:
                 f"{NAME}: neither copy passes its checksum. Which votes this node gave is unknown: restore the file, "
                 "or replace the node by one with an empty directory"
             )
-        sequence, states = max(copies, key=lambda copy: copy[0], default=(0, {}))
-        return cls(file, states, sequence)
+        sequence, states, came_later = max(copies, key=lambda copy: copy[0], default=(0, {}, set()))
+        return cls(file, states, sequence, came_later)
 
     def of(self, group: int) -> HardState:
         return self._states.get(group, HardState())
 
+    def began(self, group: int) -> bool:
+        """Whether the group ever began here."""
+        return group in self._states
+
+    def came_later(self, group: int) -> bool:
+        """Whether it began here with a replica that moved."""
+        return group in self._came_later
+
+    def begin(self, group: int, *, later: bool) -> None:
+        """It begins here; part of the next save."""
+        self._states.setdefault(group, HardState())
+        if later:
+            self._came_later.add(group)
+
     async def save(self, changed: Mapping[int, HardState]) -> None:
         """Durable when it returns. Raises `StorageFailed`: the disk's state is unknown then, and must not be asked."""
+        async with self._turn:  # two at a time could tear both copies
+            await self._save(changed)
+
+    async def _save(self, changed: Mapping[int, HardState]) -> None:
         self._states.update(changed)
         self.sequence += 1
         rows = b"".join(
-            ROW.pack(group, 0, state.term, state.vote) for group, state in sorted(self._states.items())
+            ROW.pack(group, group in self._came_later, state.term, state.vote)
+            for group, state in sorted(self._states.items())
         )
         content = SIZES.pack(len(self._states), self.sequence) + rows
         place = COPY_BYTES * (self.sequence % 2)
@@ -79,8 +108,8 @@ class HardStates:
         await self._file.close()
 
 
-def _copy(content: bytes) -> tuple[int, dict[int, HardState]] | None:
-    """(sequence, states) of one copy; None when it is not whole."""
+def _copy(content: bytes) -> tuple[int, dict[int, HardState], set[int]] | None:
+    """(sequence, states, groups that came later) of one copy; None when it is not whole."""
     if len(content) < FRAME.size + SIZES.size:
         return None
     magic, checksum = FRAME.unpack_from(content)
@@ -93,5 +122,6 @@ def _copy(content: bytes) -> tuple[int, dict[int, HardState]] | None:
         or crc32c(content[FRAME.size : end]) != checksum
     ):
         return None
-    rows = ROW.iter_unpack(content[FRAME.size + SIZES.size : end])
-    return sequence, {group: HardState(term, vote) for group, _, term, vote in rows}
+    rows = list(ROW.iter_unpack(content[FRAME.size + SIZES.size : end]))
+    states = {group: HardState(term, vote) for group, _, term, vote in rows}
+    return sequence, states, {group for group, later, _, _ in rows if later}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -101,6 +101,7 @@ class Replication:
         self._write_loop: WriteLoop | None = None
         self._messages: LocalMessageStore | None = None
         self._snapshots: Snapshots | None = None
+        self._hard_states: HardStates | None = None
         self._settled: dict[int, asyncio.Event] = {}
         """Set when a group is served for the first time, or never will be."""
 
@@ -119,22 +120,23 @@ class Replication:
         """Take part in every group this node has a part in, and return once those it has alone are served. Raises
         `StorageError` when what was promised to other nodes is not known any more."""
         consensus = self._consensus
-        config = consensus.config(self._journal.durability)
+        self._hard_states = hard_states
         alone: list[WriteGroup] = []
-        for group in self._groups:
-            began_with = consensus.members(group.group)
-            if consensus.node_id not in began_with.members and not group.blocks.memberships:
-                continue
+        parts = [group for group in self._groups if self._has_part(group)]
+        for group in parts:
+            if not hard_states.began(group.group):
+                founds = hard_states.is_new or bool(group.blocks.memberships) or consensus.exchange is None
+                hard_states.begin(group.group, later=not founds)
+        await hard_states.save({})
+        for group in parts:
+            began_with = self._began_with(group.group, consensus.members(group.group).members)
             hard_state = hard_states.of(group.group)
             if hard_state.term == 0 and group.blocks.last_index() and len(began_with.voters) > 1:
                 raise StorageError(
                     f"write group {group.group} has a log and no record of this node's votes: the file `hard_states` "
                     "is missing. Restore it, or replace this node by one with an empty directory"
                 )
-            self._settled[group.group] = asyncio.Event()
-            if consensus.exchange is not None:
-                consensus.exchange.join(group.group, Replica(group, self._journal))
-            group.join(config, hard_state, began_with, consensus.randomness)
+            self._join(group, began_with)
             assert group.core is not None
             if group.core.membership.voters == {consensus.node_id}:
                 alone.append(group)
@@ -142,6 +144,37 @@ class Replication:
             await self._settled[group.group].wait()
             if not group.serving:
                 raise group.failure or StorageError(f"write group {group.group} is not served")
+
+    def _has_part(self, group: WriteGroup) -> bool:
+        return self._consensus.node_id in self._consensus.members(group.group).members or bool(
+            group.blocks.memberships
+        )
+
+    def _began_with(self, number: int, placed: Collection[int]) -> Membership:
+        """A replica that came later is no member, as far as it knows, before the log or a snapshot says so: it must not
+        stand for election, or count votes, with a membership that nobody has committed."""
+        assert self._hard_states is not None, "started"
+        later = self._hard_states.came_later(number)
+        return Membership.of(set(placed) - {self._consensus.node_id} if later else placed)
+
+    def _join(self, group: WriteGroup, began_with: Membership) -> None:
+        consensus = self._consensus
+        assert self._hard_states is not None, "started"
+        self._settled[group.group] = asyncio.Event()
+        if consensus.exchange is not None:
+            consensus.exchange.join(group.group, Replica(group, self._journal))
+        config = consensus.config(self._journal.durability)
+        group.join(config, self._hard_states.of(group.group), began_with, consensus.randomness)
+
+    async def take_part(self, number: int, placed: Collection[int]) -> None:
+        """A replica of a group is to be here: begin with an empty log. Raises `StorageError`."""
+        group = self._groups[number]
+        assert self._hard_states is not None, "started"
+        assert group.core is None, f"write group {number} is here already"
+        self._hard_states.begin(number, later=True)
+        await self._hard_states.save({})
+        log.info("write group %d: a replica of it comes to this node", number)
+        self._join(group, self._began_with(number, placed))
 
     def has_alone(self, number: int) -> bool:
         """Whether no other node votes in a group, as far as its log tells."""

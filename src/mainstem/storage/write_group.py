@@ -218,6 +218,11 @@ class WriteGroup:
         return self.core.membership.voters if self.core is not None else frozenset()
 
     @property
+    def learners(self) -> frozenset[int]:
+        """The members that have no say."""
+        return self.core.membership.learners if self.core is not None else frozenset()
+
+    @property
     def quorum(self) -> int:
         """How many nodes make a majority."""
         return self.core.membership.quorum if self.core is not None else 0
@@ -476,14 +481,16 @@ class WriteGroup:
             self.blocks.append(block)
             self._to_write.append(self._closed.popleft())
 
-    def propose_membership(self, change: MembershipChange) -> int:
-        """Log the membership after one change; its index. Raises `NotTheLeader`, `raft.NotReady` and
-        `raft.MembershipRefused`; `NotReady` also while batches wait to be proposed."""
+    def propose_membership(self, change: MembershipChange, now_ms: int) -> int:
+        """Log the membership after one change, behind everything appended so far; its index. Raises `NotTheLeader`,
+        `raft.NotReady` and `raft.MembershipRefused`."""
+        self._close()
+        self._propose_closed(now_ms)
         core = self.core
         if core is None or not self.serving:
             raise self.not_the_leader()
-        if self._open is not None or self._closed:
-            raise NotReady(f"write group {self.group}: blocks are about to be proposed")
+        if self._closed:
+            raise NotReady(f"write group {self.group}: blocks wait to be proposed")
         entry = core.propose_membership(change)
         self._next_index = entry.index + 1
         self.pump()

@@ -6,11 +6,12 @@ from mainstem.cli.lazy_group import LazyCommand, LazyGroup
 
 command = LazyGroup(
     name="cluster",
-    help="Look at the cluster and move its leaders.",
+    help="Look at the cluster, move its leaders, replace its nodes.",
     commands_by_name={
         "status": LazyCommand("mainstem.cli.cluster.status", "Show nodes, write groups and disks."),
         "transfer-leader": LazyCommand(
             "mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."
         ),
+        "replace": LazyCommand("mainstem.cli.cluster.replace", "Have a new node take the place of another."),
     },
 )

@@ -1,0 +1,101 @@
+"""Members of write groups as placement wants them: a replica moves from one node to another step by step.
+
+    the new node    takes part with an empty log, and has no say
+    the leader      adds it as a learner; it gets a snapshot and the log
+                    gives it a vote once it lacks no more than the newest blocks
+                    removes who is not wanted any more, once everybody who is has a vote; itself last, and then it
+                    has another one lead first
+
+One step of a group at a time, looked at again in every round, so it does not matter who leads or what was lost in
+between: what is to be done follows from placement and membership alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from mainstem.ports import Clock
+from mainstem.raft import ChangeKind, MembershipChange, RaftError
+from mainstem.storage.errors import StorageError
+from mainstem.storage.write_group import WriteGroup
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS = 1.0
+
+LAG_BLOCKS_MAX = 64
+"""What a learner that gets a vote may lack: sent within a moment."""
+
+
+class MembershipSteps:
+    """Of one node."""
+
+    def __init__(
+        self,
+        node_id: int,
+        groups: Sequence[WriteGroup],
+        placements: Callable[[], Mapping[int, Sequence[int]]],
+        alive: Callable[[int], bool],
+        take_part: Callable[[int, Collection[int]], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """`take_part` has this node take part in a group of these nodes with an empty log."""
+        self._node_id = node_id
+        self._groups = groups
+        self._placements = placements
+        self._alive = alive
+        self._take_part = take_part
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Rounds until cancelled."""
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            await self.round()
+
+    async def round(self) -> None:
+        """At most one step of each group."""
+        placements = self._placements()
+        for group in self._groups:
+            wanted = frozenset(placements.get(group.group, ()))
+            try:
+                if self._node_id in wanted and group.core is None and group.failure is None:
+                    await self._take_part(group.group, wanted)
+                elif wanted and group.serving:
+                    self._step(group, wanted)
+            except (RaftError, StorageError) as error:
+                log.debug("write group %d: its members are not changed yet: %s", group.group, error)
+
+    def _step(self, group: WriteGroup, wanted: frozenset[int]) -> None:
+        change = self._next(group, wanted)
+        if change is None:
+            return
+        if change == MembershipChange(ChangeKind.REMOVE, self._node_id):
+            self._hand_over(group, wanted)
+            return
+        group.propose_membership(change, self._clock.now_ms())
+        log.info("write group %d: %s node %d", group.group, change.kind.value, change.node_id)
+
+    def _next(self, group: WriteGroup, wanted: frozenset[int]) -> MembershipChange | None:
+        voters, learners = group.voters, group.learners
+        for node_id in sorted(learners - wanted):
+            return MembershipChange(ChangeKind.REMOVE, node_id)
+        for node_id in sorted(wanted - voters - learners):
+            if self._alive(node_id):
+                return MembershipChange(ChangeKind.ADD_LEARNER, node_id)
+        for peer in group.peers():
+            near = peer.match_index + LAG_BLOCKS_MAX >= group.last_index
+            if peer.node_id in learners and peer.active and near:
+                return MembershipChange(ChangeKind.PROMOTE, peer.node_id)
+        if wanted <= voters:
+            for node_id in sorted(voters - wanted, key=lambda node_id: (node_id == self._node_id, node_id)):
+                return MembershipChange(ChangeKind.REMOVE, node_id)
+        return None
+
+    def _hand_over(self, group: WriteGroup, wanted: frozenset[int]) -> None:
+        """The next leader removes this node."""
+        heirs = [peer for peer in group.peers() if peer.active and peer.node_id in wanted]
+        if heirs:
+            group.transfer_leadership(max(heirs, key=lambda peer: peer.match_index).node_id)
