@@ -88,6 +88,10 @@ class SimulatedCluster:
         self.nodes: dict[int, SimulatedNode] = {}
         for node_id in range(1, settings.nodes + 1):
             self.nodes[node_id] = SimulatedNode(self, node_id, directory, rng.randrange(1 << 30))
+        self.placements = {group: sorted(self.nodes) for group in range(settings.groups)}
+        """Per group, where its replicas are wanted."""
+        self.moves = False
+        """They may change."""
 
     def report(self, error: Exception) -> None:
         if self.trouble is None:

@@ -20,6 +20,7 @@ from mainstem.rpc.server import Handlers
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
+from mainstem.storage.membership_steps import MembershipSteps
 from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
 from mainstem.storage.write_group import WriteGroup
@@ -163,7 +164,7 @@ class SimulatedNode:
             consensus=Consensus(
                 self.node_id,
                 cluster.network.attach(life),
-                {group: sorted(cluster.nodes) for group in range(cluster.settings.groups)},
+                dict(cluster.placements),
                 random.Random(self.rng.random()),
                 calls=cluster.calls.of(life),
             ),
@@ -173,6 +174,12 @@ class SimulatedNode:
         cluster.calls.serve(life, handlers)
         self._observe(storage, life)
         await storage.start()
+        if cluster.moves:
+            steps = MembershipSteps(
+                self.node_id, storage.groups, lambda: cluster.placements, lambda node_id: cluster.nodes[node_id].up,
+                storage.replication.take_part, self.clock,
+            )  # fmt: skip
+            self._steps = asyncio.get_running_loop().create_task(steps.run(), name="membership steps")
         return storage
 
     def _topics(self) -> Iterable[Topic]:

@@ -7,11 +7,12 @@ are the same on all nodes in the end, and every queue store alone has all of it,
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run, play
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run, play
 
 CRASHES_MAX = 60
 
@@ -73,6 +74,68 @@ class Story(Run):
 
 class CrashingStory(Story):
     crashes = True
+
+
+class Replacement(Run):
+    """A node dies for good, and a new one with empty disks takes its place; it dies, too, now and then."""
+
+    directory: Path
+    joined = 0
+
+    async def _story(self) -> None:
+        cluster, rng = self.cluster, self._rng
+        cluster.moves = True
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.create_topic(3, patience=30)
+        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in cluster.nodes.values()]
+        await asyncio.sleep(3.0)
+        old = rng.choice(list(cluster.nodes.values()))
+        old.lose_power()
+        await asyncio.sleep(rng.choice([0.1, 2.0, 6.0]))
+        new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
+        cluster.nodes[new.node_id] = new
+        self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
+        await new.start()
+        for group, replicas in cluster.placements.items():
+            cluster.placements[group] = [new.node_id if one == old.node_id else one for one in replicas]
+        splitting.append(self.loop.create_task(self._looked_after(self._split(new))))
+        for _ in range(rng.randint(0, 3)):
+            await asyncio.sleep(rng.choice([0.3, 1.0, 3.0]))
+            new.lose_power()
+            assert await new.restart()
+        async with asyncio.timeout(HEALED_SECONDS):
+            while not self._is_done(set(cluster.nodes) - {old.node_id}):  # noqa: ASYNC110 - simulated time
+                await asyncio.sleep(0.1)
+        self.joined = new.node_id
+        del cluster.nodes[old.node_id]
+        for task in splitting:
+            task.cancel()
+        self.clients.ending = True
+        async with asyncio.timeout(HEALED_SECONDS):
+            await asyncio.gather(*working)
+        try:
+            await self._settle()
+        finally:
+            cluster.nodes[old.node_id] = old
+
+    def _is_done(self, wanted: set[int]) -> bool:
+        return all(
+            any(node.storage.groups[group].voters == wanted for node in self.cluster.leaders(group))
+            for group in self.cluster.placements
+        )
+
+    def _outcomes(self) -> Outcomes:
+        assert self.joined
+        return Outcomes(snapshots=self.cluster.snapshots)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_new_node_takes_the_place_of_a_dead_one(tmp_path: Path, seed: int) -> None:
+    run = Replacement(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.directory = tmp_path
+    run.play()
 
 
 @pytest.mark.parametrize("seed", range(3))
