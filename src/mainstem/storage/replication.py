@@ -176,10 +176,11 @@ class Replication:
         log.info("write group %d: a replica of it comes to this node", number)
         self._join(group, self._began_with(number, placed))
 
-    def has_alone(self, number: int) -> bool:
-        """Whether no other node votes in a group, as far as its log tells."""
-        group = self._groups[number]
-        memberships = group.blocks.memberships
+    def has_alone(self, hard_states: HardStates, number: int) -> bool:
+        """Whether no other node votes in a group, as far as its log tells, or it began so."""
+        memberships = self._groups[number].blocks.memberships
+        if not memberships and hard_states.came_later(number):
+            return False
         newest = memberships[max(memberships)] if memberships else self._consensus.members(number)
         return newest.voters <= {self._consensus.node_id}
 

@@ -214,7 +214,7 @@ class Storage:
         recovered = await self._recovery.run()
         self.write_loop.end = recovered.end
         self.checkpointer.recovered(recovered.checkpoint_position)
-        alone = self.replication.has_alone
+        alone = partial(self.replication.has_alone, self.hard_states)
         check_replicas(self.groups, self.queue_store, alone)
         if await rejoin_store(
             self.groups, self.state.table, self.queue_store, self.placement, self._topics, alone
