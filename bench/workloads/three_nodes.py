@@ -20,6 +20,10 @@ HEAP = "512m"
 """Of each of Kafka's JVMs: three share the memory of one machine."""
 CONNECTIONS = (3, 24, 63)
 """Of small requests; as many to each node."""
+TIMES = 3
+"""Each row is measured, within one life of the nodes."""
+WARM_SECONDS = 8.0
+"""Of small requests at least, and half of that of large ones: three JVMs compile on the cores of one."""
 SATURATING = 6
 """Connections of the other loads."""
 LARGE: dict[str, Any] = {
@@ -40,12 +44,13 @@ def many_title(per_request: int) -> str:
 
 def _measure(stage: Stage, load_title: str, queues: Queues, load: dict[str, Any]) -> None:
     title = f"{load_title}, {NODES[stage.session.nodes]}"
-    figures = stage.measure(title, stage.produce(queues, **load), queues=queues.count)
     results, durability = stage.bench.results, stage.session.durability.value
     alone = results.find(WORKLOAD.number, f"{load_title}, {NODES[1]}", durability)
     one = results.median(alone, stage.label, "cpu_us_per_batch")
-    if stage.session.nodes > 1 and one:
-        stage.record(title, {"to_one_node": figures["cpu_us_per_batch"] / one}, queues=queues.count)
+    for _ in range(TIMES):
+        figures = stage.measure(title, stage.produce(queues, **load), queues=queues.count)
+        if stage.session.nodes > 1 and one:
+            stage.record(title, {"to_one_node": figures["cpu_us_per_batch"] / one}, queues=queues.count)
 
 
 def _memory(stage: Stage, when: str) -> None:
@@ -57,11 +62,11 @@ def _memory(stage: Stage, when: str) -> None:
 def _large_and_small(stage: Stage, small_connections: tuple[int, ...]) -> None:
     small = stage.create("small", 64)
     load = SMALL | {"connections": CONNECTIONS[-1]}
-    stage.warm(stage.produce(small, **load))
+    stage.warm(stage.produce(small, **load), seconds_least=WARM_SECONDS)
     for connections in small_connections:
         _measure(stage, small_title(connections), small, SMALL | {"connections": connections})
     large = stage.create("large", 96)
-    stage.warm(stage.produce(large, **LARGE))
+    stage.warm(stage.produce(large, **LARGE), seconds_least=WARM_SECONDS / 2)
     _measure(stage, LARGE_TITLE, large, LARGE)
 
 
