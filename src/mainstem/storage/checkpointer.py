@@ -40,6 +40,7 @@ class Checkpointer:
         self._turn = asyncio.Lock()
         self._saved_at = clock.monotonic()
         self._bytes_at_save = 0
+        self._blocks_at_save = 0
         self.position = 0
         """Journal position of the newest checkpoint: what ends at or below it is not needed to recover."""
         self.saved = 0
@@ -48,6 +49,7 @@ class Checkpointer:
         """The node started from the checkpoint at this journal position."""
         self.position = position
         self._bytes_at_save = self._state.journal_map.data_bytes
+        self._blocks_at_save = self._blocks
 
     @property
     def seconds_since(self) -> float:
@@ -57,6 +59,15 @@ class Checkpointer:
     def bytes_since(self) -> int:
         """Bytes of data blocks applied since the newest checkpoint, or since the start."""
         return self._state.journal_map.data_bytes - self._bytes_at_save
+
+    @property
+    def blocks_since(self) -> int:
+        """Blocks applied since the newest checkpoint, or since the start."""
+        return self._blocks - self._blocks_at_save
+
+    @property
+    def _blocks(self) -> int:
+        return sum(group.applied_index for group in self._groups)
 
     async def checkpoint(self) -> None:
         """Save the applied state as of now, unless nothing was applied since the last one."""
@@ -78,6 +89,7 @@ class Checkpointer:
     async def _save(self) -> None:
         applied = self._state
         position, size = self._write_loop.applied_end, applied.journal_map.data_bytes
+        blocks = self._blocks
         groups = {group.group: group.dump() for group in self._groups}
         logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
@@ -97,4 +109,5 @@ class Checkpointer:
         self.position = position
         self._saved_at = self._clock.monotonic()
         self._bytes_at_save = size
+        self._blocks_at_save = blocks
         self.saved += 1

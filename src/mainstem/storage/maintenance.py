@@ -24,6 +24,9 @@ from mainstem.storage.write_loop import WriteLoop
 
 log = logging.getLogger(__name__)
 
+CHECKPOINT_BLOCKS = 50_000
+"""Between two checkpoints at most, however small: a start reads and applies some 20,000 in a second."""
+
 EXPIRY_STEP = 16_384
 """Producers looked at in one turn of the event loop: a tenth of a millisecond, some more when all of them go."""
 
@@ -91,7 +94,10 @@ class Maintenance:
             await self.retain()
 
     async def checkpoint_if_due(self) -> None:
-        if self._checkpointer.bytes_since >= self._config.checkpoint_bytes:
+        if (
+            self._checkpointer.bytes_since >= self._config.checkpoint_bytes
+            or self._checkpointer.blocks_since >= CHECKPOINT_BLOCKS
+        ):
             await self._checkpointer.checkpoint()
 
     async def index_sealed(self) -> None:
