@@ -123,15 +123,22 @@ class Recovery:
             if header.kind == KIND_DATA:
                 self._walked.append((header, directory))
         else:
+            journal_map = self._state.journal_map
             try:
                 dead = group.blocks.read_back(recovered_block(header, directory, payload, where))
             except Unavailable as error:
-                raise CorruptJournal(
-                    f"{where}: write group {header.group}: {error}; the journal does not continue the checkpoint"
-                ) from error
+                if not journal_map.dead:
+                    raise CorruptJournal(
+                        f"{where}: write group {header.group}: {error}; the journal does not continue the checkpoint"
+                    ) from error
+                # It was being written when the log dropped it, and the block before it, which the checkpoint knows to
+                # be dead. The chain of checksums vouches for it that no block between the two is missing.
+                dead = [header.position]
             self._logged += 1
-            if dead:
-                self._state.journal_map.superseded(header.group, header.index, dead)
+            if header.position in dead:
+                journal_map.dead.add(header.position)
+            elif dead:
+                journal_map.superseded(header.group, header.index, dead)
         if header.end > self._mapped:
             self._state.journal_map.add(header, live=header.position not in self._state.journal_map.dead)
 
