@@ -1,5 +1,6 @@
 # make demo    a year of flights through one node: killed, restarted, split by Spark, read again
 # make test    the whole test suite, real clients and real Spark included
+# make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make check   ruff, mypy --strict, import-linter, the commands and links of the documentation
 # make venv    the virtual environment alone
@@ -9,7 +10,7 @@
 # done (root on Debian) and named otherwise.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check venv clean
+.PHONY: help demo test simulate bench check venv clean
 
 BIN := .venv/bin
 
@@ -26,6 +27,10 @@ demo:
 test:
 	@tools/prepare java kcat
 	@$(BIN)/python -m pytest
+
+simulate:
+	@tools/prepare
+	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(PLANT),--plant $(PLANT))
 
 bench:
 	@tools/prepare java

@@ -15,6 +15,7 @@ from tests.simulation.oracle import require
 
 from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.journal.format import segment_name, sequence_of
 from mainstem.storage.role import Storage
 
 HEALING_SECONDS = 60.0
@@ -52,6 +53,8 @@ class Faults:
             ("slow disk", self._slow_disk),
             ("full disk", self._full_disk),
             ("metadata", self._hide_metadata),
+            ("bit flip", self._flip_bit),
+            ("two candidates", self._two_candidates),
         ]
         count = rng.randint(1, len(kinds))
         self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
@@ -205,9 +208,10 @@ class Faults:
             for mine in node.storage.groups
         )
 
-    async def _restarted(self, node: SimulatedNode) -> None:
+    async def _restarted(self, node: SimulatedNode, *, at_once: bool = False) -> None:
         """A killed node comes back, sometime; if it does not start, somebody will look after its disks."""
-        await asyncio.sleep(self._some_time())
+        if not at_once:
+            await asyncio.sleep(self._some_time())
         while not node.up and not await node.restart():
             node.disk1.repair()
             node.disk2.repair()
@@ -234,6 +238,40 @@ class Faults:
             await asyncio.sleep(self._some_time())
             if life.alive:
                 self._cluster.loop.continue_life(life)
+
+    async def _two_candidates(self) -> None:
+        """Two nodes that do not reach each other ask a third one for its vote in the same term; between the two
+        requests it crashes, and hears nothing of whom it has voted for."""
+        cluster, network = self._cluster, self._network
+        if len(cluster.nodes) != 3:
+            return
+        first, second, voter = (cluster.nodes[node_id] for node_id in self._rng.sample(list(cluster.nodes), 3))
+        group = self._rng.randrange(cluster.settings.groups)
+        a, b, c = first.node_id, second.node_id, voter.node_id
+        network.cut |= {(x, y) for x in (a, b, c) for y in (a, b, c) if x != y}
+        await asyncio.sleep(1.3)  # nobody leads any more
+        network.cut -= {(a, c), (c, a), (b, c), (c, b)}
+        network.slow[c, b] = 0.4
+        for node in (first, second):
+            if node.serving is not None:
+                await node.call(self._campaign(node.serving, group), patience=0.1)
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+            if first.leads_or_will(group):
+                break
+        network.cut |= {(a, c), (c, a)}
+        if voter.up and voter.serving is not None:
+            voter.lose_power()
+            await asyncio.sleep(0.02)
+            await self._restarted(voter, at_once=True)
+        await asyncio.sleep(0.7)
+        network.slow.pop((c, b), None)
+        network.cut -= {(a, b), (b, a), (a, c), (c, a)}
+
+    async def _campaign(self, storage: Storage, group: int) -> None:
+        if (core := storage.groups[group].core) is not None:
+            core.campaign()
+            storage.groups[group].pump()
 
     async def _step_clock(self) -> None:
         self._node().clock.ahead_ms += self._rng.choice(CLOCK_STEPS_MS)
@@ -278,6 +316,30 @@ class Faults:
         disk.slow_seconds = self._rng.choice([0.005, 0.05, 0.3])
         await asyncio.sleep(self._some_time())
         disk.slow_seconds = 0.0
+
+    async def _flip_bit(self) -> None:
+        """A bit of a sealed segment, or of its index, is another for a while; then the file is restored. In what was
+        written last it could not be told from a torn write."""
+        node, rng = self._node(), self._rng
+        if node.serving is None or node.damaged:
+            return
+        newest = segment_name(sequence_of(node.serving.journal.end))
+        sealed = [path for path in node.disk1.paths() if path.startswith("journal/0") and path[8:] < newest[:-4]]
+        if not sealed:
+            return
+        path = rng.choice(sealed)
+        content = node.disk1.content(path)
+        if not (written := len(content.rstrip(b"\0"))):
+            return
+        at = rng.randrange(written)
+        node.disk1.troubles += 1
+        node.damaged.append(path)
+        node.disk1.flip(path, damaged := 8 * at + rng.randrange(8))
+        flipped = node.disk1.content(path)[at]
+        await asyncio.sleep(self._some_time())
+        if path in node.disk1.paths() and node.disk1.content(path)[at:at + 1] == bytes([flipped]):
+            node.disk1.flip(path, damaged)
+        node.damaged.remove(path)
 
     async def _full_disk(self) -> None:
         disk = self._node().disk1

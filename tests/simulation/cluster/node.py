@@ -15,7 +15,7 @@ from tests.simulation.machine import SlowFiles
 from tests.simulation.oracle import Violation, require
 
 from mainstem.model import SLOTS, Buffer, Topic
-from mainstem.raft import Snapshot
+from mainstem.raft import Role, Snapshot
 from mainstem.rpc.server import Handlers
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster
 
 T = TypeVar("T")
+
+
+STOPPING_SECONDS = 60.0
+"""Simulated; a clean stop writes what was appended, and a checkpoint."""
 
 
 class NodeDisk(SlowFiles):
@@ -108,8 +112,8 @@ class SimulatedNode:
         self.applied: dict[int, int] = {}
         """Per group, the last block it ever applied: it is durable here for good."""
         self.metadata_hidden = False
-        self.damaged: list[tuple[str, int]] = []
-        """(path, bit) on disk 1 that is flipped."""
+        self.damaged: list[str] = []
+        """Files on disk 1 that have a bit flipped."""
 
     @property
     def machine(self) -> SimulatedNode:
@@ -129,7 +133,7 @@ class SimulatedNode:
         self.lives.append(life)
         self.up = True
         self.cluster.history.note("start", self.node_id, round(self.cluster.loop.time(), 6))
-        faulty = self.disk1.faulty or self.disk2.faulty
+        faulty = self.disk1.faulty or self.disk2.faulty or bool(self.damaged)
         troubles = self.disk1.troubles + self.disk2.troubles
         starting = self.cluster.loop.run_in(life, self._start(life), name=f"start of node {self.node_id}")
         await self._wait(starting, life, 60)
@@ -212,7 +216,12 @@ class SimulatedNode:
         assert storage is not None
         assert life is not None
         self.serving = None
-        await self.call(storage.close(), patience=120, life=life)
+        closing = self.cluster.loop.run_in(life, storage.close())
+        await self._wait(closing, life, STOPPING_SECONDS)
+        if life.alive:
+            require(closing.done(), f"node {self.node_id} does not stop")
+            if (error := closing.exception()) is not None and not isinstance(error, (OSError, StorageError)):
+                raise Violation(f"node {self.node_id} stops with {error!r}") from error
         self.lose_power(keep_all=True)
 
     async def restart(self) -> bool:
@@ -244,6 +253,11 @@ class SimulatedNode:
 
     def leads(self, group: int) -> bool:
         return self.serving is not None and self.serving.groups[group].serving
+
+    def leads_or_will(self, group: int) -> bool:
+        """It won the last election, whether or not anything follows from that yet."""
+        core = self.serving.groups[group].core if self.serving is not None else None
+        return core is not None and core.role is Role.LEADER
 
     # --- what is watched ----------------------------------------------------------------------------------
 
