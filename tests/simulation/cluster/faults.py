@@ -251,22 +251,30 @@ class Faults:
         network.cut |= {(x, y) for x in (a, b, c) for y in (a, b, c) if x != y}
         await asyncio.sleep(1.3)  # nobody leads any more
         network.cut -= {(a, c), (c, a), (b, c), (c, b)}
-        network.slow[c, b] = 0.4
+        network.slow[c, b] = 0.25
         for node in (first, second):
             if node.serving is not None:
                 await node.call(self._campaign(node.serving, group), patience=0.1)
-        for _ in range(200):
-            await asyncio.sleep(0.001)
-            if first.leads_or_will(group):
-                break
+        if await self._soon(lambda: voter.voted_for(group) == a, 0.2):
+            network.slow[a, c] = 1.0  # not what it has to say as a leader
+        await self._soon(lambda: first.won(group), 0.2)
         network.cut |= {(a, c), (c, a)}
         if voter.up and voter.serving is not None:
             voter.lose_power()
             await asyncio.sleep(0.02)
             await self._restarted(voter, at_once=True)
-        await asyncio.sleep(0.7)
+        await self._soon(lambda: second.won(group), 0.4)
         network.slow.pop((c, b), None)
+        network.slow.pop((a, c), None)
         network.cut -= {(a, b), (b, a), (a, c), (c, a)}
+
+    async def _soon(self, holds: Callable[[], bool], patience: float) -> bool:
+        """Whether something comes to hold within so many seconds."""
+        for _ in range(int(patience / 0.001)):
+            if holds():
+                return True
+            await asyncio.sleep(0.001)
+        return False
 
     async def _campaign(self, storage: Storage, group: int) -> None:
         if (core := storage.groups[group].core) is not None:

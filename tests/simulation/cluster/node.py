@@ -254,10 +254,15 @@ class SimulatedNode:
     def leads(self, group: int) -> bool:
         return self.serving is not None and self.serving.groups[group].serving
 
-    def leads_or_will(self, group: int) -> bool:
+    def won(self, group: int) -> bool:
         """It won the last election, whether or not anything follows from that yet."""
         core = self.serving.groups[group].core if self.serving is not None else None
         return core is not None and core.role is Role.LEADER
+
+    def voted_for(self, group: int) -> int:
+        """Whom it voted for in its term; 0: nobody."""
+        core = self.serving.groups[group].core if self.serving is not None else None
+        return core.vote if core is not None else 0
 
     # --- what is watched ----------------------------------------------------------------------------------
 
