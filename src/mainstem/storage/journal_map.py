@@ -151,6 +151,15 @@ class JournalMap:
         """The group's last block in the segments that were dropped."""
         return self._gone.last[group]
 
+    def holds_data(self, sequence: int) -> bool:
+        """Whether a segment has data blocks, split or not."""
+        place = bisect_right(self._marks, sequence, key=lambda mark: sequence_of(mark.start)) - 1
+        while place >= 0 and sequence_of(self._marks[place].start) == sequence:
+            if self._marks[place].data_ms >= 0:
+                return True
+            place -= 1
+        return False
+
     def at_end_of(self, sequence: int) -> Mark | None:
         """The last mark of a segment; None when no block lies in it."""
         place = bisect_right(self._marks, sequence, key=lambda mark: sequence_of(mark.start)) - 1

@@ -6,6 +6,7 @@ behind it, and the manifest, not merely the log, says that its blocks are split.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from mainstem.storage.applied import AppliedState
@@ -54,6 +55,16 @@ class Pruning:
         if uncovered and self._checkpointer.seconds_since >= self._checkpoint_seconds:
             await self._checkpointer.checkpoint()
             await self._recycle(free)
+        left = self._journal.segments()
+        if len(left) == 1 and free[-1:] == left and self._state.journal_map.holds_data(left[0].sequence):
+            self._open_another()
+
+    def _open_another(self) -> None:
+        """All that is left is split, and held only because nothing was written behind it: write a little."""
+        group = next((group for group in self._groups if group.serving), None)
+        if group is not None:  # else a leader elsewhere does it
+            group.propose([]).add_done_callback(_looked_at)
+            self._write_loop.wake()
 
     async def _recycle(self, free: Sequence[SegmentInfo]) -> None:
         """Recycle those of the superfluous segments that a checkpoint lies behind."""
@@ -107,3 +118,9 @@ class Pruning:
 
     def _live(self, rows: Rows) -> Rows:
         return rows[rows["last_offset"] >= self._liveness.log_starts(rows["queue_id"])]
+
+
+def _looked_at(outcome: asyncio.Future[list[str]]) -> None:
+    """Whatever came of it: there is a next round."""
+    if not outcome.cancelled():
+        outcome.exception()
