@@ -4,6 +4,7 @@ pruned, whoever led when.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.close()
 
 
+@pytest.mark.skipif(
+    not os.environ.get("MAINSTEM_LONG_TESTS"),
+    reason="starts Spark three times: two minutes of a suite that is to stay under fifteen; MAINSTEM_LONG_TESTS=1",
+)
 def test_each_node_splits_its_own_copy_and_prunes_its_journal(cluster: Cluster, commands: Commands) -> None:
     with load_on(cluster, "split") as load:
         leader = cluster.leader("split", 0)
