@@ -54,12 +54,13 @@ class NodeReports:
     def own(self) -> NodeReport:
         led = []
         for group in self._storage.groups:
-            if not group.leads:
+            if not group.consensus.leads:
                 continue
+            voters = group.consensus.voters
             members = [MemberState(self._node_id, group.last_index, True, True)]
             members += [
-                MemberState(peer.node_id, peer.match_index, peer.active, peer.node_id in group.voters)
-                for peer in group.peers()
+                MemberState(peer.node_id, peer.match_index, peer.active, peer.node_id in voters)
+                for peer in group.consensus.peers()
             ]
             members.sort(key=lambda member: member.node)
             led.append(
@@ -104,7 +105,7 @@ class NodeReports:
         if not 0 <= group < len(self._storage.groups):
             raise GroupsNotLed(f"there is no write group {group}")
         try:
-            self._storage.groups[group].transfer_leadership(to)
+            self._storage.groups[group].consensus.transfer_leadership(to)
         except NotTheLeader as error:
             raise GroupsNotLed(str(error)) from error
         except RaftError as error:

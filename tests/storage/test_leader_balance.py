@@ -29,6 +29,10 @@ class Group:
         self._match = match
         self._takes = takes
 
+    @property
+    def consensus(self) -> Group:
+        return self
+
     def peers(self) -> list[Any]:
         return [peer(node_id, match) for node_id, match in self._match.items()]
 

@@ -41,6 +41,10 @@ class Group:
         self.busy = False
 
     @property
+    def consensus(self) -> Group:
+        return self
+
+    @property
     def voters(self) -> frozenset[int]:
         return self.membership.voters
 

@@ -10,14 +10,16 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, QueueTable
-from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
+from mainstem.model import SLOTS, AppendResult, BatchAppend, Buffer, Outcome
 from mainstem.raft import HardState, Membership, Message, RaftConfig, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.storage import control
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.group_blocks import GroupBlocks
 from mainstem.storage.journal.format import BlockHeader
+from mainstem.storage.leadership import GroupLeadership
 from mainstem.storage.log_block import LogBlock, Ticket, received_block
+from mainstem.storage.placement import Placement
 from mainstem.storage.write_group import WriteGroup
 
 NODES = (1, 2, 3)
@@ -51,7 +53,7 @@ class Member:
         self.position = 4096
         self.dead: list[int] = []
         self.group = WriteGroup(0, self.table, self.applied, self, block_bytes_max=5000, batch_bytes_max=1 << 20)
-        self.group.join(
+        self.group.consensus.join(
             RaftConfig(node_id=node_id), HardState(), Membership.of(NODES), random.Random(node_id))
 
     def send(self, group: int, messages: Iterable[Message]) -> None:
@@ -74,9 +76,10 @@ class Member:
 
     def write(self) -> None:
         """Make durable what is due, in the order of the write loop."""
-        if (due := self.group.hard_state_due) is not None:
-            self.group.hard_state_due = None
-            self.group.hard_state_saved(due)
+        consensus = self.group.consensus
+        if (due := consensus.hard_state_due) is not None:
+            consensus.hard_state_due = None
+            consensus.hard_state_saved(due)
         newest = None
         for block in self.group.take(1, 1 << 20):
             size = 80 + len(block.directory) + sum(map(len, block.payload))
@@ -121,7 +124,7 @@ class Cluster:
         sent, self.sent = self.sent, []
         for message in sent:
             if not {message.sender, message.to} & self.cut:
-                self.members[message.to].group.received([copied(message)])
+                self.members[message.to].group.consensus.received([copied(message)])
 
     def until(self, holds: Callable[[], bool]) -> None:
         for _ in range(ROUNDS_MAX):
@@ -249,7 +252,7 @@ def test_a_leader_that_is_cut_off_answers_and_forgets_what_it_took_alone(copies_
 def test_a_leader_can_have_it_confirmed_that_it_leads() -> None:
     async def story(cluster: Cluster) -> None:
         leader = cluster.leader()
-        confirmed = leader.group.confirm()
+        confirmed = leader.group.consensus.confirm()
         assert not confirmed.done(), "nobody else was asked yet"
         cluster.turn(ticks=False)
         cluster.turn(ticks=False)
@@ -258,7 +261,7 @@ def test_a_leader_can_have_it_confirmed_that_it_leads() -> None:
         for one in cluster.members.values():
             if one is not leader:
                 with pytest.raises(NotTheLeader, match=f"node {leader.node_id} leads"):
-                    await one.group.confirm()
+                    await one.group.consensus.confirm()
 
     told(story)
 
@@ -267,19 +270,19 @@ def test_a_leader_that_is_cut_off_has_nothing_confirmed() -> None:
     async def story(cluster: Cluster) -> None:
         old = cluster.leader()
         cluster.cut = {old.node_id}
-        waiting, given_up = old.group.confirm(), old.group.confirm()
+        waiting, given_up = old.group.consensus.confirm(), old.group.consensus.confirm()
         given_up.cancel()
         new = cluster.leader()
         assert new is not old
         cluster.until(waiting.done)
         with pytest.raises(NotTheLeader):
             await waiting
-        failing = new.group.confirm()
+        failing = new.group.consensus.confirm()
         new.group.fail(OSError("the disk is gone"))
         with pytest.raises(OSError, match="the disk is gone"):
             await failing
         with pytest.raises(OSError, match="the disk is gone"):
-            await new.group.confirm()
+            await new.group.consensus.confirm()
 
     told(story)
 
@@ -291,9 +294,26 @@ def test_nothing_is_proposed_by_who_does_not_lead() -> None:
             if one is not leader:
                 with pytest.raises(NotTheLeader, match=f"node {leader.node_id} leads"):
                     await one.group.propose([])
-                assert one.group.in_sync() == []
+
+    told(story)
+
+
+def test_a_leader_knows_who_is_in_sync() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        followers = sorted(set(NODES) - {leader.node_id})
+        placement = Placement([0] * SLOTS)
+        of = {
+            one.node_id: GroupLeadership(one.node_id, placement, [one.group]) for one in cluster.members.values()
+        }
         cluster.turn()
-        assert sorted(leader.group.in_sync()) == list(NODES)
+        assert of[leader.node_id].replicas(0).in_sync == NODES
+        assert of[leader.node_id].in_sync_fewest() == len(NODES)
+        leader.group.consensus.unreachable(followers[0])
+        assert of[leader.node_id].replicas(0).in_sync == tuple(sorted({leader.node_id, followers[1]}))
+        assert of[leader.node_id].in_sync_fewest() == 2
+        assert of[followers[0]].in_sync_fewest() == 0, "it serves nothing"
+        cluster.until(lambda: of[leader.node_id].in_sync_fewest() == len(NODES))
 
     told(story)
 

@@ -18,7 +18,8 @@ from mainstem.storage import control
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite
-from mainstem.storage.write_group import Ticket, WriteGroup
+from mainstem.storage.log_block import Ticket
+from mainstem.storage.write_group import WriteGroup
 
 BLOCK_BYTES_MAX = 5000
 NOW_MS = 1_700_000_000_000
@@ -90,13 +91,13 @@ class Driver:
 
     def lead(self, term: int = 0) -> None:
         """Become the leader; block 1 is the no-op that this takes."""
-        self.group.join(
+        self.group.consensus.join(
             RaftConfig(node_id=1), HardState(term), Membership.of([1]), random.Random(1))
-        due = self.group.hard_state_due
+        due = self.group.consensus.hard_state_due
         assert due is not None
         assert not self.group.serving, "before its term is durable"
-        self.group.hard_state_due = None
-        self.group.hard_state_saved(due)
+        self.group.consensus.hard_state_due = None
+        self.group.consensus.hard_state_saved(due)
         (no_op,) = self.take()
         assert no_op.kind == KIND_NO_OP
         self.durable()

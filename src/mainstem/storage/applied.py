@@ -33,7 +33,7 @@ FEW_ROWS = 16
 
 
 class AppliedState:
-    """What a node knows of everything committed; `write_group.Applier` of all its groups."""
+    """What a node knows of everything committed; `group_ports.Applier` of all its groups."""
 
     def __init__(
         self, store: QueueStore, groups: int, was_deleted: Callable[[int], bool], *, cache_bytes_max: int

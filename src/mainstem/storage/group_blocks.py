@@ -53,6 +53,8 @@ class GroupBlocks:
         self._positions = array("Q")
         """0: not written yet."""
         self._lengths = array("I")
+        self.to_write: deque[LogBlock] = deque()
+        """Not handed to the journal yet, in order."""
         self._held: dict[int, LogBlock] = {}
         self._applied: deque[LogBlock] = deque()
         """Held and applied, oldest first."""
@@ -121,6 +123,8 @@ class GroupBlocks:
         self._positions.append(header.position if header is not None else 0)
         self._lengths.append(header.length if header is not None else 0)
         self._held[block.index] = block
+        if header is None:
+            self.to_write.append(block)
         if block.membership is not None:
             self.memberships[block.index] = block.membership
 
@@ -131,6 +135,7 @@ class GroupBlocks:
             self._held.pop(index) for index in range(first, self.last_index() + 1) if index in self._held
         ]
         places = [position for position in self._positions[row:] if position]
+        self.to_write = deque(block for block in self.to_write if block.index < first)
         for column in (self._terms, self._kinds, self._positions, self._lengths):
             del column[row:]
         for index in [index for index in self.memberships if index >= first]:

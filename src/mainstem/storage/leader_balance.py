@@ -63,7 +63,7 @@ class LeaderBalance:
         full = self._full()
         given, self._given = self._given, set()
         for group in self._groups:
-            group.reluctant = full
+            group.consensus.reluctant = full
             if not group.serving:
                 self._rounds[group.group] = 0
                 continue
@@ -89,18 +89,19 @@ class LeaderBalance:
             self._given.add(group.group)
 
     def _successors(self, group: WriteGroup) -> list[int]:
-        peers = [peer for peer in group.peers() if peer.active and peer.node_id in group.voters]
+        voters = group.consensus.voters
+        peers = [peer for peer in group.consensus.peers() if peer.active and peer.node_id in voters]
         return [peer.node_id for peer in sorted(peers, key=lambda peer: -peer.match_index)]
 
     def _close_behind(self, group: WriteGroup, node_id: int) -> bool:
         return any(
             peer.node_id == node_id and peer.active and peer.match_index + LAG_BLOCKS_MAX >= group.last_index
-            for peer in group.peers()
+            for peer in group.consensus.peers()
         )
 
     def _give(self, group: WriteGroup, node_id: int) -> bool:
         try:
-            group.transfer_leadership(node_id)
+            group.consensus.transfer_leadership(node_id)
         except (RaftError, StorageError) as error:
             log.debug("write group %d is not handed to node %d: %s", group.group, node_id, error)
             return False

@@ -11,9 +11,12 @@ from mainstem.raft import RaftCore, Role
 from mainstem.raft.progress import PeerView, SendState
 from mainstem.storage.placement import Groups, Placement
 from mainstem.storage.queue_store.extent_index import QueueIds
-from mainstem.storage.write_group import IN_SYNC_LAG_BLOCKS, WriteGroup
+from mainstem.storage.write_group import WriteGroup
 
 UNKNOWN = (-1, -1)
+
+IN_SYNC_LAG_BLOCKS = 1_000
+"""What a replica that is in sync may lack: about the blocks of a second under full load."""
 
 
 class GroupLeadership:
@@ -45,19 +48,19 @@ class GroupLeadership:
         return self._groups[group].serving
 
     async def confirm(self, group: int) -> None:
-        await self._groups[group].confirm()
+        await self._groups[group].consensus.confirm()
 
     def leader(self, group: int) -> int:
         """The node that leads a group, -1: none is known."""
-        led = self._groups[group]
-        if led.leads:
+        consensus = self._groups[group].consensus
+        if consensus.leads:
             return self._node_id
-        return self._heard(group)[0] if led.core is None else led.leader_id or -1
+        return self._heard(group)[0] if consensus.core is None else consensus.leader_id or -1
 
     def replicas(self, group: int) -> GroupReplicas:
         leader = self.leader(group)
         placed = tuple(self._placements().get(group, ()))
-        core = self._groups[group].core
+        core = self._groups[group].consensus.core
         if core is None:
             return GroupReplicas(leader, self._heard(group)[1], placed, placed)
         own = core.node_id
@@ -72,9 +75,10 @@ class GroupLeadership:
     def in_sync_fewest(self) -> int:
         fewest = 0
         for group in self._groups:
-            if group.serving and group.core is not None:
-                voters = group.core.membership.voters
-                late = sum(peer.node_id in voters for peer in late_peers(group.core))
+            core = group.consensus.core
+            if group.serving and core is not None:
+                voters = core.membership.voters
+                late = sum(peer.node_id in voters for peer in late_peers(core))
                 fewest = min(fewest or len(voters), len(voters) - late)
         return fewest
 

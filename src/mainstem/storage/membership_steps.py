@@ -61,7 +61,7 @@ class MembershipSteps:
         for group in self._groups:
             wanted = frozenset(placements.get(group.group, ()))
             try:
-                if self._node_id in wanted and group.core is None and group.failure is None:
+                if self._node_id in wanted and group.consensus.core is None and group.consensus.failure is None:
                     await self._take_part(group.group, wanted)
                 elif wanted and group.serving:
                     self._step(group, wanted)
@@ -79,13 +79,13 @@ class MembershipSteps:
         log.info("write group %d: %s node %d", group.group, change.kind.value, change.node_id)
 
     def _next(self, group: WriteGroup, wanted: frozenset[int]) -> MembershipChange | None:
-        voters, learners = group.voters, group.learners
+        voters, learners = group.consensus.voters, group.consensus.learners
         for node_id in sorted(learners - wanted):
             return MembershipChange(ChangeKind.REMOVE, node_id)
         for node_id in sorted(wanted - voters - learners):
             if self._alive(node_id):
                 return MembershipChange(ChangeKind.ADD_LEARNER, node_id)
-        for peer in group.peers():
+        for peer in group.consensus.peers():
             near = peer.match_index + LAG_BLOCKS_MAX >= group.last_index
             if peer.node_id in learners and peer.active and near:
                 return MembershipChange(ChangeKind.PROMOTE, peer.node_id)
@@ -96,6 +96,6 @@ class MembershipSteps:
 
     def _hand_over(self, group: WriteGroup, wanted: frozenset[int]) -> None:
         """The next leader removes this node."""
-        heirs = [peer for peer in group.peers() if peer.active and peer.node_id in wanted]
+        heirs = [peer for peer in group.consensus.peers() if peer.active and peer.node_id in wanted]
         if heirs:
-            group.transfer_leadership(max(heirs, key=lambda peer: peer.match_index).node_id)
+            group.consensus.transfer_leadership(max(heirs, key=lambda peer: peer.match_index).node_id)

@@ -23,10 +23,11 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
+from mainstem.storage.log_block import Ticket
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.waiters import Waiters
-from mainstem.storage.write_group import Ticket, WriteGroup
+from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
 
@@ -91,7 +92,7 @@ class LocalMessageStore:
         ticket = Ticket(results)
         for number, index in waiting:
             group = self._groups[number]
-            if acks == -1 and copies_min > group.quorum:
+            if acks == -1 and copies_min > group.consensus.quorum:
                 group.wait_for_copies(index, ticket, copies_min)
             else:
                 group.wait_for(index, ticket, here=acks == 1)

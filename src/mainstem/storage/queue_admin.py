@@ -103,7 +103,7 @@ class LocalQueueAdmin:
         for queue_id, offset in before.items():
             group = self._groups[self._group_of(queue_id)]
             if not group.serving:
-                raise group.refusal()
+                raise group.consensus.refusal()
             slot = self._table.find(queue_id)
             if slot == NO_SLOT:
                 answers[queue_id] = None

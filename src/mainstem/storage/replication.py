@@ -1,6 +1,6 @@
 """The write groups of a node as parts of their replicated logs: ticks, messages to and from other nodes, who leads.
 
-What one group's consensus wants of the node comes together here (`write_group.Watcher`), and what arrives from other
+What one group's consensus wants of the node comes together here (`group_ports.Watcher`), and what arrives from other
 nodes is handed to its group. No decision is made here.
 """
 
@@ -91,7 +91,7 @@ class Consensus:
 
 
 class Replication:
-    """`write_group.Watcher` of all groups of a node."""
+    """`group_ports.Watcher` of all groups of a node."""
 
     def __init__(self, consensus: Consensus, journal: Journal, journal_map: JournalMap) -> None:
         self._consensus = consensus
@@ -137,13 +137,12 @@ class Replication:
                     "is missing. Restore it, or replace this node by one with an empty directory"
                 )
             self._join(group, began_with)
-            assert group.core is not None
-            if group.core.membership.voters == {consensus.node_id}:
+            if group.consensus.voters == {consensus.node_id}:
                 alone.append(group)
         for group in alone:
             await self._settled[group.group].wait()
             if not group.serving:
-                raise group.failure or StorageError(f"write group {group.group} is not served")
+                raise group.consensus.failure or StorageError(f"write group {group.group} is not served")
 
     def _has_part(self, group: WriteGroup) -> bool:
         return self._consensus.node_id in self._consensus.members(group.group).members or bool(
@@ -164,13 +163,13 @@ class Replication:
         if consensus.exchange is not None:
             consensus.exchange.join(group.group, Replica(group, self._journal))
         config = consensus.config(self._journal.durability)
-        group.join(config, self._hard_states.of(group.group), began_with, consensus.randomness)
+        group.consensus.join(config, self._hard_states.of(group.group), began_with, consensus.randomness)
 
     async def take_part(self, number: int, placed: Collection[int]) -> None:
         """A replica of a group is to be here: begin with an empty log. Raises `StorageError`."""
         group = self._groups[number]
         assert self._hard_states is not None, "started"
-        assert group.core is None, f"write group {number} is here already"
+        assert group.consensus.core is None, f"write group {number} is here already"
         self._hard_states.begin(number, later=True)
         await self._hard_states.save({})
         log.info("write group %d: a replica of it comes to this node", number)
@@ -197,7 +196,7 @@ class Replication:
             for group in self._settled:
                 self._consensus.exchange.leave(group)
 
-    # --- write_group.Watcher ------------------------------------------------------------------------------
+    # --- group_ports.Watcher ------------------------------------------------------------------------------
 
     def send(self, group: int, messages: Iterable[Message]) -> None:
         assert self._consensus.exchange is not None, "who is alone has nobody to send to"
@@ -241,13 +240,13 @@ class Replica:
 
     def received(self, messages: Sequence[Message]) -> None:
         """A snapshot comes another way, with its content."""
-        self._group.received([message for message in messages if not isinstance(message, InstallSnapshot)])
+        self._group.consensus.received([message for message in messages if not isinstance(message, InstallSnapshot)])
 
     def unreachable(self, node_id: int) -> None:
-        self._group.unreachable(node_id)
+        self._group.consensus.unreachable(node_id)
 
     def gone(self, node_id: int) -> None:
-        self._group.gone(node_id)
+        self._group.consensus.gone(node_id)
 
     def carried(self, entry: Entry) -> Carried | None:
         block = entry.data

@@ -38,7 +38,7 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
             group.serving,
             label,
         )
-        for peer in group.peers():
+        for peer in group.consensus.peers():
             yield Sample(
                 "mainstem_group_replica_lag_blocks",
                 "gauge",

@@ -94,7 +94,7 @@ class SnapshotSending:
             if not ok:
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
-            group.snapshot_sent(message.to, ok=ok)
+            group.consensus.snapshot_sent(message.to, ok=ok)
 
     async def _offer(self, group: WriteGroup, message: InstallSnapshot) -> bool:
         assert self._calls is not None, "no snapshot can be had without calls"

@@ -133,7 +133,7 @@ class Snapshots:
         arrived = self._arrived.pop(number, None)
         group = self._groups[number]
         if arrived is None or arrived.image.name != name:
-            asyncio.get_running_loop().call_soon(group.snapshot_failed, name)
+            asyncio.get_running_loop().call_soon(group.consensus.snapshot_failed, name)
         else:
             self._start(self._install(group, arrived), self._tasks)
 
@@ -157,7 +157,7 @@ class Snapshots:
         assert call.node is not None, "the method is for nodes only"
         number, sender = call.request.group, call.node.node_id
         group = self._groups[number] if number < len(self._groups) else None
-        if group is None or group.core is None or self._closing:
+        if group is None or group.consensus.core is None or self._closing:
             raise GroupSnapshotRefused(f"node {self._node_id} has no part in write group {number} now")
         if number in self._taking or len(self._taking) >= AT_ONCE:
             raise GroupSnapshotRefused(
@@ -183,7 +183,7 @@ class Snapshots:
             await self._copy(sender, image, held)
             arrived = Arrived(image, asyncio.get_running_loop().create_future())
             self._arrived[group.group] = arrived
-            group.snapshot_received(sender, term, image.name)
+            group.consensus.snapshot_received(sender, term, image.name)
             if self._arrived.pop(group.group, None) is not None:
                 log.info(
                     "write group %d: the snapshot of node %d is not needed any more", group.group, sender
@@ -236,7 +236,7 @@ class Snapshots:
         self._start(self._finish(group, arrived), self._installs)
 
     async def _finish(self, group: WriteGroup, arrived: Arrived) -> None:
-        image, core = arrived.image, group.core
+        image, core = arrived.image, group.consensus.core
         replaced = False
 
         async def replace() -> None:
@@ -246,8 +246,8 @@ class Snapshots:
             await self._replace(group, image)
 
         try:
-            if group.failure is not None:
-                raise group.failure
+            if group.consensus.failure is not None:
+                raise group.consensus.failure
             await self._saved(replace, lambda: replaced)
         except Exception as error:
             log.error(
@@ -256,15 +256,15 @@ class Snapshots:
                 image.name.index,
                 error,
             )
-            if not replaced and group.core is core:
-                group.snapshot_failed(image.name)
+            if not replaced and group.consensus.core is core:
+                group.consensus.snapshot_failed(image.name)
             arrived.installed.set_exception(StorageError(f"write group {group.group}: {error}"))
             arrived.installed.exception()  # the one who waits may be gone
             return
         self.installed += 1
         log.info("write group %d goes on behind a snapshot at block %d", group.group, image.name.index)
-        if group.core is core:
-            group.snapshot_installed(image.name)
+        if group.consensus.core is core:
+            group.consensus.snapshot_installed(image.name)
         arrived.installed.set_result(None)
 
     async def _saved(

@@ -160,12 +160,13 @@ class WriteLoop:
         """Make terms and votes durable that are due. Raises `StorageFailed`."""
         due: dict[int, HardState] = {}
         for group in self._groups:
-            if group.hard_state_due is not None:
-                due[group.group], group.hard_state_due = group.hard_state_due, None
+            consensus = group.consensus
+            if consensus.hard_state_due is not None:
+                due[group.group], consensus.hard_state_due = consensus.hard_state_due, None
         if due:
             await self._hard_states.save(due)
             for number, state in due.items():
-                self._groups[number].hard_state_saved(state)
+                self._groups[number].consensus.hard_state_saved(state)
 
     async def _write(self, blocks: list[BlockToWrite]) -> list[BlockHeader]:
         """Write, waiting for space when the disk is full: nothing of it was acknowledged, nothing is lost."""

@@ -166,8 +166,8 @@ class SimulatedCluster:
             if node.serving is None:
                 continue
             for group in node.serving.groups:
-                if isinstance(group.failure, BrokenInvariant):
-                    raise caused(f"node {node.node_id}, write group {group.group}", group.failure)
+                if isinstance(group.consensus.failure, BrokenInvariant):
+                    raise caused(f"node {node.node_id}, write group {group.group}", group.consensus.failure)
             for task in node.serving._tasks:
                 if task.done() and not task.cancelled():
                     error = task.exception()

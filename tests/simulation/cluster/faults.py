@@ -277,9 +277,9 @@ class Faults:
         return False
 
     async def _campaign(self, storage: Storage, group: int) -> None:
-        if (core := storage.groups[group].core) is not None:
+        if (core := storage.groups[group].consensus.core) is not None:
             core.campaign()
-            storage.groups[group].pump()
+            storage.groups[group].consensus.pump()
 
     async def _step_clock(self) -> None:
         self._node().clock.ahead_ms += self._rng.choice(CLOCK_STEPS_MS)
@@ -292,7 +292,7 @@ class Faults:
 
             async def transfer(storage: Storage = storage, to: int = to) -> None:
                 try:
-                    storage.groups[group].transfer_leadership(to)
+                    storage.groups[group].consensus.transfer_leadership(to)
                 except (NotTheLeader, MembershipRefused):
                     pass
 

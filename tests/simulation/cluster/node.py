@@ -256,12 +256,12 @@ class SimulatedNode:
 
     def won(self, group: int) -> bool:
         """It won the last election, whether or not anything follows from that yet."""
-        core = self.serving.groups[group].core if self.serving is not None else None
+        core = self.serving.groups[group].consensus.core if self.serving is not None else None
         return core is not None and core.role is Role.LEADER
 
     def voted_for(self, group: int) -> int:
         """Whom it voted for in its term; 0: nobody."""
-        core = self.serving.groups[group].core if self.serving is not None else None
+        core = self.serving.groups[group].consensus.core if self.serving is not None else None
         return core.vote if core is not None else 0
 
     # --- what is watched ----------------------------------------------------------------------------------

@@ -76,14 +76,14 @@ def _prune_before_manifest() -> tuple[type, str, Any]:
 
 def _producer_state_lost_at_failover() -> tuple[type, str, Any]:
     """A new leader knows no producer."""
-    begin = WriteGroup._begin_serving
+    begin = WriteGroup.begin_serving
 
-    def begin_serving(group: WriteGroup) -> None:
+    def begin_serving(group: WriteGroup, term: int, next_index: int) -> None:
         states: ProducerStates = group.producers
         states.expire(1 << 62, len(states))
-        begin(group)
+        begin(group, term, next_index)
 
-    return WriteGroup, "_begin_serving", begin_serving
+    return WriteGroup, "begin_serving", begin_serving
 
 
 PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {

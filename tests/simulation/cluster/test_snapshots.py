@@ -122,7 +122,7 @@ class Replacement(Run):
 
     def _is_done(self, wanted: set[int]) -> bool:
         return all(
-            any(node.storage.groups[group].voters == wanted for node in self.cluster.leaders(group))
+            any(node.storage.groups[group].consensus.voters == wanted for node in self.cluster.leaders(group))
             for group in self.cluster.placements
         )
 
