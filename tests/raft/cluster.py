@@ -113,7 +113,8 @@ class Cluster:
     def elect(self, node_id: int) -> None:
         """Have a member stand for election, when nobody protects another leader any more, and win."""
         for member in self.members.values():
-            member.core._elapsed = max(member.core._elapsed, member.core._config.election_ticks)
+            elections = member.core._elections
+            elections.elapsed = max(elections.elapsed, member.core._config.election_ticks)
         self[node_id].campaign()
         self.settle()
         assert self[node_id].role is Role.LEADER, f"node {node_id} is {self[node_id].role.value}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mainstem.raft import HardState, RaftCore
+from mainstem.raft.elections import Elections
 from mainstem.raft.followership import Followership
 from mainstem.raft.leadership import Leadership
 from mainstem.raft.log import Log
@@ -16,22 +17,30 @@ class VoteNotPersisted(RaftCore):
     """Messages do not wait for term and vote, and the own vote counts at once."""
 
     def _messages(self) -> tuple[Message, ...]:
-        self._durable = HardState(self.term, self.vote)
+        self._elections.durable = HardState(self.term, self.vote)
         return super()._messages()
+
+
+class _AnyLog(Elections):
+    def _is_up_to_date(self, message: RequestVote) -> bool:
+        return True
 
 
 class VoteForAnyLog(RaftCore):
     """A voter does not look at the candidate's log."""
 
-    def _is_up_to_date(self, message: RequestVote) -> bool:
+    _elections_class = _AnyLog
+
+
+class _AnyVote(Elections):
+    def _may_vote_for(self, message: RequestVote) -> bool:
         return True
 
 
 class VoteTwice(RaftCore):
     """A voter forgets that it voted in this term."""
 
-    def _may_vote_for(self, message: RequestVote) -> bool:
-        return True
+    _elections_class = _AnyVote
 
 
 class _LeaderWith(RaftCore):

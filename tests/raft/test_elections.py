@@ -24,11 +24,11 @@ def test_somebody_is_elected_when_time_passes() -> None:
 
 def test_timeouts_are_drawn_between_one_and_two_election_timeouts() -> None:
     drawn = set()
-    core = Cluster(election_ticks=10)[1]
+    elections = Cluster(election_ticks=10)[1]._elections
     for seed in range(200):
-        core._random = random.Random(seed)
-        core._draw_timeout()
-        drawn.add(core._due)
+        elections._random = random.Random(seed)
+        elections.draw_timeout()
+        drawn.add(elections.due)
     assert drawn == set(range(10, 20))
 
 
@@ -85,7 +85,7 @@ def test_who_is_left_stands_soon_when_the_leader_is_gone() -> None:
     for node_id in (2, 3):
         cluster[node_id].report_gone(1)
         assert cluster[node_id].leader_id == 0
-    dues = [cluster[node_id]._due for node_id in (2, 3)]
+    dues = [cluster[node_id]._elections.due for node_id in (2, 3)]
     assert sorted(dues) == [1, 1 + cluster[2]._config.stand_ticks]
     cluster.tick(1)
     heir = 2 + dues.index(1)
@@ -101,9 +101,9 @@ def test_of_many_terms_each_one_that_is_left_is_the_first_to_stand() -> None:
         cluster.stop(5)
         for node_id in range(1, 5):
             cluster[node_id].report_gone(5)
-        first |= {node_id for node_id in range(1, 5) if cluster[node_id]._due == 1}
+        first |= {node_id for node_id in range(1, 5) if cluster[node_id]._elections.due == 1}
         assert all(
-            cluster[node_id]._due <= cluster[node_id]._config.election_ticks * 2 for node_id in range(1, 5)
+            cluster[node_id]._elections.due <= cluster[node_id]._config.election_ticks * 2 for node_id in range(1, 5)
         )
     assert first == {1, 2, 3, 4}
 

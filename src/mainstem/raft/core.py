@@ -1,5 +1,7 @@
-"""One node's part in one group: roles, terms and votes. What a leader does is in `leadership`, what a follower does in
-`followership`; `candidacy` counts votes.
+"""One node's part in one group: what it is told goes to whom it concerns, and what is to be done is put together.
+
+Terms, votes and roles are in `elections`; what a leader does is in `leadership`, what a follower does in
+`followership`.
 
 Messages wait in the outbox until term and vote are durable. Whatever happens only notes what is due; `ready` builds
 what goes out, once for all that happened since the last.
@@ -11,8 +13,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mainstem.raft.candidacy import Candidacy
 from mainstem.raft.config import RaftConfig
+from mainstem.raft.elections import Elections
 from mainstem.raft.entry import KIND_DATA, NOBODY, Entry, HardState, Snapshot
 from mainstem.raft.errors import BrokenInvariant, NotLeader, NotReady, RaftError
 from mainstem.raft.followership import Followership
@@ -36,8 +38,8 @@ from mainstem.raft.messages import (
 )
 from mainstem.raft.progress import PeerView
 from mainstem.raft.reads import Reads
-from mainstem.raft.ready import Ready, RoleChange
-from mainstem.raft.roles import TRANSITIONS, Cause, Role
+from mainstem.raft.ready import Ready
+from mainstem.raft.roles import Cause, Role
 
 REQUEST_BITS = 62
 """Numbers of reads that are sent on fit into an i64, however many there are."""
@@ -50,6 +52,7 @@ class RaftCore:
     returns None. What cannot be (`BrokenInvariant`) is the end of it."""
 
     _log_class = Log
+    _elections_class = Elections
     _leadership_class = Leadership
     _followership_class = Followership
 
@@ -67,23 +70,14 @@ class RaftCore:
         with), then one for each membership entry in the log. `applied_index`: what the driver's state has in it
         already; at least `log.first_index() - 1`. Everything in `log` and `hard_state` is durable."""
         self._config = config
-        self._random = random
         self.node_id = config.node_id
         self._log = self._log_class(log, memberships, applied_index)
-        self.term = hard_state.term
-        self.vote = hard_state.vote
-        self.leader_id = NOBODY
-        """Who leads the term; 0: nobody known."""
-        self.role = Role.FOLLOWER
         self._outbox: list[Message] = []
         self._touched = False
         self._out: Ready | None = None
-        self._durable = self._handed = hard_state
-        self._told = RoleChange(self.role, self.term, self.leader_id)
-        self._elapsed = 0
-        self._due = 0
-        self._draw_timeout()
-        self._candidacy: Candidacy | None = None
+        self._elections = self._elections_class(
+            config, self._log, hard_state, random, self._outbox, self._entering
+        )
         self._leadership: Leadership | None = None
         self._reads = Reads(random.getrandbits(REQUEST_BITS))
         self._followership = self._followership_class(config, self._log, self._outbox)
@@ -103,6 +97,24 @@ class RaftCore:
         }
 
     # --- what can be seen, any time ------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        return self._elections.role
+
+    @property
+    def term(self) -> int:
+        return self._elections.term
+
+    @property
+    def vote(self) -> int:
+        """Whom it voted for in its term; 0: nobody."""
+        return self._elections.vote
+
+    @property
+    def leader_id(self) -> int:
+        """Who leads the term; 0: nobody known."""
+        return self._elections.leader_id
 
     @property
     def serves(self) -> bool:
@@ -206,88 +218,34 @@ class RaftCore:
 
     def tick(self) -> None:
         """Time passes by one tick."""
-        self._elapsed += 1
-        if self._elapsed >= self._due:
+        elections = self._elections
+        elections.elapsed += 1
+        if elections.elapsed >= elections.due:
             self._tick_due()
 
     def _tick_due(self) -> None:
         if self._leadership is None:
             self._election_timeout()
             return
-        self._elapsed = 0
+        self._elections.elapsed = 0
         self._leadership.beat()
         self._after_leader()
 
-    def _draw_timeout(self) -> None:
-        """A new random election timeout, from `election_ticks` up to twice as many, from now on."""
-        self._elapsed = 0
-        ticks = self._config.election_ticks
-        self._due = ticks + self._random.randrange(ticks)
-
     # --- roles ---------------------------------------------------------------------------------------------
 
-    def _take_role(self, cause: Cause) -> Role:
-        role = TRANSITIONS.get((self.role, cause))
-        if role is None:
-            raise BrokenInvariant(f"node {self.node_id} is {self.role.value}: {cause.value}")
-        if role is Role.PRE_CANDIDATE and not self._config.pre_vote:
-            role = Role.CANDIDATE
-        self.role = role
-        self._touched = True
-        return role
+    def _entering(self, term: int, leader_id: int) -> None:
+        """A term begins, or the leader is another, or none."""
+        if term > self.term or leader_id != self.leader_id:
+            self._reads.leader_gone()
+        self._followership.enter(term, leader_id)
 
     def _follow(self, term: int, leader_id: int, cause: Cause) -> None:
         """Become a follower, or the follower of somebody else, in `term`."""
-        self._take_role(cause)
-        self._candidacy = None
+        self._touched = True
         if self._leadership is not None:
             self._reads.refuse(self._leadership.reads.own_waiting())
             self._leadership = None
-        self._enter(term, leader_id)
-
-    def _enter(self, term: int, leader_id: int) -> None:
-        if term > self.term or leader_id != self.leader_id:
-            self._reads.leader_gone()
-        if term > self.term:
-            self.term = term
-            self.vote = NOBODY
-        self.leader_id = leader_id
-        self._followership.enter(term, leader_id)
-        self._draw_timeout()
-
-    def _election_timeout(self) -> None:
-        """No leader was heard from; or the driver wants an election."""
-        if not self._may_stand:
-            self._enter(self.term, NOBODY)
-            self._touched = True
-            return
-        if self._take_role(Cause.ELECTION_TIMEOUT) is Role.PRE_CANDIDATE:
-            self._enter(self.term, NOBODY)
-            self._stand(Candidacy(self.term + 1))
-            self._answered(self.node_id, True)
-        else:
-            self._stand_for_term(transfer=False)
-
-    def _stand_for_term(self, *, transfer: bool) -> None:
-        """Take a new term, vote for oneself, and ask the others. The own vote counts once it is durable."""
-        self._enter(self.term + 1, NOBODY)
-        self.vote = self.node_id
-        self._stand(Candidacy(self.term, transfer=transfer))
-
-    def _stand(self, candidacy: Candidacy) -> None:
-        self._candidacy = candidacy
-        for node_id in sorted(self.membership.voters - {self.node_id}):
-            self._outbox.append(
-                RequestVote(
-                    self.node_id,
-                    node_id,
-                    candidacy.term,
-                    self._log.last_index,
-                    self._log.last_term,
-                    pre_vote=self.role is Role.PRE_CANDIDATE,
-                    transfer=candidacy.transfer,
-                )
-            )
+        self._elections.follow(term, leader_id, cause)
 
     @property
     def _may_stand(self) -> bool:
@@ -295,26 +253,22 @@ class RaftCore:
             self.node_id, self._log.commit_index
         )
 
-    def _answered(self, node_id: int, granted: bool) -> None:
-        """A vote, or a pre-vote, came in."""
-        candidacy = self._candidacy
-        assert candidacy is not None
-        candidacy.answered(node_id, granted)
-        if candidacy.lost(self.membership):
-            self._follow(self.term, NOBODY, Cause.ELECTION_LOST)
-        elif candidacy.won(self.membership):
-            if self.role is Role.PRE_CANDIDATE:
-                self._take_role(Cause.PRE_VOTE_WON)
-                self._stand_for_term(transfer=False)
-            else:
-                self._lead()
+    def _election_timeout(self) -> None:
+        self._touched = True
+        self._settle(self._elections.timed_out(may_stand=self._may_stand))
+
+    def _settle(self, cause: Cause | None) -> None:
+        """What an election came to, if it came to anything."""
+        if cause is None:
+            return
+        self._touched = True
+        if cause is Cause.ELECTION_WON:
+            self._lead()
+        elif cause is Cause.ELECTION_LOST:
+            self._follow(self.term, NOBODY, cause)
 
     def _lead(self) -> None:
-        self._take_role(Cause.ELECTION_WON)
-        self._candidacy = None
-        self.leader_id = self.node_id
-        self._elapsed = 0
-        self._due = self._config.heartbeat_ticks
+        self._elections.lead()
         self._leadership = self._leadership_class(
             self._config, self.term, self._log, self._reads, self._outbox
         )
@@ -332,7 +286,7 @@ class RaftCore:
             raise RaftError(
                 f"a message for node {message.to} came to node {self.node_id}: check who routed it"
             )
-        if message.term == self.term or self._settle_terms(message):
+        if message.term == self._elections.term or self._settle_terms(message):
             self._steps[type(message)](message)
 
     def _settle_terms(self, message: Message) -> bool:
@@ -342,7 +296,7 @@ class RaftCore:
             self._answer_from_the_past(message)
             return False
         if isinstance(message, RequestVote):
-            if self._protects_leader and not message.transfer:
+            if self._elections.protects_leader and not message.transfer:
                 return False
             if message.pre_vote:
                 return True
@@ -361,13 +315,6 @@ class RaftCore:
                 VoteResponse(self.node_id, message.sender, self.term, False, message.pre_vote)
             )
 
-    @property
-    def _protects_leader(self) -> bool:
-        """Whether a leader was heard from so recently that nobody else gets a vote."""
-        if not self._config.check_quorum or self.leader_id == NOBODY:
-            return False
-        return self._leadership is not None or self._elapsed < self._config.election_ticks
-
     def _leader_step(self, handle: Callable[[Leadership, Any], None]) -> Callable[[Any], None]:
         """Only the leader looks at these."""
 
@@ -379,39 +326,23 @@ class RaftCore:
         return step
 
     def _request_vote(self, message: RequestVote) -> None:
-        granted = self._may_vote_for(message) and self._is_up_to_date(message)
-        if granted and not message.pre_vote:
-            self.vote = message.sender
-            self._elapsed = 0
-        term = message.term if granted else self.term
-        self._outbox.append(VoteResponse(self.node_id, message.sender, term, granted, message.pre_vote))
+        self._elections.request_vote(message)
         self._touched = True
 
-    def _may_vote_for(self, message: RequestVote) -> bool:
-        if message.pre_vote and message.term > self.term:
-            return True
-        return self.vote == message.sender or (self.vote == NOBODY and self.leader_id == NOBODY)
-
-    def _is_up_to_date(self, message: RequestVote) -> bool:
-        return self._log.up_to_date(message.last_index, message.last_term)
-
     def _vote_response(self, message: VoteResponse) -> None:
-        candidacy = self._candidacy
-        if candidacy is None or message.pre_vote != (self.role is Role.PRE_CANDIDATE):
-            return
-        if not message.granted or message.term == candidacy.term:
-            self._answered(message.sender, message.granted)
+        self._settle(self._elections.vote_response(message))
 
     def _timeout_now(self, message: TimeoutNow) -> None:
         if self.role is not Role.LEADER and self._may_stand:
-            self._take_role(Cause.ASKED_TO_LEAD)
-            self._stand_for_term(transfer=True)
+            self._elections.asked_to_lead()
+            self._touched = True
 
     def _heard_leader(self, leader_id: int) -> None:
         """A message from whoever leads this term."""
-        if leader_id == self.leader_id and self._leadership is None:
-            self._elapsed = 0
-        elif self.role is Role.LEADER:
+        elections = self._elections
+        if leader_id == elections.leader_id and self._leadership is None:
+            elections.elapsed = 0
+        elif elections.role is Role.LEADER:
             raise BrokenInvariant(f"nodes {self.node_id} and {leader_id} both lead term {self.term}")
         else:
             self._follow(self.term, leader_id, Cause.LEADER_HEARD)
@@ -435,16 +366,10 @@ class RaftCore:
 
     def hard_state_persisted(self, hard_state: HardState) -> None:
         """A hard state that a Ready brought is durable."""
-        if hard_state.term < self._durable.term:
+        if hard_state.term < self._elections.durable.term:
             return
-        self._durable = hard_state
         self._touched = True
-        if (
-            self.role is Role.CANDIDATE
-            and self._candidacy is not None
-            and hard_state == HardState(self.term, self.node_id)
-        ):
-            self._answered(self.node_id, True)
+        self._settle(self._elections.hard_state_persisted(hard_state))
 
     def persisted(self, index: int, term: int) -> None:
         """The log is durable up to the entry (`index`, `term`)."""
@@ -478,15 +403,8 @@ class RaftCore:
         if self._leadership is not None:
             self._leadership.replication.unreachable(peer)
         elif peer != NOBODY and peer == self.leader_id:
-            self._enter(self.term, NOBODY)
-            self._due = min(self._due, 1 + self._rank_without(peer) * self._config.stand_ticks)
+            self._elections.leader_gone()
             self._touched = True
-
-    def _rank_without(self, peer: int) -> int:
-        """This node's place in the order in which those that are left stand, from 0: one after the other, as a vote
-        that is split costs an election timeout. It changes with the term, so that not all groups get one leader."""
-        left = sorted(self.membership.voters - {peer})
-        return (left.index(self.node_id) + self.term) % len(left) if self.node_id in left else len(left)
 
     def report_snapshot(self, peer: int, ok: bool) -> None:
         """Sending a snapshot to `peer` ended, well or not."""
@@ -526,14 +444,14 @@ class RaftCore:
             return None
         self._touched = False
         log, following = self._log, self._followership
-        hard_state = self._new_hard_state()
+        hard_state = self._elections.new_hard_state()
         truncate_from, entries = log.take()
         messages = self._messages()
         snapshot = following.take_snapshot() if following.installing is not None else None
         snapshots_to_send = self._snapshots_to_send()
         committed = () if following.installing is not None else log.to_apply(self._config.apply_bytes_max)
         reads = self._reads.take(log.applied_index) if self._reads.settled else ()
-        role_change = self._role_change()
+        role_change = self._elections.role_change()
         if not (
             messages or entries or committed or hard_state is not None or truncate_from or snapshot is not None
             or snapshots_to_send or reads or role_change is not None
@@ -564,14 +482,8 @@ class RaftCore:
             if log.applied_index < log.applicable_index or self._reads.settled:
                 self._touched = True
 
-    def _new_hard_state(self) -> HardState | None:
-        if self._handed.term == self.term and self._handed.vote == self.vote:
-            return None
-        self._handed = HardState(self.term, self.vote)
-        return self._handed
-
     def _messages(self) -> tuple[Message, ...]:
-        if self._durable.term != self.term or self._durable.vote != self.vote:
+        if not self._elections.is_durable:
             return ()
         if self._leadership is not None:
             self._leadership.collect()
@@ -589,10 +501,3 @@ class RaftCore:
         snapshots = tuple(self._leadership.replication.snapshots_to_send)
         self._leadership.replication.snapshots_to_send.clear()
         return snapshots
-
-    def _role_change(self) -> RoleChange | None:
-        told = self._told
-        if told.role is self.role and told.term == self.term and told.leader_id == self.leader_id:
-            return None
-        self._told = RoleChange(self.role, self.term, self.leader_id)
-        return self._told

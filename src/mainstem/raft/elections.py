@@ -1,0 +1,225 @@
+"""The way to leadership: when this node stands for election, how it is answered, and whom it gives its own vote.
+
+Term, vote, role and the leader change here and nowhere else. What an election came to is returned as the cause of what
+follows; the core has the node lead, or follow. `candidacy` counts the votes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from mainstem.raft.candidacy import Candidacy
+from mainstem.raft.config import RaftConfig
+from mainstem.raft.entry import NOBODY, HardState
+from mainstem.raft.errors import BrokenInvariant
+from mainstem.raft.log import Log
+from mainstem.raft.messages import Message, RequestVote, VoteResponse
+from mainstem.raft.ready import RoleChange
+from mainstem.raft.roles import TRANSITIONS, Cause, Role
+
+
+class Elections:
+    """Lives as long as the core."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        log: Log,
+        hard_state: HardState,
+        random: random.Random,
+        outbox: list[Message],
+        entering: Callable[[int, int], None],
+    ) -> None:
+        """`entering` is told of (term, leader id, 0: nobody known) before they become the node's."""
+        self._config = config
+        self._log = log
+        self._random = random
+        self._outbox = outbox
+        self._entering = entering
+        self._candidacy: Candidacy | None = None
+        self.node_id = config.node_id
+        self.role = Role.FOLLOWER
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.leader_id = NOBODY
+        self.durable = self._handed = hard_state
+        """The newest of what was handed out that is known to be durable."""
+        self._told = RoleChange(self.role, self.term, self.leader_id)
+        self.elapsed = 0
+        """Ticks since the leader was heard from, or something else began…"""
+        self.due = 0
+        """…and when it has been too many."""
+        self.draw_timeout()
+
+    def draw_timeout(self) -> None:
+        """A new random election timeout, from `election_ticks` up to twice as many, from now on."""
+        self.elapsed = 0
+        ticks = self._config.election_ticks
+        self.due = ticks + self._random.randrange(ticks)
+
+    # --- roles ---------------------------------------------------------------------------------------------
+
+    def follow(self, term: int, leader_id: int, cause: Cause) -> None:
+        """Become a follower, or the follower of somebody else, in `term`."""
+        self._take_role(cause)
+        self._candidacy = None
+        self._enter(term, leader_id)
+
+    def lead(self) -> None:
+        """Become the leader; from now on it is the next heartbeat that is due."""
+        self._take_role(Cause.ELECTION_WON)
+        self._candidacy = None
+        self.leader_id = self.node_id
+        self.elapsed = 0
+        self.due = self._config.heartbeat_ticks
+
+    def leader_gone(self) -> None:
+        """The leader has ended: let others stand, and stand soon."""
+        gone = self.leader_id
+        self._enter(self.term, NOBODY)
+        self.due = min(self.due, 1 + self._rank_without(gone) * self._config.stand_ticks)
+
+    def _rank_without(self, peer: int) -> int:
+        """This node's place in the order in which those that are left stand, from 0: one after the other, as a vote
+        that is split costs an election timeout. It changes with the term, so that not all groups get one leader."""
+        left = sorted(self._log.memberships.current.voters - {peer})
+        return (left.index(self.node_id) + self.term) % len(left) if self.node_id in left else len(left)
+
+    def _take_role(self, cause: Cause) -> Role:
+        role = TRANSITIONS.get((self.role, cause))
+        if role is None:
+            raise BrokenInvariant(f"node {self.node_id} is {self.role.value}: {cause.value}")
+        if role is Role.PRE_CANDIDATE and not self._config.pre_vote:
+            role = Role.CANDIDATE
+        self.role = role
+        return role
+
+    def _enter(self, term: int, leader_id: int) -> None:
+        self._entering(term, leader_id)
+        if term > self.term:
+            self.term = term
+            self.vote = NOBODY
+        self.leader_id = leader_id
+        self.draw_timeout()
+
+    # --- standing ------------------------------------------------------------------------------------------
+
+    def timed_out(self, *, may_stand: bool) -> Cause | None:
+        """No leader was heard from; or the driver wants an election."""
+        if not may_stand:
+            self._enter(self.term, NOBODY)
+            return None
+        if self._take_role(Cause.ELECTION_TIMEOUT) is Role.PRE_CANDIDATE:
+            self._enter(self.term, NOBODY)
+            self._stand(Candidacy(self.term + 1))
+            return self._answered(self.node_id, True)
+        self._stand_for_term(transfer=False)
+        return None
+
+    def asked_to_lead(self) -> None:
+        """The leader hands over."""
+        self._take_role(Cause.ASKED_TO_LEAD)
+        self._stand_for_term(transfer=True)
+
+    def _stand_for_term(self, *, transfer: bool) -> None:
+        """Take a new term, vote for oneself, and ask the others. The own vote counts once it is durable."""
+        self._enter(self.term + 1, NOBODY)
+        self.vote = self.node_id
+        self._stand(Candidacy(self.term, transfer=transfer))
+
+    def _stand(self, candidacy: Candidacy) -> None:
+        self._candidacy = candidacy
+        for node_id in sorted(self._log.memberships.current.voters - {self.node_id}):
+            self._outbox.append(
+                RequestVote(
+                    self.node_id,
+                    node_id,
+                    candidacy.term,
+                    self._log.last_index,
+                    self._log.last_term,
+                    pre_vote=self.role is Role.PRE_CANDIDATE,
+                    transfer=candidacy.transfer,
+                )
+            )
+
+    def hard_state_persisted(self, hard_state: HardState) -> Cause | None:
+        """These are durable, and may be a vote for this node itself."""
+        self.durable = hard_state
+        if (
+            self.role is Role.CANDIDATE
+            and self._candidacy is not None
+            and hard_state == HardState(self.term, self.node_id)
+        ):
+            return self._answered(self.node_id, True)
+        return None
+
+    def vote_response(self, message: VoteResponse) -> Cause | None:
+        candidacy = self._candidacy
+        if candidacy is None or message.pre_vote != (self.role is Role.PRE_CANDIDATE):
+            return None
+        if not message.granted or message.term == candidacy.term:
+            return self._answered(message.sender, message.granted)
+        return None
+
+    def _answered(self, node_id: int, granted: bool) -> Cause | None:
+        """A vote, or a pre-vote, came in."""
+        candidacy, membership = self._candidacy, self._log.memberships.current
+        assert candidacy is not None
+        candidacy.answered(node_id, granted)
+        if candidacy.lost(membership):
+            return Cause.ELECTION_LOST
+        if not candidacy.won(membership):
+            return None
+        if self.role is not Role.PRE_CANDIDATE:
+            return Cause.ELECTION_WON
+        self._take_role(Cause.PRE_VOTE_WON)
+        self._stand_for_term(transfer=False)
+        return Cause.PRE_VOTE_WON
+
+    # --- voting --------------------------------------------------------------------------------------------
+
+    @property
+    def protects_leader(self) -> bool:
+        """Whether a leader was heard from so recently that nobody else gets a vote."""
+        if not self._config.check_quorum or self.leader_id == NOBODY:
+            return False
+        return self.role is Role.LEADER or self.elapsed < self._config.election_ticks
+
+    def request_vote(self, message: RequestVote) -> None:
+        granted = self._may_vote_for(message) and self._is_up_to_date(message)
+        if granted and not message.pre_vote:
+            self.vote = message.sender
+            self.elapsed = 0
+        term = message.term if granted else self.term
+        self._outbox.append(VoteResponse(self.node_id, message.sender, term, granted, message.pre_vote))
+
+    def _may_vote_for(self, message: RequestVote) -> bool:
+        if message.pre_vote and message.term > self.term:
+            return True
+        return self.vote == message.sender or (self.vote == NOBODY and self.leader_id == NOBODY)
+
+    def _is_up_to_date(self, message: RequestVote) -> bool:
+        return self._log.up_to_date(message.last_index, message.last_term)
+
+    # --- what the driver is to know --------------------------------------------------------------------------
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether term and vote are: nothing is said to other nodes before."""
+        return self.durable.term == self.term and self.durable.vote == self.vote
+
+    def new_hard_state(self) -> HardState | None:
+        """Term and vote, once after each change."""
+        if self._handed.term == self.term and self._handed.vote == self.vote:
+            return None
+        self._handed = HardState(self.term, self.vote)
+        return self._handed
+
+    def role_change(self) -> RoleChange | None:
+        """Role, term and leader, once after each change."""
+        told = self._told
+        if told.role is self.role and told.term == self.term and told.leader_id == self.leader_id:
+            return None
+        self._told = RoleChange(self.role, self.term, self.leader_id)
+        return self._told
