@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -29,6 +30,7 @@ ITEMS_PER_PIECE = 1_000
 """Of a long list, encoded at a time: less than a millisecond."""
 
 Handler = Callable[[Request], Awaitable[Response]]
+Posted = TypeVar("Posted", bound=msgspec.Struct)
 
 
 class Console:
@@ -90,26 +92,12 @@ class Console:
         return _json(await self._views.cluster())
 
     async def _transfer_leader(self, request: Request) -> Response:
-        content = await request.body()
-        try:
-            wanted = msgspec.json.decode(content, type=TransferLeaderRequest)
-        except msgspec.MsgspecError as error:
-            raise HTTPException(400, f'{error}; it takes {{"group": …, "to": …}}') from error
-        refusal = await self._views.transfer_leader(wanted.group, wanted.to)
-        if refusal is not None:
-            raise HTTPException(409, refusal)
-        return _json({})
+        wanted = await _posted(request, TransferLeaderRequest)
+        return _done(await self._views.transfer_leader(wanted.group, wanted.to))
 
     async def _replace_node(self, request: Request) -> Response:
-        content = await request.body()
-        try:
-            wanted = msgspec.json.decode(content, type=ReplaceNodeRequest)
-        except msgspec.MsgspecError as error:
-            raise HTTPException(400, f'{error}; it takes {{"old": …, "new": …}}') from error
-        refusal = await self._views.replace_node(wanted.old, wanted.new)
-        if refusal is not None:
-            raise HTTPException(409, refusal)
-        return _json({})
+        wanted = await _posted(request, ReplaceNodeRequest)
+        return _done(await self._views.replace_node(wanted.old, wanted.new))
 
     async def _topics(self, request: Request) -> Response:
         return StreamingResponse(_pieces(b"topics", await self._views.topics()), media_type="application/json")
@@ -129,6 +117,23 @@ class Console:
         if endpoint is None:
             raise HTTPException(404, "this node has no storage role, so there is nothing to split on it")
         return _json(endpoint)
+
+
+async def _posted(request: Request, kind: type[Posted]) -> Posted:
+    """What was posted, as JSON; otherwise 400, with the fields there should be."""
+    content = await request.body()
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        fields = ", ".join(f'"{name}": …' for name in kind.__struct_fields__)
+        raise HTTPException(400, f"{error}; it takes {{{fields}}}") from error
+
+
+def _done(refusal: str | None) -> Response:
+    """The answer to what was asked to be done, and is, unless it was refused."""
+    if refusal is not None:
+        raise HTTPException(409, refusal)
+    return _json({})
 
 
 async def _pieces(name: bytes, items: Sequence[object]) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from mainstem.model import QueueRange, QueueUsage
@@ -73,34 +74,22 @@ class ClusterQueueAdmin:
         """Raises `NotTheLeader` when a group has had no leader for long, and what keeps a leader from it."""
         for first in range(0, len(ranges), RANGES_MAX):
             part = ranges[first : first + RANGES_MAX]
-            wanted = [tuple(entry) for entry in part]
-
-            async def here(groups: Collection[int], part: Sequence[QueueRange] = part) -> None:
-                await self._local.create_in(groups, part)
-
-            async def there(
-                node_id: int,
-                groups: list[int],
-                wanted: list[tuple[int, int, int]] = wanted,  # type: ignore[assignment]
-            ) -> None:
-                request = CreateQueues(groups, wanted)
-                await self._calls.call(node_id, CREATE_QUEUES, request, timeout_seconds=CALL_SECONDS_MAX)
-
-            await self._everywhere(self._local.groups_with(part), here, there)
+            await self._everywhere(
+                self._local.groups_with(part),
+                partial(self._local.create_in, ranges=part),
+                partial(self._create_at, part),
+            )
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
         """As `create`."""
         for first in range(0, len(topic_numbers), RANGES_MAX):
             part = list(topic_numbers[first : first + RANGES_MAX])
 
-            async def here(groups: Collection[int], part: list[int] = part) -> None:
-                await self._local.delete_in(groups, part)
-
-            async def there(node_id: int, groups: list[int], part: list[int] = part) -> None:
-                request = DeleteQueues(groups, part)
-                await self._calls.call(node_id, DELETE_QUEUES, request, timeout_seconds=CALL_SECONDS_MAX)
-
-            await self._everywhere(range(self._groups), here, there)
+            await self._everywhere(
+                range(self._groups),
+                partial(self._local.delete_in, topic_numbers=part),
+                partial(self._delete_at, part),
+            )
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         """Clients ask the leader. Raises `NotTheLeader`."""
@@ -147,6 +136,15 @@ class ClusterQueueAdmin:
             if self._clock.monotonic() >= deadline:
                 raise NotTheLeader(f"write groups {sorted(left)} could not be changed: {why}; try again")
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _create_at(self, ranges: Sequence[QueueRange], node_id: int, groups: list[int]) -> None:
+        wanted = [(one.topic_number, one.first_partition, one.count) for one in ranges]
+        request = CreateQueues(groups, wanted)
+        await self._calls.call(node_id, CREATE_QUEUES, request, timeout_seconds=CALL_SECONDS_MAX)
+
+    async def _delete_at(self, topic_numbers: list[int], node_id: int, groups: list[int]) -> None:
+        request = DeleteQueues(groups, topic_numbers)
+        await self._calls.call(node_id, DELETE_QUEUES, request, timeout_seconds=CALL_SECONDS_MAX)
 
     # --- what other nodes ask -----------------------------------------------------------------------------
 
