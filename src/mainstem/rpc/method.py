@@ -64,8 +64,8 @@ class Reply(NamedTuple, Generic[ReplyT]):
     @property
     def buffers(self) -> Sequence[Buffer]:
         """The attachment as buffers to be written in order."""
-        single = isinstance(self.attachment, (bytes, bytearray, memoryview))
-        return [self.attachment] if single else self.attachment  # type: ignore[list-item, return-value]
+        attachment = self.attachment
+        return [attachment] if isinstance(attachment, (bytes, bytearray, memoryview)) else attachment
 
 
 @dataclass(frozen=True, slots=True)

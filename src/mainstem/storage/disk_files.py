@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from mainstem.model import Buffer
 from mainstem.ports import DiskUsage, Reading
@@ -120,7 +120,7 @@ class DiskFile:
         self._commits = commits
         self._reading = reading
         self._housekeeping = housekeeping
-        self._jobs: set[Future[object]] = set()
+        self._jobs: set[Future[Any]] = set()
         self._closed = False
 
     async def read(self, position: int, length: int) -> bytes:
@@ -159,7 +159,7 @@ class DiskFile:
     ) -> T:
         assert not self._closed, "the file is closed"
         job = executor.submit(function, *args, **kwargs)
-        self._jobs.add(job)  # type: ignore[arg-type]  # Future is invariant; only waited for
+        self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
         # Shielded: a cancelled caller must not cancel a job that has not begun, which others may rely on.
         return await asyncio.shield(asyncio.wrap_future(job))

@@ -15,15 +15,15 @@ Value = TypeVar("Value")
 
 
 class _Landed(NamedTuple, Generic[Value]):
-    value: Value | None
-    error: Exception | None
+    value: Value
 
 
 class SingleFlight(Generic[Key, Value]):
     """Joins concurrent loads of the same key."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Key, asyncio.Future[_Landed[Value] | None]] = {}
+        self._under_way: dict[Key, asyncio.Future[_Landed[Value] | Exception | None]] = {}
+        """Each brings what was loaded, the error, or None: it was cancelled."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self._under_way
@@ -32,19 +32,19 @@ class SingleFlight(Generic[Key, Value]):
         """What `load` returns or raises, or what the load of this key that is under way does."""
         while (waiting := self._under_way.get(key)) is not None:
             landed = await asyncio.shield(waiting)
+            if isinstance(landed, Exception):
+                raise landed
             if landed is not None:
-                if landed.error is not None:
-                    raise landed.error
-                return landed.value  # type: ignore[return-value]
-        future: asyncio.Future[_Landed[Value] | None] = asyncio.get_running_loop().create_future()
+                return landed.value
+        future: asyncio.Future[_Landed[Value] | Exception | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
-        outcome: _Landed[Value] | None = None
+        outcome: _Landed[Value] | Exception | None = None
         try:
             value = await load()
-            outcome = _Landed(value, None)
+            outcome = _Landed(value)
             return value
         except Exception as error:
-            outcome = _Landed(None, error)
+            outcome = error
             raise
         finally:
             del self._under_way[key]
