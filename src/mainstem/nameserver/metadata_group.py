@@ -1,7 +1,7 @@
 """This node's part in the metadata group: owns the Raft core, and does what it says.
 
 Three tasks share one event loop. `_drive` runs `mainstem.raft`'s loop, persist → send → apply → advance, whenever
-something happened; `_write` makes durable what it was handed, in that order, and tells the core; `_tick` counts time
+something happened; `group_disk` makes durable what it is handed, in that order, and tells the core; `_tick` counts time
 while there is anybody to hear from. A group of one voter elects itself at once, needs no clock, and rests when
 nothing is asked of it.
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
+from mainstem.nameserver.group_disk import GroupDisk
 from mainstem.nameserver.group_log import GroupLog, encode_membership, to_stored
 from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
 from mainstem.nameserver.proposer import NotLeading, Unsettled
@@ -27,7 +27,6 @@ from mainstem.nameserver.vote_file import Vote, VoteFile
 from mainstem.raft import (
     KIND_DATA,
     BrokenInvariant,
-    Entry,
     HardState,
     LoggedMembership,
     Membership,
@@ -95,7 +94,6 @@ class MetadataGroup:
         self.node_id = config.node_id
         self._entries = started.log
         self._log = metadata_log
-        self._vote_file = vote_file
         self._replica = replica
         started.log.snapshot_now = self.snapshot_now
         self._membership = max(
@@ -112,8 +110,7 @@ class MetadataGroup:
         self._broken: BrokenInvariant | None = None
         self._asked_last = 0
         self._news = asyncio.Event()
-        self._to_write: deque[HardState | Sequence[Entry]] = deque()  # bounded by the core
-        self._has_to_write = asyncio.Event()
+        self._disk = GroupDisk(self._core, started.log, metadata_log, vote_file, self._news.set)
         self._changed = asyncio.Event()
         self._in_company = asyncio.Event()
         self._received: ReceivedSnapshot | None = None
@@ -126,7 +123,7 @@ class MetadataGroup:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self._look_around()
-                tasks.create_task(self._write(), name="metadata disk")
+                tasks.create_task(self._disk.run(), name="metadata disk")
                 tasks.create_task(self._tick(), name="metadata ticks")
                 if self._core.membership.voters == {self.node_id}:
                     self._core.campaign()
@@ -296,14 +293,12 @@ class MetadataGroup:
 
     def _persist(self, ready: Ready) -> None:
         if ready.hard_state is not None:
-            self._to_write.append(ready.hard_state)
-            self._has_to_write.set()
+            self._disk.write(ready.hard_state)
         if ready.truncate_from:
             self._entries.truncate_from(ready.truncate_from)
         if ready.entries:
             self._entries.extend(ready.entries)
-            self._to_write.append(ready.entries)
-            self._has_to_write.set()
+            self._disk.write(ready.entries)
         if ready.snapshot is not None:
             self._spawn(self._install(ready.snapshot), "metadata snapshot from the leader")
 
@@ -344,36 +339,6 @@ class MetadataGroup:
             self._in_company.clear()
 
     # tasks
-
-    async def _write(self) -> None:
-        while True:
-            await self._has_to_write.wait()
-            self._has_to_write.clear()
-            while self._to_write:
-                work = self._to_write.popleft()
-                if isinstance(work, HardState):
-                    await self._write_vote(work)
-                else:
-                    await self._write_entries(work)
-                self._news.set()
-
-    async def _write_vote(self, hard_state: HardState) -> None:
-        commit = min(self._core.commit_index, self._log.last_index)
-        await self._vote_file.write(Vote(hard_state.term, hard_state.vote or None, commit))
-        self._core.hard_state_persisted(hard_state)
-
-    async def _write_entries(self, first: Sequence[Entry]) -> None:
-        """One sync for all that follow each other."""
-        entries = list(first)
-        while self._to_write:
-            following = self._to_write[0]
-            if isinstance(following, HardState) or following[0].index != entries[-1].index + 1:
-                break
-            entries.extend(following)
-            self._to_write.popleft()
-        await self._log.append([to_stored(entry) for entry in entries])
-        if self._entries.has(entries[-1].index, entries[-1].term):
-            self._core.persisted(entries[-1].index, entries[-1].term)
 
     async def _tick(self) -> None:
         while True:
@@ -451,11 +416,9 @@ class MetadataGroup:
     # the end
 
     async def remember_commit(self) -> None:
-        """Note at a stop how far the state may be applied at the next start, before there is a leader."""
-        vote = self._vote_file.vote
-        commit = min(self._core.commit_index, self._log.last_index)
-        if self.failure is None and commit > vote.commit:
-            await self._vote_file.write(vote._replace(commit=commit))
+        """`GroupDisk.remember_commit`, at a stop in good order."""
+        if self.failure is None:
+            await self._disk.remember_commit()
 
     def _fail_waiting(self) -> None:
         reason = self.failure if self.failure is not None else "the node is stopping"

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from mainstem.model import Node, Sample
 from mainstem.nameserver import bootstrap
 from mainstem.nameserver.administration import MetadataAdministration
-from mainstem.nameserver.changes import Ids, Made, new_cluster, registration_of
+from mainstem.nameserver.changes import Ids, registration_of
 from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, Facts
 from mainstem.nameserver.commands import Event, NodeRegistered
 from mainstem.nameserver.config import NameserverConfig
@@ -40,6 +40,7 @@ from mainstem.nameserver.errors import (
 )
 from mainstem.nameserver.follow import Follower
 from mainstem.nameserver.heartbeats import Condition, Heartbeats
+from mainstem.nameserver.leader_duties import LeaderDuties
 from mainstem.nameserver.liveness import Report, State, Thresholds, Verdict
 from mainstem.nameserver.member import GroupMember
 from mainstem.nameserver.member_change import CATCH_UP_SECONDS_MAX, change_member
@@ -53,7 +54,7 @@ from mainstem.ports import Files
 from mainstem.raft import Membership, RaftConfig, RaftError
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.identity import Identity
-from mainstem.rpc.metadata import CHANGE_MEMBER, ChangeMember, Wanted, WantNode, WantPlacement
+from mainstem.rpc.metadata import CHANGE_MEMBER, ChangeMember, Wanted, WantNode
 from mainstem.rpc.raft_member import METADATA_GROUP
 
 STOP_SECONDS_MAX = 2.0
@@ -110,6 +111,9 @@ class Nameserver(MetadataAdministration):
             self._group, self._proposer, directory.replica, self._ids, ports,
             config.change_wait_ms_max / 1000, config.replication_factor, self._check_wanted,
         )  # fmt: skip
+        self._duties = LeaderDuties(
+            self._group, directory.replica, self._proposer, self._requests, self._new_cluster_id, config.write_groups
+        )
         self._heartbeats: Heartbeats | None = None
         if link is not None:
             self._heartbeats = self._connect(link)
@@ -402,7 +406,7 @@ class Nameserver(MetadataAdministration):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._group.run(), name="metadata group")
                 tasks.create_task(self._proposer.run(), name="metadata writer")
-                tasks.create_task(self._lead(), name="metadata leader's duties")
+                tasks.create_task(self._duties.run(), name="metadata leader's duties")
                 if self._link is not None and self._heartbeats is not None:
                     tasks.create_task(self._heartbeats.run(), name="metadata heartbeats")
                     follower = Follower(self._group, self._replica, self._link.ports)
@@ -412,37 +416,10 @@ class Nameserver(MetadataAdministration):
             log.debug("how that came", exc_info=failure)
             self._group.fail(failure)
 
-    async def _lead(self) -> None:
-        """What only a leader can do: create the cluster, place the write groups once enough nodes are there."""
-        while True:
-            version = self._group.version
-            try:
-                if self._group.serves:
-                    await self._do_duties()
-            except (NotLeading, Unsettled):
-                pass  # somebody else's duties now
-            except MetadataUnavailable as error:
-                log.debug("tried again soon: %s", error)
-                await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            await self._group.changed_since(version)
-
-    async def _do_duties(self) -> None:
-        state = self._state
-        if state.cluster is None:
-            await self._proposer.propose(self._make_cluster, b"")
-        elif not state.placements and len(state.nodes) >= len(self._group.membership.voters):
-            make = self._requests.maker(WantPlacement())
-            await self._proposer.propose(make, b"")
-
-    async def _make_cluster(self) -> Made:
-        if self._state.cluster is not None:
-            return Made([], [])
-        config = self._config
-        cluster_id = config.cluster_id or self._ids.cluster_id()
+    def _new_cluster_id(self) -> str:
         if self._link is not None:
-            cluster_id = self._link.identity.cluster_id
-        return Made([new_cluster(cluster_id, config.write_groups)], [])
+            return self._link.identity.cluster_id
+        return self._config.cluster_id or self._ids.cluster_id()
 
     async def _registered(self, node: Node) -> None:
         while True:

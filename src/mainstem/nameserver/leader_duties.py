@@ -1,0 +1,69 @@
+"""What nobody asks for and only the leader of the metadata group can do: create the cluster, and place the write groups
+once enough nodes are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mainstem.nameserver.changes import Made, new_cluster
+from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.metadata_group import MetadataGroup
+from mainstem.nameserver.proposer import NotLeading, Proposer, Unsettled
+from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.requests import Requests
+from mainstem.rpc.metadata import WantPlacement
+
+PAUSE_SECONDS = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class LeaderDuties:
+    """Of whichever node leads; `run` is a task on every member."""
+
+    def __init__(
+        self,
+        group: MetadataGroup,
+        replica: Replica,
+        proposer: Proposer,
+        requests: Requests,
+        cluster_id: Callable[[], str],
+        write_groups: int,
+    ) -> None:
+        """A cluster that is created gets this id and so many write groups."""
+        self._group = group
+        self._replica = replica
+        self._proposer = proposer
+        self._requests = requests
+        self._cluster_id = cluster_id
+        self._write_groups = write_groups
+
+    async def run(self) -> None:
+        """Look after every change, until cancelled."""
+        while True:
+            version = self._group.version
+            try:
+                if self._group.serves:
+                    await self._do()
+            except (NotLeading, Unsettled):
+                pass  # somebody else's duties now
+            except MetadataUnavailable as error:
+                log.debug("tried again soon: %s", error)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            await self._group.changed_since(version)
+
+    async def _do(self) -> None:
+        state = self._replica.state
+        if state.cluster is None:
+            await self._proposer.propose(self._make_cluster, b"")
+        elif not state.placements and len(state.nodes) >= len(self._group.membership.voters):
+            await self._proposer.propose(self._requests.maker(WantPlacement()), b"")
+
+    async def _make_cluster(self) -> Made:
+        if self._replica.state.cluster is not None:
+            return Made([], [])
+        return Made([new_cluster(self._cluster_id(), self._write_groups)], [])
