@@ -22,10 +22,10 @@ from mainstem.event_loop import new_event_loop
 from mainstem.model import Buffer
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, AppendResponse, Heartbeat, Message
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.raft_exchange import Address, Carried
-from mainstem.rpc.server import Handlers
 from mainstem.rpc.tls import NO_TLS, RpcTlsConfig
 
 BLOCK_BYTES = 1 << 20

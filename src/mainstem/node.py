@@ -42,9 +42,9 @@ from mainstem.node_reports import NodeReports
 from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
 from mainstem.ports import QueueAdmin, Statistics
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_end import NodeEnd
-from mainstem.rpc.server import Handlers
 from mainstem.rpc.server import Server as RpcServer
 from mainstem.rpc.tls import context as tls_context
 from mainstem.server.addresses import parse_address

@@ -17,10 +17,10 @@ from mainstem.rpc.cluster import (
     TransferRefused,
 )
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.method import Nothing, Reply
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.queues import GroupsNotLed
-from mainstem.rpc.server import Call, Handlers
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.role import Storage
 

@@ -21,11 +21,11 @@ import msgspec
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.raft import messages as raft
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, Refused
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.method import Method, Reply
 from mainstem.rpc.raft_member import Member
 from mainstem.rpc.raft_messages import Delivery, append_pieces, from_wire, to_wire
-from mainstem.rpc.server import Call, Handlers
 
 APPEND_BYTES_MAX = 64 * 1024
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from tests.fakes.split_log import SplitJournal
 
-from mainstem.rpc.server import Handlers, Server
+from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.server import Server
 from mainstem.storage.pacing import Pacing
 from mainstem.storage.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split_service import SplitService

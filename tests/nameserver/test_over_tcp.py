@@ -19,11 +19,11 @@ from mainstem.nameserver.errors import TopicExists
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
 from mainstem.rpc.method import Nothing
 from mainstem.rpc.node_end import NodeEnd
-from mainstem.rpc.server import Handlers
 
 
 def free_ports(count: int) -> list[int]:

@@ -11,9 +11,10 @@ from random import Random
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, Heartbeat, Message
 from mainstem.rpc.client_connection import Connect, connect_tcp
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.raft_exchange import Address, Bounds, Carried, RaftExchange
-from mainstem.rpc.server import Handlers, Server
+from mainstem.rpc.server import Server
 
 
 class Recorder:

@@ -21,8 +21,9 @@ from mainstem.rpc.errors import (
     RpcError,
 )
 from mainstem.rpc.frames import Kind, encode
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.method import Hello, Method, Nothing, Reply
-from mainstem.rpc.server import CALLS_MAX, Call, Handlers, Server
+from mainstem.rpc.server import CALLS_MAX, Server
 
 
 class Number(msgspec.Struct, frozen=True):

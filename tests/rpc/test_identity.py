@@ -26,9 +26,10 @@ from mainstem.rpc.errors import (
     VersionMismatch,
 )
 from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode, Kind, encode
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import ANY_NODE, NODE, Identity
 from mainstem.rpc.method import MAGIC, Failure, Hello, Method, Nothing, Reply
-from mainstem.rpc.server import Call, Handlers, Server
+from mainstem.rpc.server import Server
 
 PING = Method(200, "test.ping", Nothing, Nothing)
 NODES_PING = Method(201, "test.nodes_ping", Nothing, Nothing, nodes_only=True)

@@ -29,7 +29,8 @@ PING = Method(200, "test.ping", Nothing, Nothing)
 PEER = """
 import asyncio
 from mainstem.rpc.method import Method, Nothing, Reply
-from mainstem.rpc.server import Handlers, Server
+from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.server import Server
 from tests.rpc.raft_nodes import Node
 from tests.rpc.test_lost_peers import HANG, PING
 

@@ -9,15 +9,10 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.rpc.connection import Answer, CallerConnection
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.method import Hello, Method, Nothing, Reply
-from mainstem.rpc.server import (
-    PROMPT_ANSWERS_MAX,
-    PROMPT_DELAY_SECONDS,
-    PROMPT_SMALL_BYTES,
-    Handlers,
-    Server,
-    ServerConnection,
-)
+from mainstem.rpc.prompt_answers import PROMPT_ANSWERS_MAX, PROMPT_DELAY_SECONDS, PROMPT_SMALL_BYTES
+from mainstem.rpc.server import Server, ServerConnection
 
 PING = Method(1, "test.ping", Nothing, Nothing)
 

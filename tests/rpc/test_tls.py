@@ -19,9 +19,10 @@ from mainstem.rpc.blocking import BlockingClient
 from mainstem.rpc.client import Client
 from mainstem.rpc.client_connection import connect_tls
 from mainstem.rpc.errors import CertificateMismatch, ConnectionLost, ProtocolViolation, RpcError, TlsRefused
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.method import Method, Nothing, Reply
-from mainstem.rpc.server import Call, Handlers, Server
+from mainstem.rpc.server import Server
 from mainstem.rpc.tls import RpcTlsConfig, context, names_in
 
 ECHO = Method(200, "test.echo", Nothing, Nothing)

@@ -12,8 +12,9 @@ from tests.fakes.split_log import NOW_MS, SplitJournal
 
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import CallFailed, DeadlineExceeded
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.method import Nothing
-from mainstem.rpc.server import Handlers, Server
+from mainstem.rpc.server import Server
 from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 from mainstem.ports import Clock
 from mainstem.raft import Message
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.method import Method, Reply, ReplyT, RequestT
 from mainstem.rpc.raft_member import Member
-from mainstem.rpc.server import Handlers
 
 
 class Exchange(Protocol):

@@ -17,6 +17,7 @@ from mainstem.nameserver.liveness import Liveness, Report, State, Thresholds, Ve
 from mainstem.nameserver.metadata_group import MetadataGroup
 from mainstem.nameserver.replica import Replica
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call
 from mainstem.rpc.metadata import (
     HEARTBEAT,
     INTRODUCE,
@@ -27,7 +28,6 @@ from mainstem.rpc.metadata import (
     NotTheLeader,
 )
 from mainstem.rpc.method import Nothing, Reply
-from mainstem.rpc.server import Call
 
 PROBE_SECONDS_MAX = 1.0
 LEAVE_SECONDS_MAX = 1.0

@@ -18,6 +18,7 @@ from mainstem.nameserver.metadata_group import MetadataGroup
 from mainstem.nameserver.proposer import Make, NotLeading, Proposer, Unsettled
 from mainstem.nameserver.replica import Outcome, Replica, refused
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call
 from mainstem.rpc.metadata import (
     CHANGE,
     ChangeReply,
@@ -28,7 +29,6 @@ from mainstem.rpc.metadata import (
     Wanted,
 )
 from mainstem.rpc.method import Reply
-from mainstem.rpc.server import Call
 
 ATTEMPT_SECONDS_MAX = 3.0
 """A leader that does not answer by then may be gone; the request is sent again, to whoever leads then."""

@@ -19,6 +19,7 @@ from mainstem.nameserver.proposer import NotLeading, Unsettled
 from mainstem.nameserver.replica import Replica
 from mainstem.nameserver.requests import WHOLE_REQUEST, Requests
 from mainstem.nameserver.transfer import Transfer
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.metadata import (
     CHANGE,
     CHANGE_MEMBER,
@@ -37,7 +38,6 @@ from mainstem.rpc.metadata import (
     NotTheLeader,
 )
 from mainstem.rpc.method import Nothing, Reply
-from mainstem.rpc.server import Call, Handlers
 
 
 class Introducer:

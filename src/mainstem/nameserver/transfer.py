@@ -16,6 +16,7 @@ from mainstem.nameserver.metadata_group import MetadataGroup, ReceivedSnapshot
 from mainstem.raft import Membership, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call
 from mainstem.rpc.metadata import (
     FETCH_SNAPSHOT,
     OFFER_SNAPSHOT,
@@ -25,7 +26,6 @@ from mainstem.rpc.metadata import (
     SnapshotRefused,
 )
 from mainstem.rpc.method import Nothing, Reply
-from mainstem.rpc.server import Call
 
 TRANSFER_SECONDS_MAX = 120.0
 PART_BYTES = 256 * 1024

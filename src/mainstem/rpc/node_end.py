@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from mainstem.rpc.client_connection import connect_tcp, connect_tls
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.raft_exchange import RaftExchange
-from mainstem.rpc.server import Handlers, Server
+from mainstem.rpc.server import Server
 from mainstem.rpc.tls import NO_TLS, RpcTlsConfig, context
 
 

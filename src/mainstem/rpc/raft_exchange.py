@@ -17,6 +17,7 @@ from mainstem.raft.messages import Message
 from mainstem.rpc.backoff import Backoff
 from mainstem.rpc.client_connection import Connect, connect_tcp
 from mainstem.rpc.frames import FRAME_BYTES_MAX
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import NODE, Identity
 from mainstem.rpc.method import Hello, Nothing, Reply
 from mainstem.rpc.raft_link import Address, RaftLink
@@ -29,7 +30,6 @@ from mainstem.rpc.raft_messages import (
     from_wire,
 )
 from mainstem.rpc.raft_outbox import Bounds
-from mainstem.rpc.server import Call, Handlers
 
 __all__ = ["METADATA_GROUP", "Address", "Bounds", "Carried", "Identity", "Member", "RaftExchange"]
 

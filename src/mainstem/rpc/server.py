@@ -6,9 +6,7 @@ bytes; a request beyond that is answered `Overloaded` at once, which keeps cance
 that does not read its answers stops being read itself.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
-without the cost of a task, which is what frequent small messages need. Answers to small ones leave together, a moment
-later: nobody but the caller's bound on what is under way waits for them, and each by itself would cost both ends more
-than the message.
+without the cost of a task, which is what frequent small messages need (`prompt_answers`).
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -34,24 +32,17 @@ from mainstem.rpc.errors import (
     VersionMismatch,
 )
 from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode
+from mainstem.rpc.handlers import Call, Found, Handlers
 from mainstem.rpc.identity import CLIENT, NODE, Identity, duplicate
 from mainstem.rpc.keep_alive import find_dead_peers, give_up_on_dead_peers
-from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
+from mainstem.rpc.method import Hello, Method, Reply
+from mainstem.rpc.prompt_answers import PromptAnswers
 from mainstem.rpc.tls import names_in
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 512
 """A cluster of a hundred nodes with a few connections each, and the executors of a large split."""
-
-PROMPT_DELAY_SECONDS = 0.005
-"""How long the answer to a small prompt call may wait for others: some turns of a busy loop…"""
-
-PROMPT_ANSWERS_MAX = 16
-"""…but not for more than these, a quarter of what a caller has under way (`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
-
-PROMPT_SMALL_BYTES = 64 * 1024
-"""Larger requests are answered at once: windows in bytes are filled fast."""
 
 CALLS_MAX = 128
 """Calls one connection may have open: twice what `Client` keeps in flight."""
@@ -67,60 +58,6 @@ DISCARDED_BYTES = 4096
 
 HELLO_SECONDS_MAX = 10.0
 """A connection that has not introduced itself by then is closed."""
-
-
-class Call(NamedTuple, Generic[RequestT]):
-    """What a handler gets."""
-
-    request: RequestT
-    attachment: Buffer
-    """Nobody else writes to it; keeping a view of it keeps the memory of its frame."""
-    peer: str
-    """The caller's name and address, for logs."""
-    node: Identity | None = None
-    """Which node calls; None: a client."""
-    connection: int = 0
-    """Counts the accepted connections: a later one has a larger number."""
-
-
-Unary = Callable[[Call[RequestT]], Awaitable[Reply[ReplyT]]]
-Prompt = Callable[[Call[RequestT]], Reply[ReplyT]]
-Streaming = Callable[[Call[RequestT]], AsyncIterator[Reply[ReplyT]]]
-
-
-class Found(NamedTuple):
-    """A method and what answers it."""
-
-    method: Method[Any, Any]
-    handler: Callable[..., Any]
-    prompt: bool
-
-
-class Handlers:
-    """Which handler answers which method."""
-
-    def __init__(self) -> None:
-        self._methods: dict[int, Found] = {}
-
-    def unary(self, method: Method[RequestT, ReplyT], handler: Unary[RequestT, ReplyT]) -> None:
-        assert not method.streams, f"{method.name} streams"
-        self._add(method, handler, prompt=False)
-
-    def prompt(self, method: Method[RequestT, ReplyT], handler: Prompt[RequestT, ReplyT]) -> None:
-        """A handler that answers at once: it must be brief, everything else waits."""
-        assert not method.streams, f"{method.name} streams"
-        self._add(method, handler, prompt=True)
-
-    def stream(self, method: Method[RequestT, ReplyT], handler: Streaming[RequestT, ReplyT]) -> None:
-        assert method.streams, f"{method.name} does not stream"
-        self._add(method, handler, prompt=False)
-
-    def _add(self, method: Method[Any, Any], handler: Callable[..., Any], *, prompt: bool) -> None:
-        assert method.number not in self._methods, f"method number {method.number} is taken"
-        self._methods[method.number] = Found(method, handler, prompt)
-
-    def find(self, number: int) -> Found | None:
-        return self._methods.get(number)
 
 
 class Server:
@@ -190,9 +127,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._number = 0
         self._dropped = False
         self._hello_timer: asyncio.TimerHandle | None = None
-        self._prompt_answers: list[Buffer] = []
-        self._prompt_count = 0
-        self._prompt_timer: asyncio.TimerHandle | None = None
+        self._prompt_answers = PromptAnswers(self._write)
 
     @property
     def node(self) -> Identity | None:
@@ -242,7 +177,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if stranger and self._core.peer is not None:
                 self._meet()
         except (ProtocolViolation, VersionMismatch, IdentityRefused) as error:
-            self._send_prompt_answers()
+            self._prompt_answers.send()
             self._write(self._core.farewell(error))
             self._drop(error)
 
@@ -258,8 +193,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._writable.set()
         if self._hello_timer is not None:
             self._hello_timer.cancel()
-        if self._prompt_timer is not None:
-            self._prompt_timer.cancel()
+        self._prompt_answers.forget()
         for running in self._calls.values():
             running.task.cancel()
         self._forget()
@@ -326,21 +260,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             answer = self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}")
         except Exception as error:
             answer = self._failure(request.request_id, found.method, error)
-        self._prompt_answers += answer
-        self._prompt_count += 1
-        if self._prompt_count >= PROMPT_ANSWERS_MAX or len(request.attachment) >= PROMPT_SMALL_BYTES:
-            self._send_prompt_answers()
-        elif self._prompt_timer is None:
-            loop = asyncio.get_running_loop()
-            self._prompt_timer = loop.call_later(PROMPT_DELAY_SECONDS, self._send_prompt_answers)
-
-    def _send_prompt_answers(self) -> None:
-        if self._prompt_timer is not None:
-            self._prompt_timer.cancel()
-            self._prompt_timer = None
-        if self._prompt_answers:
-            answers, self._prompt_answers, self._prompt_count = self._prompt_answers, [], 0
-            self._write(answers)
+        self._prompt_answers.add(answer, len(request.attachment))
 
     def _call(self, request: Request, method: Method[Any, Any]) -> Call[Any]:
         """Raises `msgspec.DecodeError`."""

@@ -15,6 +15,7 @@ from typing import Protocol
 from mainstem.model import QueueRange, QueueUsage
 from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.method import Method, Nothing, Reply, ReplyT, RequestT
 from mainstem.rpc.queues import (
     CREATE_QUEUES,
@@ -24,7 +25,6 @@ from mainstem.rpc.queues import (
     DeleteQueues,
     GroupsNotLed,
 )
-from mainstem.rpc.server import Call, Handlers
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.queue_admin import LocalQueueAdmin
 

@@ -12,8 +12,8 @@ from mainstem.kernel import QueueTable, crc32c
 from mainstem.ports import Clock
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call
 from mainstem.rpc.method import Reply
-from mainstem.rpc.server import Call
 from mainstem.rpc.snapshots import (
     OFFER_GROUP_SNAPSHOT,
     FetchGroupSnapshot,

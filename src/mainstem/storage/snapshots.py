@@ -25,8 +25,8 @@ from mainstem.ports import Clock
 from mainstem.raft import Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.method import Nothing, Reply
-from mainstem.rpc.server import Call, Handlers
 from mainstem.rpc.snapshots import (
     FETCH_GROUP_SNAPSHOT,
     FETCH_RUN,

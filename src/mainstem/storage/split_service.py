@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import msgspec
 
 from mainstem.ports import Clock
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.host import host_identity
 from mainstem.rpc.method import Nothing, Reply
-from mainstem.rpc.server import Call, Handlers
 from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,

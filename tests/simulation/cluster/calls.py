@@ -17,9 +17,9 @@ from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.cluster.network import SimulatedNetwork
 
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, Refused
+from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.method import Method, Reply
-from mainstem.rpc.server import Call, Handlers
 
 WATCH_SECONDS = 0.1
 """How often is looked whether the two ends are there."""

@@ -16,7 +16,7 @@ from tests.simulation.oracle import Violation, require
 
 from mainstem.model import SLOTS, Buffer, Topic
 from mainstem.raft import Role, Snapshot
-from mainstem.rpc.server import Handlers
+from mainstem.rpc.handlers import Handlers
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
