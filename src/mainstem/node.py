@@ -282,7 +282,11 @@ class RunningNode:
     async def _meet(self, node: Identity) -> ClusterPorts:
         """Listen for the other nodes."""
         self._end = end = NodeEnd(
-            node, self._handlers, random=random.SystemRandom(), tls=self._config.rpc_tls
+            node,
+            self._handlers,
+            random=random.SystemRandom(),
+            reached_at=rpc_advertised(self._config),
+            tls=self._config.rpc_tls,
         )
         self._stack.push_async_callback(end.close)
         await end.start(*parse_address(self._config.rpc))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
 from tests.fakes.cluster import LoopTime
-from tests.fakes.files import SimulatedFiles
+from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.nameserver.errors import TopicExists
+from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import RpcError
@@ -39,17 +40,21 @@ def free_ports(count: int) -> list[int]:
 class Wired:
     """One node: server, exchange, calls, nameserver."""
 
-    def __init__(self, node_id: int, addresses: dict[int, str], disk: SimulatedFiles) -> None:
+    def __init__(
+        self, node_id: int, addresses: dict[int, str], disk: SimulatedFiles, peers: Sequence[int] = (1, 2, 3)
+    ) -> None:
+        """`peers`: those whose addresses it is configured with."""
         self.node_id = node_id
         self.addresses = addresses
         self.disk = disk
+        self.peers = {str(peer): addresses[peer] for peer in peers if peer in addresses}
         self.stack = AsyncExitStack()
         self.nameserver: Nameserver
 
     async def start(self) -> None:
         node = Node(node_id=self.node_id, host="127.0.0.1", port=9092)
         config = NameserverConfig(
-            node_id=self.node_id, peers={str(key): value for key, value in self.addresses.items()}, tick_ms=20
+            node_id=self.node_id, peers=self.peers, tick_ms=20
         )
         facts = Facts(self.addresses[self.node_id])
         self.nameserver = await Nameserver.open(
@@ -59,14 +64,23 @@ class Wired:
 
     async def connect(self, identity: Identity) -> ClusterPorts:
         handlers = Handlers()
-        end = NodeEnd(identity, handlers, random=random.Random(identity.node_id))
+        address = self.addresses[self.node_id]
+        end = NodeEnd(identity, handlers, random=random.Random(identity.node_id), reached_at=address)
         self.stack.push_async_callback(end.close)
-        host, _, port = self.addresses[self.node_id].rpartition(":")
+        host, _, port = address.rpartition(":")
         await end.start(host, int(port))
         return ClusterPorts(end.exchange, end.calls, handlers, LoopTime())
 
     async def close(self) -> None:
         await self.stack.aclose()
+
+    async def lose_power(self) -> None:
+        """Nothing more gets to its disk, not even what a node notes when it stops."""
+        self.disk.cut_power(after=1)
+        with suppress(PowerLoss, MetadataUnavailable):
+            await self.close()
+        self.disk.crash()
+        self.stack = AsyncExitStack()
 
 
 def test_a_cluster_over_sockets() -> None:
@@ -101,6 +115,31 @@ def test_a_cluster_over_sockets() -> None:
             await nodes[leader].start()
             await nodes[leader].nameserver.current()
             assert nodes[leader].nameserver.topic("after") is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_member_that_lost_power_meets_a_leader_it_was_never_told_of() -> None:
+    """Node 4 took the place of node 3, and leads, while node 1 comes back: by its configuration it knows nodes 1 to 3,
+    and what its log says of node 4 is not known to be committed before node 4 has heard from it."""
+
+    async def scenario() -> None:
+        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(4), 1)}
+        nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            for node in nodes.values():
+                stack.push_async_callback(node.close)
+            await asyncio.gather(*(nodes[node_id].start() for node_id in (1, 2, 3)))
+            await nodes[4].start()
+            await nodes[3].close()
+            await nodes[2].nameserver.change_member(3, 4)
+            await nodes[1].lose_power()
+            while nodes[2].nameserver.metadata_leader != 4:
+                nodes[2].nameserver._group.transfer_leadership(4)
+                await asyncio.sleep(0.05)
+            await nodes[1].start()
+            await nodes[1].nameserver.current()
+            assert nodes[1].nameserver.metadata_voters == {1, 2, 4}
 
     asyncio.run(scenario())
 

@@ -42,6 +42,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     node: Identity | None = None
     seeks: int = ANY_NODE
     """The id of the node the caller believes to be at this address."""
+    reached_at: str = ""
+    """HOST:PORT at which other nodes reach this one, for those who do not know it yet."""
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -40,6 +40,11 @@ class NodeCalls:
             client.close()
         self._moved(self._addresses)
 
+    def hear(self, node_id: int, address: str) -> None:
+        """A node itself says where it is reached. Of those who are known, what the cluster has registered counts."""
+        if node_id not in self._addresses:
+            self.know(node_id, address)
+
     async def call(
         self,
         node_id: int,

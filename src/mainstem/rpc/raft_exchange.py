@@ -46,12 +46,15 @@ class RaftExchange:
         random: Random,
         connect: Connect = connect_tcp,
         name: str = "",
+        reached_at: str = "",
         bounds: Bounds | None = None,
     ) -> None:
+        """`reached_at` is the HOST:PORT that other nodes are to answer to."""
         self.node = node
         self._random = random
         self._connect = connect
         self._name = name or f"node {node.node_id}"
+        self._reached_at = reached_at
         self._bounds = bounds or Bounds()
         self._members: dict[int, Member] = {}
         self._links: dict[int, RaftLink] = {}
@@ -157,7 +160,12 @@ class RaftExchange:
 
     def _link(self, node_id: int, address: Address) -> RaftLink:
         hello = Hello(
-            name=self._name, frame_bytes_max=FRAME_BYTES_MAX, role=NODE, node=self.node, seeks=node_id
+            name=self._name,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            role=NODE,
+            node=self.node,
+            seeks=node_id,
+            reached_at=self._reached_at,
         )
         return RaftLink(
             node_id, address, hello, self._members,

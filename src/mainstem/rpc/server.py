@@ -71,8 +71,11 @@ class Server:
         node: Identity | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         tls: ssl.SSLContext | None = None,
+        met: Callable[[Hello], None] = lambda _hello: None,
     ) -> None:
+        """`met` is told what each node says of itself that connects."""
         self.handlers = handlers
+        self.met = met
         self.hello = Hello(
             name=name, frame_bytes_max=frame_bytes_max, role=CLIENT if node is None else NODE, node=node
         )
@@ -210,6 +213,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 refused = duplicate(newcomer, self._peer, other.node, other._peer)
                 if refused is not None:
                     raise refused
+        assert self._core.peer is not None
+        self._server.met(self._core.peer)
 
     def _open(self, request: Request) -> None:
         size = len(request.body) + len(request.attachment)
