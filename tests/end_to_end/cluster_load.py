@@ -45,7 +45,7 @@ def goes_on(load: Load, topic: str, partitions: range = range(PARTITIONS)) -> No
 
 
 def counts(load: Load, topic: str, partitions: range) -> list[int]:
-    return [len(load.acknowledged.get(Queue(topic, partition), ())) for partition in partitions]
+    return [load.count(Queue(topic, partition)) for partition in partitions]
 
 
 def check(cluster: Cluster, load: Load) -> None:

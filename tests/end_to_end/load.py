@@ -2,6 +2,10 @@
 
 A message is its number: topic, key and value follow from it, so the ledger keeps numbers only and a reader can
 check every byte. One thread sends, so within a partition numbers rise with offsets.
+
+librdkafka knows no offset of a batch whose first answer it never got and whose retry is refused as older than the
+five batches the log remembers of a producer (DUPLICATE_SEQUENCE_NUMBER): it reports the messages as delivered. The
+order of numbers tells which offsets those must have, and a reader has to find them there.
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ class Load:
         self.failures: list[str] = []
         self.acknowledged: dict[Queue, dict[int, int]] = {}
         """queue -> offset -> number"""
+        self._without_offset: dict[Queue, list[int]] = {}
+        """queue -> numbers"""
 
     def start(self) -> None:
         self._thread.start()
@@ -67,6 +73,7 @@ class Load:
         unsent = self._sender.flush(SECONDS_MAX)
         assert unsent == 0, f"{unsent} messages were not acknowledged"
         assert not self.failures, self.failures[:3]
+        self._place()
         assert self.acknowledged_count == self.sent
 
     def stop(self) -> None:
@@ -76,7 +83,11 @@ class Load:
 
     @property
     def acknowledged_count(self) -> int:
-        return sum(len(offsets) for offsets in self.acknowledged.values())
+        return sum(map(self.count, self.acknowledged.keys() | self._without_offset.keys()))
+
+    def count(self, queue: Queue) -> int:
+        """How many messages of the queue were acknowledged."""
+        return len(self.acknowledged.get(queue, ())) + len(self._without_offset.get(queue, ()))
 
     def expected(self) -> dict[Queue, list[Record]]:
         """What a reader of each queue must see: everything that was acknowledged, by offset."""
@@ -119,8 +130,19 @@ class Load:
                 self.failures.append(f"message {number}: {error}")
                 return
             queue = Queue(message.topic(), message.partition())
+            if message.offset() is None:
+                self._without_offset.setdefault(queue, []).append(number)
+                return
             known = self.acknowledged.setdefault(queue, {}).setdefault(message.offset(), number)
             if known != number:
                 self.failures.append(f"{queue} offset {message.offset()} is both message {known} and {number}")
 
         return delivered
+
+    def _place(self) -> None:
+        """Give the messages without an offset those that are free, in order; `check_order` sees whether they fit."""
+        while self._without_offset:
+            queue, numbers = self._without_offset.popitem()
+            offsets = self.acknowledged.setdefault(queue, {})
+            free = sorted(set(range(len(offsets) + len(numbers))) - offsets.keys())
+            offsets.update(zip(free, sorted(numbers), strict=True))
