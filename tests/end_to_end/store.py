@@ -47,9 +47,16 @@ def runs_being_written(node: Serving) -> set[str]:
     return {path.name.split(".tmp-")[0] for path in (node.store_dir / "runs").glob("*.run.tmp-*")}
 
 
-def records_in_runs(node: Serving) -> dict[int, list[Record]]:
-    """The records of the committed runs per queue id, in the order of commits."""
-    runs = [node.store_dir / "runs" / name for name in committed(node).runs]
+def runs_of_group(node: Serving, group: int) -> list[str]:
+    """The runs that count for a write group, in the order of commits. They may hold records of others, too."""
+    with closing(sqlite3.connect(f"file:{node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
+        rows = manifest.execute("SELECT name FROM ranges WHERE write_group = ? ORDER BY sequence", [group]).fetchall()
+    return list(dict.fromkeys(name for (name,) in rows))
+
+
+def records_in_runs(node: Serving, names: list[str] | None = None) -> dict[int, list[Record]]:
+    """The records of these runs, or of all committed ones, per queue id, in the order of commits."""
+    runs = [node.store_dir / "runs" / name for name in (committed(node).runs if names is None else names)]
     return {
         queue_id: [
             Record(record.offset, record.key, record.value)

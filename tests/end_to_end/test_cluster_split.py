@@ -1,80 +1,180 @@
-"""Every node of a cluster splits its own copy: then all queues are in the store of each, once, and the journals are
-pruned, whoever led when.
+"""Every node of a cluster splits its own copy, whoever led when; and a node that died is replaced by one with empty
+disks, which gets runs and state from its peers, then the log, and counts as one of three from then on.
+
+The story is told once (it costs two starts of Spark) and keeps its evidence; the tests below examine it. In it, in
+this order, under a load: node 3 is killed for good; the others split and prune, so that the log alone could not make
+a replica whole; node 4 takes its place; node 1 is killed, so that node 4 counts, and comes back; all split.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
-from collections import Counter
+import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
-from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import check, goes_on, load_on
-from tests.end_to_end.processes import Commands
-from tests.end_to_end.shell import command, environment
-from tests.end_to_end.store import records_in_runs
+from tests.end_to_end.cluster import HOST, Cluster, free_port
+from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
+from tests.end_to_end.load import Load, Queue, Record
+from tests.end_to_end.processes import SOURCE, Commands
+from tests.end_to_end.readers import Reading, read_all
+from tests.end_to_end.shell import mainstem
+from tests.end_to_end.store import Committed, committed, records_in_runs, runs_of_group
 from tests.serving import Serving, eventually
 
 from mainstem.pipeline.exit_codes import EXIT_DONE
 
-SECONDS_MAX = 120.0
+TOPIC = "moving"
+LOST, NEW = 3, 4
+GROUPS = range(3)
+SECONDS_MAX = 180.0
+"""For any step: ten times what it takes on a quiet machine."""
 SETTINGS = (
     "pipeline.mode=off", "journal.segment_bytes=1048576", "journal.segment_age_seconds=1",
     "storage.write_cache_bytes=262144", "storage.checkpoint_seconds=1", "storage.prune_seconds=0.3",
-    "nameserver.write_groups=3",
+    f"nameserver.write_groups={len(GROUPS)}",
 )  # fmt: skip
 
 
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), *SETTINGS)
-    try:
-        cluster.start()
-        cluster.wait_until_well()
-        yield cluster
-    finally:
-        cluster.close()
+class Story:
+    """What happens, and the evidence of it."""
 
+    def __init__(self, directory: Path) -> None:
+        self.cluster = Cluster(directory, *SETTINGS)
+        self.commands = Commands(directory)
+        self.newcomer = newcomer(self.cluster, directory / f"node-{NEW}")
+        self.reply = ""
+        """What `mainstem cluster replace` printed."""
+        self.snapshots = 0.0
+        """Those that the newcomer installed."""
+        self.again: Reading = {}
+        self.committed: dict[int, Committed] = {}
+        """Node -> what its manifest says at the end."""
+        self.stored: dict[int, dict[int, list[list[Record]]]] = {}
+        """Node -> write group -> the queues in the runs that count for it."""
+        self.group_of: list[int] = []
+        """Partition -> write group."""
+        self.load: Load
 
-@pytest.mark.skipif(
-    not os.environ.get("MAINSTEM_LONG_TESTS"),
-    reason="starts Spark three times: two minutes of a suite that is to stay under fifteen; MAINSTEM_LONG_TESTS=1",
-)
-def test_each_node_splits_its_own_copy_and_prunes_its_journal(cluster: Cluster, commands: Commands) -> None:
-    with load_on(cluster, "split") as load:
-        leader = cluster.leader("split", 0)
-        cluster.kill(leader)
-        goes_on(load, "split")
-        cluster.start(leader)
-    sent = Counter(record.value for records in load.expected().values() for record in records)
-    split_once(commands, cluster)
-    for node in cluster.nodes.values():
-        eventually(partial(is_pruned, node), seconds=SECONDS_MAX, what="a split and pruned journal")
-        stored = Counter(record.value for records in records_in_runs(node).values() for record in records)
-        assert stored == sent
-    check(cluster, load)
+    def tell(self) -> None:
+        cluster = self.cluster
+        cluster.start().wait_until_well()
+        with load_on(cluster, TOPIC) as self.load:
+            cluster.kill(LOST)
+            del cluster.nodes[LOST]
+            goes_on(self.load, TOPIC)
+            self._split("first")
+            for node in cluster.nodes.values():
+                eventually(partial(is_pruned, node), seconds=SECONDS_MAX, what="a journal that begins later")
+            cluster.nodes[NEW] = self.newcomer
+            cluster.start(NEW)
+            self.reply = mainstem(cluster.nodes[1], "cluster", "replace", str(LOST), str(NEW))
+            eventually(self._is_replaced, seconds=SECONDS_MAX, what="a new member of every write group")
+            self.snapshots = self.newcomer.metric("mainstem_snapshots_installed_total")
+            goes_on(self.load, TOPIC)
+            cluster.kill(1)
+            goes_on(self.load, TOPIC)  # by two of three, the new one among them
+            cluster.start(1)
+        self._split("second")
+        for node_id, node in cluster.nodes.items():
+            eventually(partial(is_split, node), seconds=SECONDS_MAX, what="everything split and pruned")
+            self.committed[node_id] = committed(node)
+            self.stored[node_id] = {
+                group: list(records_in_runs(node, runs_of_group(node, group)).values()) for group in GROUPS}
+        self.group_of = [view["write_group"] for view in cluster.get(f"/v1/topics/{TOPIC}")["partitions"]]
+        self.again = read_all(
+            cluster.bootstrap, {queue: len(records) for queue, records in self.load.expected().items()})
 
+    def close(self) -> None:
+        if hasattr(self, "load"):
+            self.load.stop()
+        self.commands.close()
+        self.cluster.close()
 
-def split_once(commands: Commands, cluster: Cluster) -> None:
-    """On all nodes at a time: most of it is Spark's start."""
-    started = {
-        node_id: commands.start(f"split-{node_id}", command("split", "run", "--once"), environment(node))
-        for node_id, node in cluster.nodes.items()
-    }
-    for node_id, process in started.items():
+    def _split(self, name: str) -> None:
+        """Every node splits what it has, all in one JVM: most of a splitter's time is the start of that."""
+        urls = [f"http://{node.http}" for node in self.cluster.nodes.values()]
+        process = self.commands.start(
+            name, [sys.executable, "-m", "tests.end_to_end.split_nodes", *urls],
+            {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
         try:
             code = process.wait(SECONDS_MAX)
         except subprocess.TimeoutExpired:
             code = None
-        assert code == EXIT_DONE, commands.log(f"split-{node_id}")
+        assert code == EXIT_DONE, self.commands.log(name)
+
+    def _is_replaced(self) -> bool:
+        """Every group has its votes on the nodes that are left, and none of them lacks anything."""
+        return all(
+            {replica["node"] for replica in group["replicas"] if replica["voter"] and replica["active"]} == {1, 2, NEW}
+            and not any(replica["lag_blocks"] for replica in group["replicas"])
+            for group in self.cluster.get("/v1/cluster")["write_groups"]
+        )
+
+
+def newcomer(cluster: Cluster, directory: Path) -> Serving:
+    """A node that is told of the same `nameserver.peers` as those that founded the cluster."""
+    peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items()}
+    node = Serving(directory, f"node_id={NEW}", f"nameserver.peers={json.dumps(peers)}", *SETTINGS)
+    node.kafka, node.http, node.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
+    return node
 
 
 def is_pruned(node: Serving) -> bool:
+    return all(group["pruned"] for group in node.get("/v1/split")["groups"].values())
+
+
+def is_split(node: Serving) -> bool:
     groups = node.get("/v1/split")["groups"].values()
     topics = node.get("/v1/topics")["topics"]
     return all(
         group["split"] == group["committed"] and not group["lag_bytes"] for group in groups
     ) and not any(topic["unsplit_bytes"] for topic in topics)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    story = Story(tmp_path_factory.mktemp("cluster"))
+    try:
+        story.tell()
+        yield story
+    finally:
+        story.close()
+
+
+@pytest.fixture(scope="module")
+def expected(story: Story) -> dict[Queue, list[Record]]:
+    return story.load.expected()
+
+
+def test_the_newcomer_began_with_its_peers_runs(story: Story) -> None:
+    assert "taking the place" in story.reply
+    assert story.snapshots == len(GROUPS)
+
+
+@pytest.mark.parametrize("node_id", [1, 2, NEW])
+def test_each_node_has_every_queue_in_its_own_store_once_in_order(
+    story: Story, expected: dict[Queue, list[Record]], node_id: int
+) -> None:
+    """F, without the nodes: the runs of a group, in the order of the manifest."""
+    for partition in range(PARTITIONS):
+        records = expected[Queue(TOPIC, partition)]
+        stored = story.stored[node_id][story.group_of[partition]]
+        assert [queue for queue in stored if queue[0] == records[0]] == [records], partition
+
+
+@pytest.mark.parametrize("node_id", [1, 2, NEW])
+def test_every_block_of_a_journal_was_split_once(story: Story, node_id: int) -> None:
+    final = story.committed[node_id]
+    for group in GROUPS:
+        reached = 0
+        for entry in (entry for entry in final.ranges if entry.group == group):
+            assert reached <= entry.after < entry.upto <= final.positions[group]
+            reached = entry.upto
+
+
+def test_everything_is_read_back_from_the_stores(story: Story, expected: dict[Queue, list[Record]]) -> None:
+    assert story.again == expected
