@@ -12,7 +12,7 @@ from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.group_log import encode_membership, from_wire
-from mainstem.nameserver.metadata_group import ReceivedSnapshot
+from mainstem.nameserver.group_snapshots import ReceivedSnapshot
 from mainstem.nameserver.transfer import joined, parts
 from mainstem.raft import KIND_MEMBERSHIP, Membership, Snapshot
 from mainstem.raft.messages import Append

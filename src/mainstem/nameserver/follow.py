@@ -50,7 +50,7 @@ class Feed:
                 raise MetadataUnavailable("this node knows no leader of the metadata group; ask another")
             version = self._group.version
             if index < self._group.entries.first_index():
-                name, commands = await self._group.snapshot_to_give()
+                name, commands = await self._group.snapshots.to_give()
                 for part in parts(name, commands):
                     yield FollowPart(name.index, snapshot=part)
                 index = name.index + 1

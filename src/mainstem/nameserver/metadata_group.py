@@ -17,10 +17,11 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
+from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.group_disk import GroupDisk
-from mainstem.nameserver.group_log import GroupLog, encode_membership, to_stored
-from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
+from mainstem.nameserver.group_log import GroupLog
+from mainstem.nameserver.group_snapshots import GroupSnapshots, ReceivedSnapshot
+from mainstem.nameserver.metadata_log import MetadataLog
 from mainstem.nameserver.proposer import NotLeading, Unsettled
 from mainstem.nameserver.replica import Replica
 from mainstem.nameserver.vote_file import Vote, VoteFile
@@ -45,13 +46,6 @@ from mainstem.raft.messages import InstallSnapshot
 log = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
-
-
-class ReceivedSnapshot(NamedTuple):
-    """The bytes of a snapshot that came from the leader."""
-
-    name: RaftSnapshot
-    commands: Sequence[bytes]
 
 
 class Outside(NamedTuple):
@@ -88,17 +82,12 @@ class MetadataGroup:
         self.outside: Outside | None = None
         """To be set before `run`, unless this is a group of one."""
         self.failure: Exception | None = None
-        self.snapshot_count = 0
         self.version = 0
         """Goes up with every change that `changed_since` tells of."""
         self.node_id = config.node_id
         self._entries = started.log
-        self._log = metadata_log
         self._replica = replica
-        started.log.snapshot_now = self.snapshot_now
-        self._membership = max(
-            (it for it in started.memberships if it.index <= replica.applied_index), key=lambda it: it.index
-        )
+        self.snapshots = GroupSnapshots(started.memberships, metadata_log, started.log, replica)
         self._core = RaftCore(
             config,
             started.log,
@@ -113,9 +102,7 @@ class MetadataGroup:
         self._disk = GroupDisk(self._core, started.log, metadata_log, vote_file, self._news.set)
         self._changed = asyncio.Event()
         self._in_company = asyncio.Event()
-        self._received: ReceivedSnapshot | None = None
         self._reads: dict[object, asyncio.Future[bool]] = {}
-        self._snapshotting = False
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -247,7 +234,7 @@ class MetadataGroup:
 
     def received_snapshot(self, sender: int, term: int, received: ReceivedSnapshot) -> None:
         """The bytes of the leader's snapshot are here."""
-        self._received = received
+        self.snapshots.received = received
         self._step(InstallSnapshot(sender, self.node_id, term, received.name))
 
     def _step(self, message: Message) -> None:
@@ -318,7 +305,7 @@ class MetadataGroup:
             assert payload is None or isinstance(payload, bytes), "changes are logged encoded"
             await self._replica.apply(entry.index, entry.term, payload or b"")
             if isinstance(entry.data, Membership):
-                self._membership = LoggedMembership(entry.index, entry.data)
+                self.snapshots.membership_applied(entry.data)
 
     def _after(self, ready: Ready) -> None:
         for read in ready.reads:
@@ -328,9 +315,8 @@ class MetadataGroup:
         if ready.role_change is not None or ready.committed:
             self.tell()
         level = self._replica.applied_index == self._core.applied_index > 0
-        if self._log.wants_snapshot and not self._snapshotting and level:
-            self._snapshotting = True
-            self._spawn(self._snapshot(*self._present()), "metadata snapshot")
+        if level and self.snapshots.due:
+            self._spawn(self.snapshots.make(), "metadata snapshot")
 
     def _look_around(self) -> None:
         if self._core.membership.members - {self.node_id}:
@@ -355,56 +341,13 @@ class MetadataGroup:
 
     # snapshots
 
-    def snapshot_now(self) -> RaftSnapshot | None:
-        """Names the snapshot of the state as it is applied; None: nothing is applied yet."""
-        replica = self._replica
-        if not replica.applied_index or replica.applied_index > self._entries.last_index():
-            return None  # a node that followed as a stranger is ahead of its own log for a while
-        return RaftSnapshot(replica.applied_index, replica.applied_term, self._membership.membership)
-
-    def _present(self) -> tuple[RaftSnapshot, Iterable[bytes]]:
-        name = self.snapshot_now()
-        assert name is not None, "something is applied"
-        return name, self._replica.commands()
-
-    async def snapshot_to_give(self) -> tuple[RaftSnapshot, Iterable[bytes]]:
-        """The state as it is. Raises `MetadataUnavailable` where there is none."""
-        async with self._replica.still():
-            if self.snapshot_now() is None:
-                raise MetadataUnavailable("nothing is committed in this metadata group yet")
-            return self._present()
-
-    async def _snapshot(self, name: RaftSnapshot, commands: Iterable[bytes]) -> None:
-        self.snapshot_count += 1
-        snapshot = Snapshot(name.index, name.term, encode_membership(name.membership), commands)
-        try:
-            if await self._log.snapshot(
-                snapshot, lambda: [to_stored(entry) for entry in self._entries.behind(name.index)]
-            ):
-                self._entries.release(name.index)
-        finally:
-            self._snapshotting = False
-
     async def _install(self, name: RaftSnapshot) -> None:
-        received, self._received = self._received, None
-        try:
-            if received is None or received.name != name:
-                raise ValueError("another one is here, or none")
-            state = await self._replica.restored(received.commands)
-        except (ValueError, InconsistentCommand) as error:
-            log.error("the metadata leader's snapshot at entry %d is not taken: %s", name.index, error)
+        if await self.snapshots.take(name):
+            self._core.snapshot_installed(name)
+            self._look_around()
+            self.tell()
+        else:
             self._core.snapshot_failed(name)
-            self._news.set()
-            return
-        await self._log.install(
-            Snapshot(name.index, name.term, encode_membership(name.membership), received.commands)
-        )
-        await self._replica.replace(state, name.index, name.term)
-        self._membership = LoggedMembership(name.index, name.membership)
-        self._entries.reset(name.index, name.term)
-        self._core.snapshot_installed(name)
-        self._look_around()
-        self.tell()
         self._news.set()
 
     async def _send_snapshot(self, message: InstallSnapshot) -> None:

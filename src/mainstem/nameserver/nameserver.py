@@ -364,7 +364,7 @@ class Nameserver(MetadataAdministration):
                 count,
                 (("result", result),),
             )
-        snapshots = self._group.snapshot_count
+        snapshots = self._group.snapshots.tried
         yield Sample("mainstem_metadata_snapshots_total", "counter", "Snapshots tried", snapshots)
         yield Sample(
             "mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self._directory.log.length

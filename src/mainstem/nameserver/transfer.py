@@ -12,7 +12,8 @@ from contextlib import aclosing
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.metadata_group import MetadataGroup, ReceivedSnapshot
+from mainstem.nameserver.group_snapshots import ReceivedSnapshot
+from mainstem.nameserver.metadata_group import MetadataGroup
 from mainstem.raft import Membership, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
@@ -56,7 +57,7 @@ class Transfer:
     async def give(self, call: Call[FetchSnapshot]) -> AsyncIterator[Reply[SnapshotPart]]:
         """Raises `SnapshotRefused`."""
         try:
-            name, commands = await self._group.snapshot_to_give()
+            name, commands = await self._group.snapshots.to_give()
         except MetadataUnavailable as error:
             raise SnapshotRefused(str(error)) from error
         for part in parts(name, commands):
