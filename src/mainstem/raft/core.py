@@ -422,7 +422,7 @@ class RaftCore:
 
     def append_alone(self) -> int:
         """While `alone`: the index of one more entry of this term, which the log store is to show now."""
-        return self._log.append_stored(self.term)
+        return self._log.append_stored(self._elections.term)
 
     def persisted_alone(self, index: int, term: int) -> bool:
         """While `alone`: the log is durable up to this entry, and so it is committed. False: that is no news.

@@ -19,7 +19,8 @@ class GroupWaiters:
         self.copies: list[tuple[int, int, Ticket]] = []
         """(block index, copies, who waits); see `settle_copies`."""
         self._confirming: dict[asyncio.Future[None], None] = {}
-        self._written: asyncio.Future[None] | None = None
+        self.written: asyncio.Future[None] | None = None
+        """Somebody waits until the whole log lies in the journal; see `all_written`."""
 
     # --- copies -------------------------------------------------------------------------------------------
 
@@ -69,12 +70,12 @@ class GroupWaiters:
 
     async def await_written(self) -> None:
         """Until `all_written`."""
-        if self._written is None:
-            self._written = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._written)
+        if self.written is None:
+            self.written = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self.written)
 
     def all_written(self) -> None:
         """The whole log lies in the journal, or nothing is written any more."""
-        if self._written is not None:
-            self._written.set_result(None)
-            self._written = None
+        if self.written is not None:
+            self.written.set_result(None)
+            self.written = None

@@ -215,7 +215,7 @@ class WriteGroup:
             block = self.blocks.held(header.index)
             if block is not None:
                 block.durable_here()
-        if self.blocks.is_written:
+        if self._waiters.written is not None and self.blocks.is_written:
             self._waiters.all_written()
         return live
 
