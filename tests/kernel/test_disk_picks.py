@@ -41,7 +41,8 @@ def file_of(extents: list[list[tuple[int, int, int, bytes]]], groups: bytes | No
     for batches in extents:
         data = b"".join(batch[3] for batch in batches)
         crc = google_crc32c.value(data)
-        place = len(content), len(data), len(batches), 0, crc, 0, 0
+        leader_epoch = int.from_bytes(batches[-1][3][12:16], "big", signed=True)
+        place = len(content), len(data), len(batches), 0, crc, leader_epoch, 0
         rows.append((batches[0][0], batches[0][1], batches[-1][2] - 1, 0, *place))
         content += data
     rows.sort()
@@ -247,14 +248,15 @@ def test_damage_is_found_out_alike(
 
 @both
 @pytest.mark.parametrize("extents", [False, True])
-def test_rot_of_one_batch_fails_its_queue_alone(kernel: ModuleType, extents: bool) -> None:
+@pytest.mark.parametrize("rotten", [200, 12, 15, 16], ids=["record", "leader epoch", "its last byte", "magic"])
+def test_rot_of_one_batch_fails_its_queue_alone(kernel: ModuleType, extents: bool, rotten: int) -> None:
     world = led_world()
     for _ in range(2):
         world.add_block([(queue_id_of(0, partition), 1, 300) for partition in range(3)])
     files = runs_of(world, 1) if extents else journal_of(world, 6)
     content = bytearray(files[0].content)
     row = files[0].rows[[int(found["queue_id"]) for found in files[0].rows].index(queue_id_of(0, 1))]
-    content[int(row["position"]) + 200] ^= 1
+    content[int(row["position"]) + rotten] ^= 1
     files[0] = files[0]._replace(content=bytes(content))
     found = chosen(kernel, world, asking(12, (0, [at(0), at(1), at(2)])), files, 4096, extents, FAR, 1 << 30)
     assert len(found.picks) == 3

@@ -155,13 +155,13 @@ def test_a_queue_missing_from_most_segments_is_found_in_the_others(tmp_path: Pat
 
 def test_neighbours_are_read_together_and_strangers_apart() -> None:
     def place(position: int, length: int = 100) -> Place:
-        return Place(1 << 32 | position, length, 0, 0)
+        return Place(1 << 32 | position, length, 0, 0, 0)
 
     near, far = place(4096), place(4096 + 100 + GAP_BYTES + 1)
     assert spans([]) == []
     assert spans([near, place(4200), place(4300)]) == [[near, place(4200), place(4300)]]
     assert spans([near, far]) == [[near], [far]]
-    other_segment = Place(2 << 32 | 4200, 100, 0, 0)
+    other_segment = Place(2 << 32 | 4200, 100, 0, 0, 0)
     assert spans([near, other_segment]) == [[near], [other_segment]]
     long = place(4196, SPAN_BYTES_MAX)
     assert spans([near, long]) == [[near], [long]]

@@ -297,4 +297,4 @@ def separated(stretches: Iterable[memoryview]) -> list[Buffer]:
 def place_of(entry: Entry) -> Place:
     """Where the journal has an indexed batch."""
     position = entry.block.header.payload_position + entry.position
-    return Place(position, entry.length, entry.base_offset, entry.last_offset)
+    return Place(position, entry.length, entry.base_offset, entry.last_offset, entry.leader_epoch)

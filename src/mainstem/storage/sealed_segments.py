@@ -56,12 +56,13 @@ SEGMENTS_AHEAD = 2
 
 
 class Place(NamedTuple):
-    """A batch in the journal: position, length in bytes, offsets of its first and last record."""
+    """A batch in the journal: position, length in bytes, offsets of its first and last record, leader epoch."""
 
     position: int
     length: int
     base_offset: int
     last_offset: int
+    leader_epoch: int
 
 
 class SegmentSource:
@@ -319,7 +320,7 @@ def places_from(sequence: int, index: ExtentIndex, queue_id: int, row: int, byte
     sizes = numpy.cumsum(rows["length"], dtype=numpy.int64)
     rows = rows[: max(1, int(numpy.searchsorted(sizes, bytes_max, side="right")))]
     start = position_of(sequence, 0)
-    columns = (rows[name].tolist() for name in ("position", "length", "base_offset", "last_offset"))
+    columns = (rows[name].tolist() for name in ("position", "length", "base_offset", "last_offset", "leader_epoch"))
     return [Place(start + position, *rest) for position, *rest in zip(*columns, strict=True)]
 
 
@@ -342,13 +343,13 @@ def spans(places: Sequence[Place]) -> list[list[Place]]:
 
 def checked(view: memoryview, span: Sequence[Place], start: int) -> list[Buffer]:
     """The batches at these places, of which `view` has the bytes from journal position `start` on. A batch's CRC does
-    not cover where it belongs, so that is compared with the index. Raises `SegmentGone` when one is cut short,
+    not cover what it was stamped with, so that is compared with the index. Raises `SegmentGone` when one is cut short,
     `CorruptJournal`."""
-    starts, lengths, base_offsets = (
-        memoryview(array("q", column))
-        for column in zip(*((place.position - start, place.length, place.base_offset) for place in span), strict=True)
+    stated = ((place.position - start, place.length, place.base_offset, place.leader_epoch) for place in span)
+    starts, lengths, base_offsets, leader_epochs = (
+        memoryview(array("q", column)) for column in zip(*stated, strict=True)
     )
-    damaged = first_damaged(view, starts, lengths, base_offsets)
+    damaged = first_damaged(view, starts, lengths, base_offsets, leader_epochs)
     if damaged >= 0:
         place = span[damaged]
         where = segment_name(sequence_of(place.position))
@@ -356,6 +357,7 @@ def checked(view: memoryview, span: Sequence[Place], start: int) -> list[Buffer]
             raise SegmentGone(f"{where}: ends before {offset_of(place.position) + place.length}")
         raise CorruptJournal(
             f"{where}: batch at byte {offset_of(place.position)} (offsets "
-            f"{place.base_offset} to {place.last_offset}) fails its CRC; restore the segment or read a replica"
+            f"{place.base_offset} to {place.last_offset}) is not what was written; restore the segment or read a "
+            "replica"
         )
     return [view[first : first + length] for first, length in zip(starts, lengths, strict=True)]

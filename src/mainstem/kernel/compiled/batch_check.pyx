@@ -1,7 +1,7 @@
 """Are these bytes the batches that belong here? See the twin. The interpreter is let go of where it is much to read."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from mainstem.kernel.compiled.bytes_io cimport ms_crc32c, ms_crc_prepare, ms_read_u32, ms_read_u64
 
@@ -9,6 +9,9 @@ ms_crc_prepare()
 
 cdef enum:
     LENGTH_EXCLUDES = 12
+    EPOCH_AT = 12
+    MAGIC_AT = 16
+    MAGIC = 2
     CRC_AT = 17
     CRC_COVERS_FROM = 21
 
@@ -18,7 +21,7 @@ cdef Py_ssize_t LARGE_BYTES = 4 * 1024 * 1024
 
 cdef Py_ssize_t damaged(
     const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, const int64_t *base_offsets,
-    Py_ssize_t count,
+    const int64_t *leader_epochs, Py_ssize_t count,
 ) noexcept nogil:
     cdef Py_ssize_t number
     cdef int64_t start, length
@@ -32,34 +35,39 @@ cdef Py_ssize_t damaged(
             return number
         if <int64_t> ms_read_u32(batch + 8) + LENGTH_EXCLUDES != length:  # as unsigned: a negative one is no match
             return number
+        if <int32_t> ms_read_u32(batch + EPOCH_AT) != leader_epochs[number] or batch[MAGIC_AT] != MAGIC:
+            return number
         if ms_crc32c(0, batch + CRC_COVERS_FROM, length - CRC_COVERS_FROM) != ms_read_u32(batch + CRC_AT):
             return number
     return -1
 
 
-def first_damaged(buffer, starts, lengths, base_offsets):
+def first_damaged(buffer, starts, lengths, base_offsets, leader_epochs):
     """The number of the first batch that is not what it should be, or lies outside the buffer; -1: all are whole."""
     cdef Py_buffer data
-    cdef Py_buffer columns[3]
+    cdef Py_buffer columns[4]
     cdef int taken = 0, column
     cdef Py_ssize_t count, found
     PyObject_GetBuffer(buffer, &data, PyBUF_SIMPLE)
     try:
-        for column in range(3):
-            PyObject_GetBuffer((starts, lengths, base_offsets)[column], &columns[column], PyBUF_SIMPLE)
+        for column in range(4):
+            PyObject_GetBuffer((starts, lengths, base_offsets, leader_epochs)[column], &columns[column], PyBUF_SIMPLE)
             taken += 1
-        if columns[0].len != columns[1].len or columns[0].len != columns[2].len or columns[0].len % 8:
-            raise ValueError("starts, lengths and base offsets are of one length, 8 bytes each")
+        for column in range(1, 4):
+            if columns[0].len != columns[column].len or columns[0].len % 8:
+                raise ValueError("starts, lengths, base offsets and leader epochs are of one length, 8 bytes each")
         count = columns[0].len // 8
         if data.len < LARGE_BYTES:
             found = damaged(
                 <const uint8_t *> data.buf, data.len, <const int64_t *> columns[0].buf,
-                <const int64_t *> columns[1].buf, <const int64_t *> columns[2].buf, count)
+                <const int64_t *> columns[1].buf, <const int64_t *> columns[2].buf,
+                <const int64_t *> columns[3].buf, count)
         else:
             with nogil:
                 found = damaged(
                     <const uint8_t *> data.buf, data.len, <const int64_t *> columns[0].buf,
-                    <const int64_t *> columns[1].buf, <const int64_t *> columns[2].buf, count)
+                    <const int64_t *> columns[1].buf, <const int64_t *> columns[2].buf,
+                    <const int64_t *> columns[3].buf, count)
         return found
     finally:
         for column in range(taken):

@@ -37,6 +37,9 @@ cdef enum:
     CHUNKS_MAX = 64
     SOURCES_MAX = 64
     LENGTH_EXCLUDES = 12
+    EPOCH_AT = 12
+    MAGIC_AT = 16
+    MAGIC = 2
     CRC_AT = 17
     CRC_COVERS_FROM = 21
     LAST_DELTA_AT = 23
@@ -97,6 +100,7 @@ cdef struct Pick:
     int32_t source
     int32_t chunk                # where it begins
     uint32_t crc
+    int32_t leader_epoch
     bint whole                   # its bytes are there, and pass
     const uint8_t *bytes         # NULL: not there
     PyObject *owner              # borrowed: what they lie in
@@ -296,6 +300,7 @@ cdef class DiskPicks:
                 pick.source = number
                 pick.chunk = chunk
                 pick.crc = found.crc
+                pick.leader_epoch = found.leader_epoch
                 pick.whole = False
                 pick.bytes = NULL
                 pick.owner = NULL
@@ -542,6 +547,8 @@ cdef bint is_batch(const Pick *pick) noexcept nogil:
     if pick.length < CRC_COVERS_FROM or <int64_t> ms_read_u64(pick.bytes) != pick.base_offset:
         return False
     if <int64_t> ms_read_u32(pick.bytes + 8) + LENGTH_EXCLUDES != pick.length:     # unsigned: a negative one is no match
+        return False
+    if <int32_t> ms_read_u32(pick.bytes + EPOCH_AT) != pick.leader_epoch or pick.bytes[MAGIC_AT] != MAGIC:
         return False
     return (
         ms_crc32c(0, pick.bytes + CRC_COVERS_FROM, pick.length - CRC_COVERS_FROM) == ms_read_u32(pick.bytes + CRC_AT)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT
-from mainstem.kernel.pure.batch_check import BATCH_START, CRC_COVERS_FROM, LENGTH_EXCLUDES
+from mainstem.kernel.pure.batch_check import LENGTH_EXCLUDES, is_batch
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.fetch_plan import FetchPlan, PlanRow, groups_of_slots
 from mainstem.kernel.pure.group_log import GroupLog
@@ -29,8 +29,9 @@ from mainstem.model import Buffer, slot_of
 CHUNKS_MAX = 64
 """Of one pick: bounds the memory that one answer holds on to."""
 
-ROW = struct.Struct("<QqqqQIIII8x")
-"""`EXTENT_ROW`: queue id, base offset, last offset, max timestamp, position, length, batches, records, CRC."""
+ROW = struct.Struct("<QqqqQIIIIi4x")
+"""`EXTENT_ROW`: queue id, base offset, last offset, max timestamp, position, length, batches, records, CRC, leader
+epoch."""
 
 EXTENT_BATCH = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch."""
@@ -73,6 +74,7 @@ class _Pick(NamedTuple):
     base_offset: int
     last_offset: int
     crc: int
+    leader_epoch: int
 
 
 class _Answer(NamedTuple):
@@ -164,7 +166,7 @@ class DiskPicks:
         for number, rows in sources:
             place = _first_row(rows, row.queue_id, offset)
             while place < len(rows) and offset < end:
-                queue_id, base, last, _time, position, length, batches, _records, crc = ROW.unpack_from(
+                queue_id, base, last, _time, position, length, batches, _records, crc, epoch = ROW.unpack_from(
                     rows, place
                 )
                 if queue_id != row.queue_id:
@@ -191,7 +193,7 @@ class DiskPicks:
                     return picks, size, not picks
                 if not self._take_chunks(number, position, length):
                     return picks, size, False
-                picks.append(_Pick(number, position, length, base, last, crc))
+                picks.append(_Pick(number, position, length, base, last, crc, epoch))
                 size += length if whole else min(length, budget - size)
                 offset = last + 1
                 place += ROW.size
@@ -263,7 +265,7 @@ class DiskPicks:
                 if full or offset != pick.last_offset + 1:
                     return records, offset, full
             else:
-                if not _is_batch(data, pick.base_offset):
+                if not is_batch(data, pick.base_offset, pick.leader_epoch):
                     break
                 records.append(data)
                 left -= pick.length
@@ -294,15 +296,6 @@ def _first_row(rows: memoryview, queue_id: int, offset: int) -> int:
         else:
             high = middle
     return low * ROW.size
-
-
-def _is_batch(data: memoryview, base_offset: int) -> bool:
-    if len(data) < CRC_COVERS_FROM:
-        return False
-    found_offset, found_length, crc = BATCH_START.unpack_from(data)
-    if found_offset != base_offset or found_length + LENGTH_EXCLUDES != len(data):
-        return False
-    return bool(crc32c(data[CRC_COVERS_FROM:]) == crc)
 
 
 def _within(
