@@ -140,7 +140,8 @@ async def open_directory(files: Files, config: NameserverConfig) -> Directory:
         if directory.vote_file is not None and directory.vote_file.owner.node_id != config.node_id:
             raise ForeignDirectory(
                 f"the directory belongs to node {directory.vote_file.owner.node_id}, "
-                f"the configuration says node {config.node_id}"
+                f"the configuration says node {config.node_id}: correct node_id, or give node {config.node_id} a "
+                f"write_dir and a store_dir of its own"
             )
         changes = (entry for entry in found.entries if entry.kind == Kind.CHANGE)
         if (

@@ -57,13 +57,15 @@ def refusal(own: Hello, peer: Hello, where: str) -> IdentityRefused | None:
     if mine is not None:
         if theirs.cluster_id != mine.cluster_id:
             return OtherCluster(
-                f"{theirs} at {where} is not of cluster {mine.cluster_id!r}, which node {mine.node_id} belongs to: "
-                f"correct the address in cluster.peers, or start the node that is new here with an empty write_dir"
+                f"{theirs} at {where} is not of cluster {mine.cluster_id!r}, which node {mine.node_id} belongs to. If "
+                f"it should be: nodes that found a cluster need the same nameserver.peers, its id follows from them; one "
+                f"that comes later needs an empty write_dir and either the list that its cluster began with or "
+                f"nameserver.cluster_id. If not: correct the address in nameserver.peers"
             )
         if theirs.node_id == mine.node_id:
             if theirs.incarnation == mine.incarnation:
                 return OwnAddress(
-                    f"{where} leads node {mine.node_id} to itself: give the other node's address in cluster.peers"
+                    f"{where} leads node {mine.node_id} to itself: give the other node's address in nameserver.peers"
                 )
             return DuplicateNode(
                 f"the node at {where} calls itself node {theirs.node_id} as well, from another write_dir: "
@@ -72,12 +74,12 @@ def refusal(own: Hello, peer: Hello, where: str) -> IdentityRefused | None:
     if own.seeks not in (ANY_NODE, theirs.node_id):
         return UnexpectedNode(
             f"looked for node {own.seeks} at {where} and found node {theirs.node_id}: "
-            f"correct the address of node {own.seeks} in cluster.peers"
+            f"correct the address of node {own.seeks} in nameserver.peers"
         )
     if mine is not None and peer.seeks not in (ANY_NODE, mine.node_id):
         return UnexpectedNode(
             f"node {theirs.node_id} at {where} looks for node {peer.seeks} here, and this is node {mine.node_id}: "
-            f"correct the address of node {peer.seeks} in its cluster.peers"
+            f"correct the address of node {peer.seeks} in its nameserver.peers"
         )
     return None
 
