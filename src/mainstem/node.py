@@ -332,6 +332,7 @@ class RunningNode:
         )
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(self._handlers)
+        storage.departures.register(self._handlers)
         return storage
 
     def _queue_admin(self, storage: Storage, leadership: GroupLeadership) -> QueueAdmin:
@@ -363,6 +364,7 @@ class RunningNode:
             nameserver.placements,
             lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
             storage.replication.take_part,
+            storage.departures.look,
             self._clock,
         )
         tasks = [

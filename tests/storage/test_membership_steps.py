@@ -77,12 +77,17 @@ class World:
         self.group = group
         self.dead: set[int] = set()
         self.taken: list[tuple[int, Collection[int]]] = []
+        self.looked: list[tuple[int, Collection[int]]] = []
         groups: Any = [group]
         self.steps = MembershipSteps(
-            1, groups, lambda: {0: wanted}, lambda node_id: node_id not in self.dead, self._take_part, Clock())
+            1, groups, lambda: {0: wanted}, lambda node_id: node_id not in self.dead, self._take_part,
+            self._look, Clock())
 
     async def _take_part(self, number: int, placed: Collection[int]) -> None:
         self.taken.append((number, placed))
+
+    async def _look(self, number: int, placed: Collection[int]) -> None:
+        self.looked.append((number, placed))
 
     def rounds(self, count: int = 1) -> None:
         for _ in range(count):

@@ -50,7 +50,21 @@ class TransferLeader(msgspec.Struct, frozen=True):
     to: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
+class MembersOf(msgspec.Struct, frozen=True):
+    group: Group
+
+
+class GroupMembers(msgspec.Struct, frozen=True):
+    """Of a write group, as committed by a majority that confirmed its leader after it was asked."""
+
+    index: int
+    """The last committed block."""
+    members: list[int]
+    """Learners included."""
+
+
 REPORT = Method(112, "cluster.report", Nothing, NodeReport, nodes_only=True)
 TRANSFER_LEADER = Method(
     113, "cluster.transfer_leader", TransferLeader, Nothing, (GroupsNotLed, TransferRefused), nodes_only=True
 )
+GROUP_MEMBERS = Method(114, "cluster.group_members", MembersOf, GroupMembers, (GroupsNotLed,), nodes_only=True)

@@ -58,8 +58,8 @@ def refusal(own: Hello, peer: Hello, where: str) -> IdentityRefused | None:
         if theirs.cluster_id != mine.cluster_id:
             return OtherCluster(
                 f"{theirs} at {where} is not of cluster {mine.cluster_id!r}, which node {mine.node_id} belongs to. If "
-                f"it should be: nodes that found a cluster need the same nameserver.peers, its id follows from them; one "
-                f"that comes later needs an empty write_dir and either the list that its cluster began with or "
+                f"it should be: nodes that found a cluster need the same nameserver.peers, its id follows from them; "
+                f"one that comes later needs an empty write_dir and either the list that its cluster began with or "
                 f"nameserver.cluster_id. If not: correct the address in nameserver.peers"
             )
         if theirs.node_id == mine.node_id:

@@ -198,6 +198,12 @@ class GroupConsensus:
 
     # --- leading ------------------------------------------------------------------------------------------
 
+    def leave(self) -> None:
+        """This node is no member any more, and does not lead: it has no part in the group until it joins again."""
+        assert not self._driven.serving, f"write group {self._group} is served here"
+        self.core = None
+        self.followed = False
+
     def refusal(self) -> Exception:
         """Why this node takes nothing for the group, to be raised."""
         return self.failure or self.not_the_leader()

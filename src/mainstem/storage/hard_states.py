@@ -6,7 +6,8 @@ One file, `hard_states`, of two copies that are written in turn, so that a torn 
     per group: number (u32) · how it began here (u32) · term (u64) · vote (u64, 0: nobody)
 
 A group begins on a node in one of two ways: with the node among those that found it (0), or with a replica that moves
-there (1). A replica of the latter kind has no say until the group's log gives it one.
+there (1). A replica of the latter kind has no say until the group's log gives it one. A replica that was moved away is
+remembered as such (2), with the votes it gave, until another one comes.
 
 Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of the higher sequence counts.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from mainstem.kernel import crc32c
 from mainstem.ports import File, Files
@@ -27,6 +29,7 @@ MAGIC = b"MSHARDS1"
 FRAME = struct.Struct("<8sI")
 SIZES = struct.Struct("<IQ")
 ROW = struct.Struct("<IIQQ")
+LATER, LEFT = 1, 2
 COPY_BYTES = 64 * 1024
 """Room for more than 2,700 groups."""
 GROUPS_MAX = (COPY_BYTES - FRAME.size - SIZES.size) // ROW.size
@@ -36,7 +39,7 @@ class HardStates:
     """The hard states of all groups, in memory and on disk. Made by `open`."""
 
     def __init__(
-        self, file: File, states: dict[int, HardState], sequence: int, came_later: set[int]
+        self, file: File, states: dict[int, HardState], sequence: int, came_later: set[int], gone: set[int]
     ) -> None:
         self._file = file
         self._states = states
@@ -45,6 +48,7 @@ class HardStates:
         self.is_new = sequence == 0
         """Nothing was ever saved before this start."""
         self._came_later = came_later
+        self._left = gone
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -65,8 +69,8 @@ class HardStates:
                 f"{NAME}: neither copy passes its checksum. Which votes this node gave is unknown: restore the file, "
                 "or replace the node by one with an empty directory"
             )
-        sequence, states, came_later = max(copies, key=lambda copy: copy[0], default=(0, {}, set()))
-        return cls(file, states, sequence, came_later)
+        newest = max(copies, key=lambda copy: copy.sequence, default=Copy(0, {}, set(), set()))
+        return cls(file, newest.states, newest.sequence, newest.came_later, newest.left)
 
     def of(self, group: int) -> HardState:
         return self._states.get(group, HardState())
@@ -76,14 +80,24 @@ class HardStates:
         return group in self._states
 
     def came_later(self, group: int) -> bool:
-        """Whether it began here with a replica that moved."""
-        return group in self._came_later
+        """Whether it began here with a replica that moved here, or will."""
+        return group in self._came_later or group in self._left
+
+    def left(self, group: int) -> bool:
+        """Whether its replica was moved away, and none came since."""
+        return group in self._left
 
     def begin(self, group: int, *, later: bool) -> None:
         """It begins here; part of the next save."""
         self._states.setdefault(group, HardState())
+        self._left.discard(group)
         if later:
             self._came_later.add(group)
+
+    def leave(self, group: int) -> None:
+        """Its replica was moved away; part of the next save."""
+        self._came_later.discard(group)
+        self._left.add(group)
 
     async def save(self, changed: Mapping[int, HardState]) -> None:
         """Durable when it returns. Raises `StorageFailed`: the disk's state is unknown then, and must not be asked."""
@@ -94,7 +108,7 @@ class HardStates:
         self._states.update(changed)
         self.sequence += 1
         rows = b"".join(
-            ROW.pack(group, group in self._came_later, state.term, state.vote)
+            ROW.pack(group, self._beginning(group), state.term, state.vote)
             for group, state in sorted(self._states.items())
         )
         content = SIZES.pack(len(self._states), self.sequence) + rows
@@ -104,12 +118,24 @@ class HardStates:
         except OSError as error:
             raise StorageFailed(f"{NAME}: terms and votes cannot be written: {error}") from error
 
+    def _beginning(self, group: int) -> int:
+        return LEFT if group in self._left else int(group in self._came_later)
+
     async def close(self) -> None:
         await self._file.close()
 
 
-def _copy(content: bytes) -> tuple[int, dict[int, HardState], set[int]] | None:
-    """(sequence, states, groups that came later) of one copy; None when it is not whole."""
+class Copy(NamedTuple):
+    """One of the two. `came_later`, `left`: numbers of groups."""
+
+    sequence: int
+    states: dict[int, HardState]
+    came_later: set[int]
+    left: set[int]
+
+
+def _copy(content: bytes) -> Copy | None:
+    """What one copy says; None when it is not whole."""
     if len(content) < FRAME.size + SIZES.size:
         return None
     magic, checksum = FRAME.unpack_from(content)
@@ -124,4 +150,5 @@ def _copy(content: bytes) -> tuple[int, dict[int, HardState], set[int]] | None:
         return None
     rows = list(ROW.iter_unpack(content[FRAME.size + SIZES.size : end]))
     states = {group: HardState(term, vote) for group, _, term, vote in rows}
-    return sequence, states, {group for group, later, _, _ in rows if later}
+    came_later = {group for group, beginning, _, _ in rows if beginning == LATER}
+    return Copy(sequence, states, came_later, {group for group, beginning, _, _ in rows if beginning == LEFT})

@@ -111,6 +111,8 @@ class JournalMap:
             if mark.last[group] <= last:
                 break
             self._marks[place] = mark._replace(last=cut(mark.last), last_data=cut(mark.last_data))
+        if self._gone.last[group] > last:  # it begins anew
+            self._gone = self._gone._replace(last=cut(self._gone.last), last_data=cut(self._gone.last_data))
         self._last, self._last_data = list(cut(self._last)), list(cut(self._last_data))
 
     @property

@@ -1,4 +1,5 @@
-"""Which data may go: what lies before a queue's log start, and what belonged to a topic known to be deleted.
+"""Which data may go: what lies before a queue's log start, what belonged to a topic known to be deleted, and what is of
+a write group that has left this node.
 
 A queue that this node merely has no record of is alive: missing metadata never deletes data.
 """
@@ -12,6 +13,7 @@ import numpy.typing
 
 from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import PARTITION_BITS
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.extent_index import QueueIds
 
 GONE = int(numpy.iinfo(numpy.int64).max)
@@ -23,15 +25,29 @@ UNKNOWN = -1
 class Liveness:
     """Log starts for deciding what is dead."""
 
-    def __init__(self, table: QueueTable, was_deleted: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        table: QueueTable,
+        was_deleted: Callable[[int], bool],
+        placement: Placement | None = None,
+        has_left: Callable[[int], bool] = lambda group: False,
+    ) -> None:
+        """`has_left`: whether a write group was here and is known to be no more."""
         self._table = table
         self._was_deleted = was_deleted
+        self._placement = placement
+        self._has_left = has_left
 
     def log_starts(self, queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.int64]:
-        """Per queue id its log start; `GONE` for queues of deleted topics, 0 for those nobody knows."""
+        """Per queue id its log start; `GONE` for queues of deleted topics and of groups that left, 0 for those nobody
+        knows."""
         starts = self._table.column(queue_ids, LOG_START, UNKNOWN)
         unknown = numpy.flatnonzero(starts == UNKNOWN)
         topics = (queue_ids[unknown] >> numpy.uint64(PARTITION_BITS)).astype(numpy.int64)
         for topic in numpy.unique(topics).tolist():
             starts[unknown[topics == topic]] = GONE if self._was_deleted(topic) else 0
+        placement = self._placement
+        left = [group for group in range(placement.groups) if self._has_left(group)] if placement is not None else []
+        if placement is not None and left:
+            starts[numpy.isin(placement.groups_of(queue_ids), left)] = GONE
         return starts

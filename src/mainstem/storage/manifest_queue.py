@@ -155,6 +155,12 @@ class ManifestQueue:
         await self._store.supersede(group, position, ranges)
         self._splits[group] = Split(position, position)
 
+    async def forget(self, group: int) -> None:
+        """Nothing of the group is split, or was. In the manifest when this returns; commits that were decided before
+        come to nothing. Raises `StorageError`."""
+        self._splits[group] = Split(0, 0)
+        await self._store.supersede(group, 0, ())
+
     def dump(self) -> list[SplitImage]:
         """The state of every group, for a checkpoint."""
         return [SplitImage(split.committed, split.applied, list(split.unsplit)) for split in self._splits]
@@ -196,7 +202,8 @@ class ManifestQueue:
         outcome = await self._store.commit(
             item.group, item.after, item.upto, item.files, applied_index=item.index
         )
-        if outcome is CommitOutcome.GAP:
+        forgotten = item.upto > self._splits[item.group].committed
+        if outcome is CommitOutcome.GAP and not forgotten:
             raise StorageError(
                 f"write group {item.group}: the manifest is at block {self.written(item.group)}, the log at "
                 f"{item.after}; restore the newest manifest"

@@ -5,6 +5,7 @@
                     gives it a vote once it lacks no more than the newest blocks
                     removes who is not wanted any more, once everybody who is has a vote; itself last, and then it
                     has another one lead first
+    the old node    learns that it is no member, and removes what it has (`departures`)
 
 One step of a group at a time, looked at again in every round, so it does not matter who leads or what was lost in
 between: what is to be done follows from placement and membership alone.
@@ -39,14 +40,17 @@ class MembershipSteps:
         placements: Callable[[], Mapping[int, Sequence[int]]],
         alive: Callable[[int], bool],
         take_part: Callable[[int, Collection[int]], Awaitable[None]],
+        leave: Callable[[int, Collection[int]], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`take_part` has this node take part in a group of these nodes with an empty log."""
+        """`take_part` has this node take part in a group of these nodes with an empty log, `leave` has it look whether
+        it is still a member."""
         self._node_id = node_id
         self._groups = groups
         self._placements = placements
         self._alive = alive
         self._take_part = take_part
+        self._leave = leave
         self._clock = clock
 
     async def run(self) -> None:
@@ -65,6 +69,8 @@ class MembershipSteps:
                     await self._take_part(group.group, wanted)
                 elif wanted and group.serving:
                     self._step(group, wanted)
+                elif wanted and self._node_id not in wanted:
+                    await self._leave(group.group, wanted)
             except (RaftError, StorageError) as error:
                 log.debug("write group %d: its members are not changed yet: %s", group.group, error)
 

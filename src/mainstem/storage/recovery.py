@@ -151,13 +151,14 @@ class Recovery:
         return indexed
 
 
-def check_replicas(groups: Sequence[WriteGroup], store: QueueStore, alone: Callable[[int], bool]) -> None:
+def check_replicas(groups: Sequence[WriteGroup], store: QueueStore, free: Callable[[int], bool]) -> None:
     """A manifest that is ahead of the log of a group with other nodes is what is left of a snapshot that was not
     installed to its end: the log goes on where it ends. But what was split here was in the journal, and promised to
-    the others: raises `StorageError` when it is not there any more."""
+    the others: raises `StorageError` when it is not there any more. `free`: nothing is promised to others, because
+    there are none or the replica has left."""
     for group in groups:
         needed, last = store.journal_index(group.group), group.blocks.last_index()
-        if last < needed and not alone(group.group):
+        if last < needed and not free(group.group):
             raise StorageError(
                 f"write group {group.group}: the journal ends at block {last}, but block {needed} was in it: blocks "
                 "that this node promised to keep are lost. Put the journal back, or start a node with another node "

@@ -145,6 +145,8 @@ class Replication:
                 raise group.consensus.failure or StorageError(f"write group {group.group} is not served")
 
     def _has_part(self, group: WriteGroup) -> bool:
+        if self.has_left(group.group):
+            return False  # a replica that comes back begins with `take_part`
         return self._consensus.node_id in self._consensus.members(group.group).members or bool(
             group.blocks.memberships
         )
@@ -170,10 +172,25 @@ class Replication:
         group = self._groups[number]
         assert self._hard_states is not None, "started"
         assert group.consensus.core is None, f"write group {number} is here already"
+        if group.last_index:
+            raise StorageError(f"write group {number}: what was here of it before is not removed yet")
         self._hard_states.begin(number, later=True)
         await self._hard_states.save({})
         log.info("write group %d: a replica of it comes to this node", number)
         self._join(group, self._began_with(number, placed))
+
+    async def leave(self, number: int) -> None:
+        """This node is no member of a group any more; durable when it returns. Raises `StorageError`."""
+        assert self._hard_states is not None, "started"
+        self._groups[number].consensus.leave()
+        if self._consensus.exchange is not None:
+            self._consensus.exchange.leave(number)
+        self._hard_states.leave(number)
+        await self._hard_states.save({})
+
+    def has_left(self, number: int) -> bool:
+        """Whether this node was a member of a group, and is none until it takes part again."""
+        return self._hard_states is not None and self._hard_states.left(number)
 
     def has_alone(self, hard_states: HardStates, number: int) -> bool:
         """Whether no other node votes in a group, as far as its log tells, or it began so."""

@@ -18,6 +18,7 @@ from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.departures import Departures
 from mainstem.storage.disk_watch import DiskWatch
 from mainstem.storage.errors import StorageError
 from mainstem.storage.hard_states import HardStates
@@ -115,7 +116,7 @@ class Storage:
         self.usage = usage = Usage(state.table, state.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(self.groups, journal, state, self.retention_classes, journal_path)
-        liveness = Liveness(state.table, was_deleted)
+        liveness = Liveness(state.table, was_deleted, placement, self._is_gone)
         self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state, self.write_loop)
         self.snapshots = Snapshots(
             consensus.node_id,
@@ -129,6 +130,16 @@ class Storage:
             was_deleted,
             consensus.calls,
             bytes_per_second=config.snapshot_bytes_per_second,
+        )
+        self.departures = Departures(
+            consensus.node_id,
+            self.groups,
+            state,
+            store,
+            self.checkpointer,
+            placement,
+            self.replication,
+            consensus.calls,
         )
         self.replication.drive(self.groups, self.write_loop, self.messages, self.snapshots)
         self.pruning = Pruning(
@@ -215,7 +226,9 @@ class Storage:
         self.write_loop.end = recovered.end
         self.checkpointer.recovered(recovered.checkpoint_position)
         alone = partial(self.replication.has_alone, self.hard_states)
-        check_replicas(self.groups, self.queue_store, alone)
+        check_replicas(
+            self.groups, self.queue_store, lambda group: alone(group) or self.hard_states.left(group)
+        )
         if await rejoin_store(
             self.groups, self.state.table, self.queue_store, self.placement, self._topics, alone
         ):
@@ -238,6 +251,7 @@ class Storage:
         ]
         await self.hard_states.save({})  # counts the starts, and finds out whether the disk can be written
         await self.replication.start(self.hard_states)
+        await self.departures.finish()
         await self.write_loop.sync()
         self._tasks.append(loop.create_task(self.replication.run(), name="consensus"))
         self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
@@ -288,6 +302,10 @@ class Storage:
 
     def group_of(self, queue_id: int) -> int:
         return self.placement.group_of(queue_id)
+
+    def _is_gone(self, group: int) -> bool:
+        """It left, and is not here again."""
+        return self.replication.has_left(group) and not self.groups[group].last_index
 
     def _leader_epoch(self, queue_id: int) -> int:
         return self.groups[self.group_of(queue_id)].term

@@ -19,7 +19,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.kernel import crc32c
+from mainstem.kernel import ProducerStates, crc32c
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.raft import Snapshot
@@ -289,10 +289,7 @@ class Snapshots:
         """Let memory be what the snapshot says. Nothing else changes the group meanwhile."""
         state, table = self._state, self._state.table
         producers = group.producers
-        producers.discard_overlay()
-        while len(producers):
-            producers.expire(FOREVER_MS, EXPIRY_STEP)
-            await asyncio.sleep(0)
+        await forget_producers(producers)
         rows = image.state[PRODUCERS]
         for first in range(0, len(rows), PRODUCERS_PER_PART * PRODUCER_ROW.itemsize):
             producers.load_image(bytes(rows[first : first + PRODUCERS_PER_PART * PRODUCER_ROW.itemsize]))
@@ -318,3 +315,11 @@ class Snapshots:
         yield Sample(
             "mainstem_snapshots_installed_total", "counter", "Snapshots of write groups taken here.",
             self.installed)  # fmt: skip
+
+
+async def forget_producers(producers: ProducerStates) -> None:
+    """All of them, some at a time."""
+    producers.discard_overlay()
+    while len(producers):
+        producers.expire(FOREVER_MS, EXPIRY_STEP)
+        await asyncio.sleep(0)

@@ -317,6 +317,15 @@ class WriteGroup:
         self.applied_index = state.applied_index
         self.producers.load(state.producers)
 
+    def begin_anew(self) -> list[int]:
+        """An empty log, and a state that nothing has led to; queues and producers are the caller's. Returns the journal
+        positions of the blocks that were in the log."""
+        places = self.blocks.places()
+        self.blocks.begin_behind(0, 0)
+        self.blocks.memberships = {}
+        self.applied_index = self.applied_term = 0
+        return places
+
     def restart_behind(self, snapshot: Snapshot) -> list[int]:
         """A snapshot takes the place of the log and, with what the caller put into queues and producers, of the
         applied state. Returns the journal positions of the blocks that were in the log."""

@@ -175,13 +175,14 @@ class SimulatedNode:
         )
         handlers = Handlers()
         storage.snapshots.register(handlers)
+        storage.departures.register(handlers)
         cluster.calls.serve(life, handlers)
         self._observe(storage, life)
         await storage.start()
         if cluster.moves:
             steps = MembershipSteps(
                 self.node_id, storage.groups, lambda: cluster.placements, lambda node_id: cluster.nodes[node_id].up,
-                storage.replication.take_part, self.clock,
+                storage.replication.take_part, storage.departures.look, self.clock,
             )  # fmt: skip
             self._steps = asyncio.get_running_loop().create_task(steps.run(), name="membership steps")
         return storage

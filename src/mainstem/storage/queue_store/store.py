@@ -218,6 +218,10 @@ class QueueStore:
             if not self._kept[group]:
                 del self._kept[group]
 
+    def is_kept(self, group: int) -> bool:
+        """Whether somebody copies runs of the group."""
+        return group in self._kept
+
     async def pieces(self, name: str, length: int) -> AsyncIterator[bytes]:
         """A run from its first to its last byte, `length` at a time, every extent checked. Raises `StorageError`
         naming the place that is damaged, and when the manifest does not name the run."""
@@ -434,14 +438,14 @@ class QueueStore:
         when it returns, what `log_starts` said can no longer be taken back. Returns what was dropped."""
         dead = [
             name for name in await self._without_witness(log_starts)
-            if not self._is_kept(name) and await self._is_dead(name, log_starts)
+            if not self._has_kept(name) and await self._is_dead(name, log_starts)
         ]
         dropped: list[RunFile] = []
         if dead:
             if confirmed is not None:
                 await confirmed()
             async with self._changes:
-                dead = [name for name in dead if name in self._manifest.files and not self._is_kept(name)]
+                dead = [name for name in dead if name in self._manifest.files and not self._has_kept(name)]
                 dropped = [self._manifest.files[name] for name in dead]
                 runs = [self._search.run(name) for name in dead]
                 await self._manifest.drop(frozenset(dead), self._clock.now_ms())
@@ -455,7 +459,7 @@ class QueueStore:
         await self._remove_orphans()
         return dropped
 
-    def _is_kept(self, name: str) -> bool:
+    def _has_kept(self, name: str) -> bool:
         groups = self._manifest.groups_of(name)
         return self._orphans.is_held(name) or any(group < len(groups) and groups[group] for group in self._kept)
 
@@ -483,7 +487,7 @@ class QueueStore:
         for name in await self._orphans.due(self._manifest.files):
             async with self._changes:
                 if name not in self._manifest.files and self._orphans.is_due(name):
-                    log.info("removing %s/%s, which no commit ever named", RUNS_DIRECTORY, name)
+                    log.info("removing %s/%s, which no commit names", RUNS_DIRECTORY, name)
                     await self._remove(Run(name))
 
     async def _remove(self, run: Run) -> None:

@@ -1,0 +1,159 @@
+"""A replica is moved off a node that lives: what the node has of it goes, and nothing else; it may come back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.simulation.cluster.clients import Producer
+from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Run
+from tests.simulation.oracle import require
+
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
+
+GRACE_SECONDS = 1.0
+"""For files that no manifest names: here only the test has them looked for."""
+
+
+class ThereAndBack(Run):
+    """A node's replicas move to another one and, when all of them are gone from it, back."""
+
+    directory: Path
+    crashes = False
+    """The power goes while they are removed, a little later each time."""
+
+    async def _story(self) -> None:
+        cluster, rng = self.cluster, self._rng
+        cluster.moves = True
+        cluster.settings.store = msgspec.structs.replace(
+            cluster.settings.store, orphan_grace_seconds=GRACE_SECONDS)
+        new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
+        cluster.nodes[new.node_id] = new
+        self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.create_topic(3, patience=30)
+        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        splitting = {node_id: self._splitting(node) for node_id, node in cluster.nodes.items()}
+        await asyncio.sleep(3.0)
+        old = cluster.nodes[rng.choice(list(cluster.placements[0]))]
+        files = await self._runs(old)
+        require(bool(files), "nothing was split before the move")
+        self._move(old, new)
+        if self.crashes:
+            await self._crash_on_the_way(old)
+        await self._until(lambda: self._is_empty(old))
+        self._check_that_nothing_is_left(old)
+        splitting.pop(old.node_id).cancel()  # a zombie that comes back to old slices has their files spared each time
+        await self._until_removed(old)
+        splitting[old.node_id] = self._splitting(old)
+        if rng.random() < 0.5:
+            old.lose_power()
+            require(await old.restart(), f"node {old.node_id} does not start without what it left")
+            self._check_that_nothing_is_left(old)
+        await self._end_load(working)  # who takes a snapshot has nothing to show readers until it leads
+        self.clients.ending = False
+        producers = [Producer(self.clients, list(self._queue_ids), -1, -1) for _ in range(2)]
+        working = [self.loop.create_task(self._looked_after(producer.run())) for producer in producers]
+        self._move(new, old)
+        await asyncio.sleep(3.0)
+        await self._end_load(working)  # small runs are made faster than they are copied
+        await self._until(lambda: self._voters() == {*cluster.nodes} - {new.node_id})
+        await self._until(lambda: self._is_empty(new))
+        new.lose_power()
+        for task in splitting.values():
+            task.cancel()
+        del cluster.nodes[new.node_id]
+        try:
+            await self._settle()
+        finally:
+            cluster.nodes[new.node_id] = new
+
+    async def _end_load(self, working: Sequence[asyncio.Task[None]]) -> None:
+        self.clients.ending = True
+        async with asyncio.timeout(HEALED_SECONDS):
+            await asyncio.gather(*working)
+
+    def _splitting(self, node: SimulatedNode) -> asyncio.Task[None]:
+        return self.loop.create_task(self._looked_after(self._split(node)))
+
+    def _move(self, old: SimulatedNode, new: SimulatedNode) -> None:
+        for group, replicas in self.cluster.placements.items():
+            self.cluster.placements[group] = [new.node_id if one == old.node_id else one for one in replicas]
+
+    async def _crash_on_the_way(self, node: SimulatedNode) -> None:
+        await self._until(lambda: any(node.storage.hard_states.left(group) for group in self.cluster.placements))
+        for change in range(1, 40):
+            if self._is_empty(node):
+                return
+            disk = node.disk2 if change % 3 == 0 else node.disk1
+            disk.cut_power(after=change)
+            if node.up:
+                life = node.life
+                for _ in range(30):
+                    await asyncio.sleep(0.1)
+                    if node.life is not life or not node.up:
+                        break
+            if not node.up:
+                await node.restart()
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(HEALED_SECONDS):
+            while not true():
+                await asyncio.sleep(0.1)
+                for node in self.cluster.nodes.values():
+                    if not node.up:  # a power cut that was to come earlier
+                        await node.restart()
+
+    def _voters(self) -> set[int]:
+        """The nodes that have a say in all groups, as their leaders know; none while one has other voters."""
+        voters = {
+            frozenset(node.storage.groups[group].consensus.voters)
+            for group in self.cluster.placements for node in self.cluster.leaders(group)
+        }  # fmt: skip
+        return set(voters.pop()) if len(voters) == 1 else set()
+
+    def _is_empty(self, node: SimulatedNode) -> bool:
+        if node.serving is None:
+            return False
+        storage, groups = node.serving, self.cluster.placements
+        return all(
+            storage.hard_states.left(group) and not storage.groups[group].last_index
+            and not storage.queue_store.split_position(group) for group in groups
+        )  # fmt: skip
+
+    def _check_that_nothing_is_left(self, node: SimulatedNode) -> None:
+        for group in node.storage.groups:
+            place = f"node {node.node_id}: write group {group.group}"
+            require(group.consensus.core is None, f"{place} takes part")
+            require(not node.storage.queue_store.ranges_of(group.group), f"{place} has runs")
+            require(not group.applied_index and not len(group.producers), f"{place} has a state")
+
+    async def _until_removed(self, node: SimulatedNode) -> None:
+        """Retention takes the files, once it has seen them for as long as it leaves any file alone."""
+        for _ in range(3):
+            await node.call(node.storage.maintenance.retain(), patience=60)
+            await asyncio.sleep(GRACE_SECONDS + 0.1)
+        files = await self._runs(node)
+        require(not files, f"node {node.node_id} has runs of nobody: {files}")
+
+    async def _runs(self, node: SimulatedNode) -> list[str]:
+        return await node.call(node.disk2.names(RUNS_DIRECTORY), patience=60) or []
+
+
+class CrashingOnTheWay(ThereAndBack):
+    crashes = True
+
+
+@pytest.mark.parametrize(("seed", "story"), [(1, ThereAndBack), (1, CrashingOnTheWay)])
+def test_a_replica_leaves_nothing_behind_and_may_come_back(
+    tmp_path: Path, seed: int, story: type[ThereAndBack]
+) -> None:
+    run = story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.directory = tmp_path
+    run.play()
