@@ -259,8 +259,26 @@ class Exchange(NamedTuple):
     pipelined: bool = False
 
 
+class Burst(NamedTuple):
+    """What the dispatcher makes of several request frames that came together, all of them pipelined: one reply."""
+
+    reply: PromptFuture[Reply] | Reply
+    """The responses to all of them, in their order."""
+    requests: int
+    bytes_taken: int
+    """Of the frames, their length prefixes included."""
+
+
 class Dispatcher(Protocol):
     """Turns request frames into responses; handed to the server by the node."""
+
+    def dispatch_burst(
+        self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
+    ) -> Burst | None:
+        """Take the requests that are cheaper together, of those that lie whole at the front of `frames[start:stop]`,
+        length prefixes included, up to `requests_max` and none of more than `frame_bytes_max`; None: there is none,
+        the first frame is for `dispatch`. `frames` is only valid during the call, and it raises as `dispatch` does."""
+        ...
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         """`frame` (without its length prefix) is only valid during the call. Raises a `MainstemError` when

@@ -34,6 +34,7 @@ from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, I
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.schema import declaration_of
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -139,6 +140,66 @@ def test_produce_requests_overlap_and_later_requests_wait_their_turn_to_answer()
                 response = await client.response(0, 9)
                 assert response.responses[0].partition_responses[0].base_offset == offset
             assert (await client.response(18, 0)).error_code == ErrorCode.NONE
+            await client.close()
+
+    run(scenario())
+
+
+def test_what_comes_together_is_answered_in_order_whatever_it_is() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t", partitions=2)
+            await node.topic("compacted", cleanup_policy="compact")
+            client = await node.connect()
+            good, keyed = batch(b"one", b"two"), batch(b"v", key=b"k")
+            requests: list[tuple[Any, int]] = [
+                (produce(good), 9),
+                (produce(good, good), 9),
+                (produce(b"junk", good), 9),
+                (produce(good, name="nobody"), 9),
+                (produce(good, acks=1), 9),
+                (MetadataRequest(topics=None), 9),
+                (produce(keyed, name="compacted"), 9),
+                (produce(good, name="compacted"), 9),
+                (produce(good, acks=5), 9),
+                (produce(good), 7),
+                (fetch(0), 11),
+                (produce(good), 9),
+            ]
+            frames = []
+            for number, (request, version) in enumerate(requests):
+                key = declaration_of(type(request)).api_key
+                assert key is not None
+                header = RequestHeader(key, version, number, "raw")
+                frames.append(request_frame(header, codec.write(request, version)))
+            await client.send(b"".join(frames))
+            answers: list[Any] = []
+            for number, (request, version) in enumerate(requests):
+                key = declaration_of(type(request)).api_key
+                assert key is not None
+                frame = await client.receive()
+                correlation_id, position = parse_response_header(frame, key, version)
+                assert correlation_id == number
+                if key == 0:
+                    response = codec.read(API_MESSAGES[0].response, version, frame, position)
+                    (topic,) = response.responses
+                    answers.append([(one.error_code, one.base_offset) for one in topic.partition_responses])
+            assert answers == [
+                [(ErrorCode.NONE, 0)],
+                [(ErrorCode.NONE, 2), (ErrorCode.NONE, 0)],
+                [(ErrorCode.CORRUPT_MESSAGE, -1), (ErrorCode.NONE, 2)],
+                [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)],
+                [(ErrorCode.NONE, 4)],
+                [(ErrorCode.NONE, 0)],
+                [(ErrorCode.INVALID_RECORD, -1)],
+                [(ErrorCode.INVALID_REQUIRED_ACKS, -1)],
+                [(ErrorCode.NONE, 6)],
+                [(ErrorCode.NONE, 8)],
+            ]
+            of_produce = [sample for sample in node.dispatcher.samples() if ("api", "Produce") in sample.labels]
+            (latency,) = (one for one in of_produce if one.name == "mainstem_request_seconds")
+            assert isinstance(latency, HistogramSample)
+            assert latency.counts[-1] == len(answers)
             await client.close()
 
     run(scenario())

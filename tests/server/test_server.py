@@ -17,7 +17,7 @@ from tests.server.raw_client import RawClient
 
 from mainstem.errors import ConfigError, MainstemError
 from mainstem.event_loop import LOOP_VARIABLE, new_event_loop
-from mainstem.ports import Clock, Exchange, Peer, Reply
+from mainstem.ports import Burst, Clock, Exchange, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import TRANSPORT_BYTES_HIGH
@@ -26,6 +26,7 @@ from mainstem.server.server import HALF_READ_SECONDS_MAX, Server
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 PROMPT = b"t"
+TOGETHER = b"+"
 
 LARGE_REPLY_BYTES = 1_000_000
 
@@ -40,8 +41,30 @@ class ScriptedDispatcher:
     def __init__(self) -> None:
         self.seen: list[bytes] = []
         self.pending: list[tuple[bytes, asyncio.Future[Reply] | PromptFuture[Reply]]] = []
+        self.bursts: list[tuple[bytes, PromptFuture[Reply]]] = []
         self.gone: list[Peer] = []
         self.arrived = asyncio.Event()
+
+    def dispatch_burst(
+        self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
+    ) -> Burst | None:
+        """Takes those at the front that begin with `TOGETHER`, and answers each with itself, when told to."""
+        taken, at = bytearray(), start
+        count = 0
+        while count < requests_max and stop - at > 4 and bytes(frames[at + 4 : at + 5]) == TOGETHER:
+            (length,) = struct.unpack_from(">i", frames, at)
+            if at + 4 + length > stop or length > frame_bytes_max:
+                break
+            taken += frames[at : at + 4 + length]
+            at += 4 + length
+            count += 1
+        if not count:
+            return None
+        self.seen.append(bytes(taken))
+        self.arrived.set()
+        reply: PromptFuture[Reply] = PromptFuture()
+        self.bursts.append((bytes(taken), reply))
+        return Burst(reply, count, at - start)
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         content = bytes(frame)
@@ -72,6 +95,10 @@ class ScriptedDispatcher:
     def resolve(self, index: int) -> None:
         content, future = self.pending[index]
         future.set_result(reply_to(content))
+
+    def resolve_burst(self, index: int) -> None:
+        content, reply = self.bursts[index]
+        reply.set_result([content])
 
     async def until_seen(self, count: int) -> None:
         while len(self.seen) < count:
@@ -177,6 +204,81 @@ def test_pipelined_requests_overlap_and_answer_in_order() -> None:
             for index in (2, 0, 1):
                 dispatcher.resolve(index)
             assert [await client.receive() for _ in range(4)] == [b"p1", b"p2", b"p3", b"e4"]
+            await client.close()
+
+    run(scenario())
+
+
+def framed(*contents: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(content)) + content for content in contents)
+
+
+def test_bursts_answer_in_the_order_of_their_requests() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            sent = [b"+1", b"+2", b"p3", b"+4", b"+5", b"+6", b"e7", b"+8"]
+            await client.send(framed(*sent) + framed(b"+9")[:-1])
+            await dispatcher.until_seen(5)
+            (connection,) = server._connections
+            assert dispatcher.seen == [
+                framed(b"+1", b"+2"), b"p3", framed(b"+4", b"+5", b"+6"), b"e7", framed(b"+8")
+            ]  # fmt: skip
+            assert connection.in_flight == len(sent)
+            assert server.counters.requests == len(sent)
+            assert server.budget.bytes_taken >= 2 * len(sent)
+            dispatcher.resolve_burst(1)
+            dispatcher.resolve(0)
+            dispatcher.resolve_burst(0)
+            dispatcher.resolve_burst(2)
+            assert [await client.receive() for _ in sent] == sent
+            await client.send(b"9")
+            await dispatcher.until_seen(6)
+            dispatcher.resolve_burst(3)
+            assert await client.receive() == b"+9"
+            assert connection.in_flight == 0
+            assert server.budget.bytes_taken == 0
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_burst_takes_no_more_requests_than_may_be_in_flight() -> None:
+    async def scenario() -> None:
+        async with serving(requests_in_flight_max=3) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            sent = [b"p0", *(b"+%d" % number for number in range(1, 7))]
+            await client.send(framed(*sent))
+            await dispatcher.until_seen(2)
+            assert dispatcher.seen == [b"p0", framed(b"+1", b"+2")]
+            dispatcher.resolve(0)
+            await dispatcher.until_seen(3)
+            dispatcher.resolve_burst(0)
+            dispatcher.resolve_burst(1)
+            await dispatcher.until_seen(4)
+            assert dispatcher.seen[2:] == [framed(b"+3"), framed(b"+4", b"+5", b"+6")]
+            dispatcher.resolve_burst(2)
+            assert [await client.receive() for _ in sent] == sent
+            await client.close()
+
+    run(scenario())
+
+
+def test_bursts_are_for_what_there_is_memory_for_at_once() -> None:
+    async def scenario() -> None:
+        async with serving(request_bytes_in_flight_max=1000) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            sent = [b"p" + b"x" * 600, b"+" + b"y" * 300, b"+" + b"z" * 300]
+            await client.send(framed(sent[0]))
+            await dispatcher.until_seen(1)
+            await client.send(framed(*sent[1:]))
+            await dispatcher.until_seen(3)
+            assert dispatcher.seen[1:] == [sent[1], framed(sent[2])]  # the first by itself, and it was answered
+            assert server.budget.bytes_taken == len(sent[0]) + 4 + len(sent[2])
+            dispatcher.resolve(0)
+            dispatcher.resolve_burst(0)
+            assert [await client.receive() for _ in sent] == sent
+            assert server.budget.bytes_taken == 0
             await client.close()
 
     run(scenario())

@@ -29,12 +29,13 @@ from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableR
 from mainstem.broker.failures import failure_response
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.latency import ApiLatency
+from mainstem.broker.produce_bursts import ProduceBursts
 from mainstem.broker.routes import ROUTES, Route
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
 from mainstem.model import HistogramSample, Sample
-from mainstem.ports import Exchange, Peer, Reply
+from mainstem.ports import Burst, Exchange, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -49,6 +50,8 @@ from mainstem.protocol.headers import (
 
 logger = logging.getLogger(__name__)
 
+PRODUCE_KEY = 0
+
 
 class BrokerDispatcher:
     """`ports.Dispatcher` over a broker. Use it as an async context manager: leaving it cancels the handlers
@@ -59,6 +62,8 @@ class BrokerDispatcher:
         self._monotonic = broker.clock.monotonic
         self._routes = {route.api.api_key: route for route in routes}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
+        produce = self._latencies.get(PRODUCE_KEY)
+        self._bursts = ProduceBursts(broker, produce) if produce is not None else None
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._abandonable: dict[int, asyncio.Task[None] | PromptFuture[None]] = {}
@@ -76,6 +81,14 @@ class BrokerDispatcher:
             waiting.cancel()
         # the body's error is not the group's: it goes on as it is, not in an ExceptionGroup
         await self._tasks.__aexit__(None, None, None)
+
+    def dispatch_burst(
+        self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
+    ) -> Burst | None:
+        """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
+        if self._bursts is None:
+            return None
+        return self._bursts.dispatch(frames, start, stop, requests_max, frame_bytes_max)
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""

@@ -25,9 +25,10 @@ class ApiLatency:
         self.seconds = 0.0
         self.errors: Counter[int] = Counter()
 
-    def observe(self, seconds: float, errors: Iterable[int]) -> None:
-        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
-        self.seconds += seconds
+    def observe(self, seconds: float, errors: Iterable[int], requests: int = 1) -> None:
+        """Each of some requests took so long."""
+        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += requests
+        self.seconds += seconds * requests
         for error in errors:
             self.errors[error] += 1
 

@@ -84,6 +84,7 @@ if TYPE_CHECKING or KERNEL == "python":
         append_all,
         crc32c,
         first_damaged,
+        scan_burst,
         scan_fetch,
         scan_produce,
     )
@@ -116,6 +117,7 @@ else:
         append_all,
         crc32c,
         first_damaged,
+        scan_burst,
         scan_fetch,
         scan_produce,
     )
@@ -170,6 +172,7 @@ __all__ = [
     "append_all",
     "crc32c",
     "first_damaged",
+    "scan_burst",
     "scan_fetch",
     "scan_produce",
 ]

@@ -176,8 +176,9 @@ class Connection(asyncio.BufferedProtocol):
     def _advance(self) -> None:
         """Dispatch the frames in the buffer, as far as nothing holds them back."""
         try:
-            while not self._ending and self._buffer.unread and self._may_dispatch() and self._dispatch_one():
-                pass
+            while not self._ending and self._buffer.unread and self._may_dispatch():
+                if not self._dispatch_burst() and not self._dispatch_one():
+                    break
         except MainstemError as error:
             self._fail(error)
             return
@@ -209,6 +210,29 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable and not self._responses.bytes_unsent:  # what the transport may hold is never too much
             return True
         return self.bytes_unsent <= self._server.config.response_bytes_unsent_max
+
+    def _dispatch_burst(self) -> bool:
+        """Dispatch the next frames together, where that is possible."""
+        server, buffer, responses = self._server, self._buffer, self._responses
+        budget, config = server.budget, server.config
+        if not budget.ample(buffer.unread):
+            return False
+        frames, start, stop = buffer.whole()
+        requests_max = config.requests_in_flight_max - responses.in_flight
+        burst = self.dispatcher.dispatch_burst(frames, start, stop, requests_max, config.frame_bytes_max)
+        if burst is None:
+            return False
+        reply, requests, bytes_taken = burst
+        self._half_read_since = None
+        buffer.skip(bytes_taken)
+        budget.take_at_once(self, bytes_taken)
+        server.counters.requests += requests
+        place = responses.expect(bytes_taken, requests)
+        if isinstance(reply, PromptFuture):
+            reply.add_done_callback(partial(self._replied, place, True))
+        else:
+            self._answer(place, reply)
+        return True
 
     def _dispatch_one(self) -> bool:
         """Dispatch the next frame; False when it is incomplete or has to wait for the budget."""

@@ -81,6 +81,14 @@ class ReceiveBuffer:
         self._start = stop
         return frame
 
+    def whole(self) -> tuple[memoryview, int, int]:
+        """All of the buffer, and from where to where there are bytes not yet taken as frames."""
+        return self._view, self._start, self._end
+
+    def skip(self, size: int) -> None:
+        """Frames of so many bytes in all, lengths included, are taken."""
+        self._start += size
+
     def settle(self) -> None:
         """To be called when no frame is in use: gives up a buffer too large to keep."""
         if self._start == self._end:

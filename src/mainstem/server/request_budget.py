@@ -50,6 +50,15 @@ class RequestBudget:
             self.bytes_taken += size_bytes
         return True
 
+    def ample(self, size_bytes: int) -> bool:
+        """Whether so much could be charged at once, and nobody waits."""
+        return self.bytes_taken + size_bytes <= self.bytes_max and not self._waiting
+
+    def take_at_once(self, connection: Connection, size_bytes: int) -> None:
+        """While it is `ample`: charge and hand on requests that have arrived as a whole, `size_bytes` in all."""
+        held = self._receiving.pop(connection, 0) if self._receiving else 0
+        self.bytes_taken += size_bytes - held
+
     def hand_on(self, connection: Connection) -> None:
         """The request is whole. Its bytes stay taken until somebody gives them back."""
         self._leave(connection)

@@ -23,28 +23,27 @@ CHUNK_BYTES_MAX = 128 * 1024
 
 
 class Place:
-    """A request's place in the queue."""
+    """A request's place in the queue; or that of several, which are answered together."""
 
-    __slots__ = ("ready", "reply", "request_bytes")
+    __slots__ = ("ready", "reply", "request_bytes", "requests")
 
-    def __init__(self, request_bytes: int) -> None:
+    def __init__(self, request_bytes: int, requests: int) -> None:
         self.request_bytes = request_bytes
+        """Of all of them."""
+        self.requests = requests
         self.ready = False
         self.reply: Reply = None
 
 
 class ResponseQueue:
-    __slots__ = ("_chunks", "_places", "bytes_unsent")
+    __slots__ = ("_chunks", "_places", "bytes_unsent", "in_flight")
 
     def __init__(self) -> None:
         self._places: deque[Place] = deque()
         self._chunks: deque[Buffer] = deque()
         self.bytes_unsent = 0
-
-    @property
-    def in_flight(self) -> int:
+        self.in_flight = 0
         """Requests without a place in the outgoing chunks yet: unanswered, or answered out of turn."""
-        return len(self._places)
 
     @property
     def sendable(self) -> bool:
@@ -54,9 +53,10 @@ class ResponseQueue:
     def idle(self) -> bool:
         return not self._places and not self._chunks
 
-    def expect(self, request_bytes: int) -> Place:
+    def expect(self, request_bytes: int, requests: int = 1) -> Place:
         """A place at the end of the queue."""
-        place = Place(request_bytes)
+        place = Place(request_bytes, requests)
+        self.in_flight += requests
         self._places.append(place)
         return place
 
@@ -68,7 +68,9 @@ class ResponseQueue:
             self.bytes_unsent += sum(map(len, reply))
         places = self._places
         while places and places[0].ready:
-            leaving = places.popleft().reply
+            first = places.popleft()
+            self.in_flight -= first.requests
+            leaving = first.reply
             if leaving is not None:
                 self._chunks.extend(leaving)
 
@@ -98,3 +100,4 @@ class ResponseQueue:
         self._chunks.clear()
         self._places.clear()
         self.bytes_unsent = 0
+        self.in_flight = 0

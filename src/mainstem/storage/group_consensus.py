@@ -299,7 +299,7 @@ class GroupConsensus:
         """A new leader's log goes on elsewhere from block `first` on."""
         dropped, places = self._blocks.truncate(first)
         for block in dropped:
-            block.given_up(Outcome.NOT_LEADER, self.not_the_leader())
+            block.given_up(self._group, Outcome.NOT_LEADER, self.not_the_leader())
         self._watcher.superseded(self._group, first, places)
         self._membership_changed()
 

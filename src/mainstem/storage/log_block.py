@@ -48,17 +48,18 @@ class Ticket(PromptFuture[list[AppendResult]]):
         if not self.blocks and not self.done():
             self.set_result(self.results)
 
-    def failed(self, outcome: Outcome = Outcome.STORAGE_FAILED) -> None:
-        """Turn every result that would have been a success into this failure, and answer now."""
+    def block_failed(self, group: int, index: int, outcome: Outcome) -> None:
+        """One of its blocks will not become safe: what would have been a success there is this failure. Where it is not
+        known which results those are, all are, and are told now."""
         if self.done():
             return
         if isinstance(self.results, ProduceScan):
-            self.results.fail(VERDICTS[outcome])
+            self.results.fail(VERDICTS[outcome], group, index)
+            self.block_safe()
         else:
-            self.results = [
-                AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results
-            ]
-        self.set_result(self.results)
+            self.set_result(
+                [AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results]
+            )
 
 
 class LogBlock:
@@ -141,10 +142,10 @@ class LogBlock:
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_result(outcomes)
 
-    def given_up(self, outcome: Outcome, error: Exception) -> None:
+    def given_up(self, group: int, outcome: Outcome, error: Exception) -> None:
         """Whether it will be committed is not known here, and nobody will be told."""
         for ticket in (*self.tickets_here, *self.tickets):
-            ticket.failed(outcome)
+            ticket.block_failed(group, self.index, outcome)
         self.tickets_here, self.tickets = [], []
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_exception(error)

@@ -246,7 +246,7 @@ class WriteGroup:
         self.consensus.end(error)
         self.stop_serving(Outcome.STORAGE_FAILED, error)
         for block in self.blocks.all_held():  # one that could not be applied is among them
-            block.given_up(Outcome.STORAGE_FAILED, error)
+            block.given_up(self.group, Outcome.STORAGE_FAILED, error)
         self.blocks.to_write.clear()
         self._waiters.all_written()
 
@@ -266,8 +266,8 @@ class WriteGroup:
         unapplied = [*self.blocks.unapplied(self.applied_index), *self._open.take_closed()]
         self._open.discard(unapplied)
         for block in unapplied:
-            block.given_up(outcome, error)
-        self._waiters.give_up(outcome, error)
+            block.given_up(self.group, outcome, error)
+        self._waiters.give_up(self.group, outcome, error)
 
     def commit(self, index: int) -> None:
         """A block is committed, and durable here: apply it, and answer who waits for it."""

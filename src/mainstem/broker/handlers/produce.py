@@ -91,19 +91,12 @@ class StartedProduce:
         self._correlation_id = correlation_id
 
     def finish(self, results: list[AppendResult] | ProduceScan) -> EncodedFrame | None:
-        """Without a list, the store has written its results into the scan."""
         scan = self._scan
-        if isinstance(results, list):
-            scan.settle(results)
-        errors = scan.errors(ERRORS)
-        if scan.acks != 0:
-            response: list[Buffer] = [scan.response(self._correlation_id, ERRORS)]
-            if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
-                response = redirected(self._broker, ProduceResponse, scan.version, response, len(errors))
-            return EncodedFrame(response, errors)
-        if errors:
-            raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[errors[0]]}")
-        return None
+        errors = settled_errors(scan, results)
+        if scan.acks == 0:
+            return None
+        response: list[Buffer] = [scan.response(self._correlation_id, ERRORS)]
+        return EncodedFrame(redirected_where_needed(self._broker, scan, response, errors), errors)
 
 
 def start(broker: Broker, frame: memoryview, position: int, call: Call) -> StartedProduce:
@@ -111,20 +104,44 @@ def start(broker: Broker, frame: memoryview, position: int, call: Call) -> Start
     topics = broker.produce_topics
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
     scan = scan_produce(frame, position, call.version, resolve)
-    future = None
+    return StartedProduce(broker, scan, append(broker, scan), call.correlation_id)
+
+
+def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]] | None:
+    """Hand what a scan accepted to the store, and let go of the frame; None: nothing was accepted."""
     try:
         for number, data in scan.compacted():
             refusal = _refusal_of_keys(data)
             if refusal != Verdict.OK:
                 scan.refuse(number, refusal)
         copies_min = 0
-        if scan.acks == ACKS_ALL and topics.min_insync_max > 1:
+        if scan.acks == ACKS_ALL and broker.produce_topics.min_insync_max > 1:
             copies_min = _copies_demanded(broker, scan)
         if scan.accepted_count_max:  # the store looks at the checksums while it copies
-            future = broker.store.append(scan, scan.acks, copies_min=copies_min)
+            return broker.store.append(scan, scan.acks, copies_min=copies_min)
+        return None
     finally:
         scan.release()
-    return StartedProduce(broker, scan, future, call.correlation_id)
+
+
+def settled_errors(scan: ProduceScan, results: list[AppendResult] | ProduceScan) -> Sequence[int]:
+    """Take in what the store made of a scan: without a list, it has written that into the scan. Returns the error codes
+    to be answered. Raises UnanswerableRequest, which closes the connection."""
+    if isinstance(results, list):
+        scan.settle(results)
+    errors = scan.errors(ERRORS)
+    if errors and scan.acks == 0:
+        raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[errors[0]]}")
+    return errors
+
+
+def redirected_where_needed(
+    broker: Broker, scan: ProduceScan, response: list[Buffer], errors: Sequence[int]
+) -> list[Buffer]:
+    """The frame of a response, with other leaders named where it refuses something for them."""
+    if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
+        return redirected(broker, ProduceResponse, scan.version, response, len(errors))
+    return response
 
 
 def _copies_demanded(broker: Broker, scan: ProduceScan) -> int:

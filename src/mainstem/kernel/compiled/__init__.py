@@ -11,7 +11,13 @@ from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
 from mainstem.kernel.compiled.group_log import GroupLog, append_all
-from mainstem.kernel.compiled.produce import TOPIC_IDS_FROM, ProduceScan, ProduceTopic, scan_produce
+from mainstem.kernel.compiled.produce import (
+    TOPIC_IDS_FROM,
+    ProduceScan,
+    ProduceTopic,
+    scan_burst,
+    scan_produce,
+)
 from mainstem.kernel.compiled.producer_states import Producers as ProducerStates
 from mainstem.kernel.compiled.queue_table import QueueTable
 from mainstem.kernel.compiled.unsplit_index import IndexedBlock, UnsplitIndex
@@ -55,6 +61,7 @@ __all__ = [
     "append_all",
     "crc32c",
     "first_damaged",
+    "scan_burst",
     "scan_fetch",
     "scan_produce",
 ]

@@ -289,7 +289,11 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
                 batch.verdict = NOT_LEADER
                 continue
             index = log.put(batch, slot, frame + batch.start, now_ms)
-        if index and (log.told_request != requests or log.told_index != index):
+        if not index:
+            continue
+        batch.block_index = index
+        batch.group = group
+        if log.told_request != requests or log.told_index != index:
             log.told_request = requests
             log.told_index = index
             if (group, index) not in waiting:     # a duplicate may lead back to an older block

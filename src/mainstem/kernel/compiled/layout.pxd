@@ -1,6 +1,6 @@
 """The shapes of `mainstem.kernel.layout` as C structs."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
     CHUNK_SHIFT = 16
@@ -100,5 +100,7 @@ cdef struct Batch:
     uint32_t crc
     int64_t log_append_time_ms   # -1 unless stamped
     int64_t log_start_offset     # -1 unless appended
+    int64_t block_index          # of the block that must be applied before it may be told; 0: none
     int32_t verdict
-    uint32_t log_append_time     # 1: the store stamps its own time
+    uint16_t group               # that block's
+    uint16_t log_append_time     # 1: the store stamps its own time

@@ -52,6 +52,8 @@ cdef class ProduceScan:
     cdef readonly int32_t timeout_ms
     cdef Py_ssize_t _capacity                 # batches there is memory for
     cdef list _topics                         # of (key, batch count, ProduceTopic)
+    cdef list _requests                       # of (correlation id, topic count); of a burst
+    cdef readonly Py_ssize_t bytes_taken      # of the frames it was made from, their lengths included; of a burst
     cdef bint _compacted                      # one of them is
     cdef object _frame
     cdef Py_buffer _view                      # of the frame, held while `_data` is not NULL

@@ -12,10 +12,10 @@ more each. What is read from the frame after the scan lies where the scan has ch
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_Check
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from mainstem.kernel.compiled.bytes_io cimport (
     ms_crc_prepare,
@@ -47,7 +47,7 @@ from mainstem.kernel.compiled.layout cimport (
     ZSTD_TOO_OLD,
     Batch,
 )
-from mainstem.kernel.compiled.produce_response cimport codes_of, encode_response
+from mainstem.kernel.compiled.produce_response cimport codes_of, encode_responses
 from mainstem.kernel.compiled.request_body cimport (
     ENDS_EARLY,
     Reader,
@@ -80,6 +80,11 @@ cdef enum:
     PARTITION_BYTES_MIN = 6
     AHEAD = 4                # batches whose headers are asked for in advance, were they all of one size
     ENTRIES_MAX = 100000
+
+    PRODUCE_KEY = 0
+    FRAME_LENGTH_BYTES = 4
+    HEAD_BYTES = 10              # API key, version, correlation id, length of the client id
+    PLAIN_BYTES = 4              # tags of the header if there are any, a null transactional id, acks
 
     # where the fields of a batch stand
     LENGTH_AT = 8
@@ -117,6 +122,24 @@ cdef struct Rules:
     bint log_append_time
     bint zstd
 
+cdef struct Doubts:
+    # Batches whose checksum has a say: those that are UNCHECKED, and those that are refused already.
+    Py_ssize_t unchecked
+    Py_ssize_t refused
+
+cdef struct Head:
+    # What stands in front of a plain request's topics.
+    int32_t version
+    int32_t correlation_id
+    int32_t acks
+    int64_t body
+    int64_t stop            # of the frame
+
+cdef struct Topic:
+    # The name, or id, of a topic in the body.
+    const uint8_t *key
+    int64_t key_bytes
+
 @cython.final
 cdef class ProduceTopic:
     def __cinit__(
@@ -138,6 +161,7 @@ cdef class ProduceScan:
 
     def __cinit__(self):
         self._topics = []
+        self._requests = []
 
     def __dealloc__(self):
         if self._data != NULL:
@@ -147,6 +171,10 @@ cdef class ProduceScan:
     @property
     def topics(self):
         return [ScannedTopic(key, count) for key, count, _ in self._topics]
+
+    @property
+    def request_count(self):
+        return len(self._requests)
 
     def scanned(self):
         """Copies of all batches, for those who want to look at them."""
@@ -307,15 +335,16 @@ cdef class ProduceScan:
             batch.log_start_offset = result.log_start_offset
             number += 1
 
-    def fail(self, verdict):
-        """What was appended is lost: every accepted batch that is well so far gets this verdict."""
+    def fail(self, verdict, int group=0, int64_t block_index=0):
+        """What was appended is lost: every accepted batch that is well so far gets this verdict; with a block's group
+        and index, only those that wait for that block."""
         cdef int32_t failure = Verdict(verdict)
         cdef Py_ssize_t number
         cdef Batch *batch
         self.check()
         for number in range(self.batch_count):
             batch = &self.batches[number]
-            if batch.verdict == OK:
+            if batch.verdict == OK and (not block_index or batch.block_index == block_index and batch.group == group):
                 batch.verdict = failure
                 batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
 
@@ -325,7 +354,13 @@ cdef class ProduceScan:
         """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
         code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
         self.check()
-        return encode_response(self.version, correlation_id, self._topics, self.batches, self.batch_count, errors)
+        requests = [(correlation_id, len(self._topics))]
+        return encode_responses(self.version, requests, self._topics, self.batches, self.batch_count, errors)
+
+    def responses(self, errors):
+        """The same for a burst: the frames of the responses to all its requests, one behind the other."""
+        self.check()
+        return encode_responses(self.version, self._requests, self._topics, self.batches, self.batch_count, errors)
 
     def errors(self, errors):
         """The codes of the response that are not 0, in order."""
@@ -339,92 +374,208 @@ Sequence.register(ProduceScan)
 def scan_produce(frame, Py_ssize_t position, int version, resolve):
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
-    `resolve` is called once for each topic of the request, with its name, or from version 13 its id. What it raises
-    goes through. Raises MalformedProduce.
+    `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
+    version 13 its id. What it raises goes through. Raises MalformedProduce.
     """
     cdef ProduceScan scan = ProduceScan.__new__(ProduceScan)
-    cdef Py_ssize_t bytes_scanned
-    cdef bint refused
+    cdef Reader reader
+    cdef Doubts doubts
     scan._hold(frame)
     if version < VERSION_FIRST or version > VERSION_LAST or position < 0 or position > scan._view.len:
         raise ValueError(f"no Produce body: version {version}, position {position} of {scan._view.len} bytes")
     scan.version = version
-    refused = _walk(scan, position, resolve)
-    bytes_scanned = scan._view.len - position
+    reader.data = scan._data
+    reader.size = scan._view.len
+    reader.position = position
+    doubts.unchecked = doubts.refused = 0
+    _walk(scan, &reader, resolve, &doubts)
+    _end_scan(scan, &doubts, scan._view.len - position)
+    return scan
+
+
+def scan_burst(
+    frames, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t requests_max, int64_t frame_bytes_max, by_name, by_id
+):
+    """Scan the Produce requests that lie whole at the front of `frames[start:stop]`, lengths in front, as many as are
+    plain, `requests_max` at the most. None: the first is not, it is to be looked at by itself.
+
+    Plain are sound requests of the versions from 3 to 13 and of up to `frame_bytes_max` bytes, whose header has an
+    ASCII client id or none, and neither tagged fields nor a transactional id; they agree in version and acks.
+    `by_name` and `by_id` resolve topics as for `scan_produce`.
+    """
+    cdef ProduceScan scan
+    cdef Reader reader
+    cdef Doubts doubts, before
+    cdef Head head
+    cdef Py_ssize_t topic_count, batch_count
+    cdef bint compacted
+    scan = ProduceScan.__new__(ProduceScan)
+    scan._hold(frames)
+    if start < 0 or stop < start or stop > scan._view.len:
+        raise ValueError(f"no frames: {start} to {stop} of {scan._view.len} bytes")
+    if requests_max < 1 or not plain_head(scan._data, start, stop, frame_bytes_max, &head):
+        return None
+    scan.version = head.version
+    scan.acks = head.acks
+    doubts.unchecked = doubts.refused = 0
+    reader.data = scan._data
+    while head.version == scan.version and head.acks == scan.acks:
+        before, topic_count, batch_count, compacted = doubts, len(scan._topics), scan.batch_count, scan._compacted
+        reader.size = head.stop
+        reader.position = head.body
+        try:
+            _walk(scan, &reader, by_id if head.version >= IDS_FROM else by_name, &doubts)
+        except MalformedProduce:
+            if not scan._requests:
+                return None
+            doubts = before
+            del scan._topics[topic_count:]
+            scan.batch_count = batch_count
+            scan._compacted = compacted
+            break
+        scan._requests.append((head.correlation_id, len(scan._topics) - topic_count))
+        scan.bytes_taken = head.stop - start
+        if len(scan._requests) == requests_max:
+            break
+        if not plain_head(scan._data, head.stop, stop, frame_bytes_max, &head):
+            break
+    _end_scan(scan, &doubts, scan.bytes_taken)
+    return scan
+
+
+cdef int _end_scan(ProduceScan scan, const Doubts *doubts, Py_ssize_t bytes_scanned) except -1:
+    """Look at checksums now where that is due."""
+    scan.unchecked = doubts.unchecked + doubts.refused
     if bytes_scanned >= LARGE_BYTES:
         with nogil:
             scan.accepted = _check_sums(scan.batches, scan.batch_count, scan._data)
         scan.unchecked = 0
-    elif refused:
+    elif doubts.refused:
         scan.check()
-    return scan
+    return 0
 
 
 # --- the walk -----------------------------------------------------------------------------------------------
 
 
-cdef int _walk(ProduceScan scan, Py_ssize_t position, object resolve) except -1:
-    """Fill in the scan. Returns whether any batch that its checksum may still refuse is refused otherwise."""
-    cdef Reader reader
+cdef int _walk(ProduceScan scan, Reader *reader, object resolve, Doubts *doubts) except -1:
+    """Add one request, from its body on, to the scan."""
     cdef Rules rules
-    cdef Py_ssize_t unchecked = 0, doubtful = 0
+    cdef Topic named
     cdef ProduceTopic topic
     cdef bint flexible = scan.version >= FLEXIBLE_FROM
     cdef int64_t size, topic_count, partition_count, number
-    reader.data = scan._data
-    reader.size = scan._view.len
-    reader.position = position
-    if read_text_length(&reader, flexible, &size):
-        raise _malformed(scan, &reader)
+    if read_text_length(reader, flexible, &size):
+        raise _malformed(scan, reader)
     scan.transactional = size >= 0
     if size > 0:
         reader.position += size
-    if read_i16(&reader, &scan.acks) or read_i32(&reader, &scan.timeout_ms):
-        raise _malformed(scan, &reader)
-    if read_count(&reader, flexible, TOPIC_BYTES_MIN, &topic_count):
-        raise _malformed(scan, &reader)
+    if read_i16(reader, &scan.acks) or read_i32(reader, &scan.timeout_ms):
+        raise _malformed(scan, reader)
+    if read_count(reader, flexible, TOPIC_BYTES_MIN, &topic_count):
+        raise _malformed(scan, reader)
     if topic_count > ENTRIES_MAX:
         raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
     for number in range(topic_count):
-        key = _read_key(scan, &reader, flexible)
-        if read_count(&reader, flexible, PARTITION_BYTES_MIN, &partition_count):
-            raise _malformed(scan, &reader)
+        _read_topic(scan, reader, flexible, &named)
+        if read_count(reader, flexible, PARTITION_BYTES_MIN, &partition_count):
+            raise _malformed(scan, reader)
         if topic_count + scan.batch_count + partition_count > ENTRIES_MAX:
             raise MalformedProduce(f"more than {ENTRIES_MAX} topics and partitions in a request")
         scan._reserve(partition_count)
-        topic = <ProduceTopic?> resolve(key)
-        scan._topics.append((key, partition_count, topic))
-        scan._compacted = scan._compacted or topic.compacted
+        topic = _resolved(scan, &named, partition_count, resolve)
         _set_rules(scan, topic, &rules)
         if _walk_partitions(
-            &reader, &rules, flexible, scan.batches + scan.batch_count, partition_count, &unchecked, &doubtful
+            reader, &rules, flexible, scan.batches + scan.batch_count, partition_count, &doubts.unchecked,
+            &doubts.refused,
         ):
-            raise _malformed(scan, &reader)
+            raise _malformed(scan, reader)
         scan.batch_count += partition_count
-        if flexible and skip_tags(&reader):
-            raise _malformed(scan, &reader)
-    if flexible and skip_tags(&reader):
-        raise _malformed(scan, &reader)
+        if flexible and skip_tags(reader):
+            raise _malformed(scan, reader)
+    if flexible and skip_tags(reader):
+        raise _malformed(scan, reader)
     if reader.position != reader.size:
         excess = reader.size - reader.position
         raise MalformedProduce(f"a Produce v{scan.version} request has {excess} bytes too many")
-    scan.unchecked = unchecked + doubtful
-    return doubtful != 0
+    return 0
 
 
-cdef bytes _read_key(ProduceScan scan, Reader *reader, bint flexible):
-    cdef int64_t size = TOPIC_ID_BYTES
+cdef bint plain_head(
+    const uint8_t *data, int64_t start, int64_t stop, int64_t frame_bytes_max, Head *head
+) noexcept nogil:
+    """Whether a whole frame with the header of a plain request stands at `start`; then what it says."""
+    cdef int64_t end, position, size, number
+    cdef uint8_t letters = 0
+    if stop - start < FRAME_LENGTH_BYTES + HEAD_BYTES:
+        return False
+    size = <int32_t> ms_read_u32(data + start)
+    position = start + FRAME_LENGTH_BYTES
+    if size < HEAD_BYTES or size > frame_bytes_max or size > stop - position:
+        return False
+    end = position + size
+    if ms_read_u16(data + position) != PRODUCE_KEY:
+        return False
+    head.version = <int16_t> ms_read_u16(data + position + 2)
+    head.correlation_id = <int32_t> ms_read_u32(data + position + 4)
+    size = <int16_t> ms_read_u16(data + position + 8)
+    position += HEAD_BYTES
+    if head.version < VERSION_FIRST or head.version > VERSION_LAST or size < -1 or size > end - position:
+        return False
+    for number in range(size):
+        letters |= data[position + number]
+    if letters & 0x80:
+        return False
+    if size > 0:
+        position += size
+    if end - position < PLAIN_BYTES:
+        return False
+    if head.version >= FLEXIBLE_FROM:
+        if data[position] != 0 or data[position + 1] != 0:
+            return False
+        position += 1
+        head.acks = <int16_t> ms_read_u16(data + position + 1)
+    else:
+        if ms_read_u16(data + position) != 0xFFFF:
+            return False
+        head.acks = <int16_t> ms_read_u16(data + position + 2)
+    head.body = position
+    head.stop = end
+    return -1 <= head.acks <= 1
+
+
+cdef int _read_topic(ProduceScan scan, Reader *reader, bint flexible, Topic *topic) except -1:
+    """Where the key of the next topic lies."""
+    topic.key_bytes = TOPIC_ID_BYTES
     if scan.version < IDS_FROM:
-        if read_text_length(reader, flexible, &size):
+        if read_text_length(reader, flexible, &topic.key_bytes):
             raise _malformed(scan, reader)
-        if size < 0:
+        if topic.key_bytes < 0:
             raise MalformedProduce("a topic name is null")
-    elif reader.size - reader.position < size:
+    elif reader.size - reader.position < topic.key_bytes:
         reader.fault = ENDS_EARLY
         raise _malformed(scan, reader)
-    key = PyBytes_FromStringAndSize(<const char *> reader.data + reader.position, size)
-    reader.position += size
-    return key
+    topic.key = reader.data + reader.position
+    reader.position += topic.key_bytes
+    return 0
+
+
+cdef ProduceTopic _resolved(ProduceScan scan, const Topic *named, Py_ssize_t batch_count, object resolve):
+    """Note a topic of the request. It is asked for unless the one before it is the same."""
+    cdef bytes key
+    cdef ProduceTopic topic
+    if scan._topics:
+        last = <tuple> scan._topics[len(scan._topics) - 1]
+        key = <bytes> last[0]
+        if PyBytes_GET_SIZE(key) == named.key_bytes and memcmp(PyBytes_AS_STRING(key), named.key, named.key_bytes) == 0:
+            topic = <ProduceTopic> last[2]
+            scan._topics.append((key, batch_count, topic))
+            return topic
+    key = PyBytes_FromStringAndSize(<const char *> named.key, named.key_bytes)
+    topic = <ProduceTopic?> resolve(key)
+    scan._topics.append((key, batch_count, topic))
+    scan._compacted = scan._compacted or topic.compacted
+    return topic
 
 
 cdef object _malformed(ProduceScan scan, Reader *reader):
@@ -479,6 +630,7 @@ cdef int _walk_partitions(
         batch.start = <uint32_t> start
         batch.length = <uint32_t> size
         batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
+        batch.block_index = batch.group = 0
         if verdict == UNCHECKED:
             batch.verdict = UNCHECKED
             sound += 1
@@ -577,5 +729,5 @@ cdef object _scanned(Batch *batch):
         batch.partition, batch.verdict, batch.start, batch.length, batch.queue_id, batch.record_count,
         batch.last_offset_delta, batch.max_timestamp, batch.producer_id, batch.base_sequence, batch.producer_epoch,
         batch.attributes, batch.crc, batch.log_append_time != 0,
-        batch.base_offset, batch.log_append_time_ms, batch.log_start_offset,
+        batch.base_offset, batch.log_append_time_ms, batch.log_start_offset, batch.group, batch.block_index,
     )

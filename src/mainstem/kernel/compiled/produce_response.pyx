@@ -29,22 +29,38 @@ cdef struct Failure:
     int64_t message_bytes
 
 
-cdef bytes encode_response(
-    int version, int32_t correlation_id, list topics, const Batch *batches, Py_ssize_t batch_count, object errors
+cdef bytes encode_responses(
+    int version, list requests, list topics, const Batch *batches, Py_ssize_t batch_count, object errors
 ):
     cdef Failure failures[VERDICTS_MAX]
+    cdef Py_ssize_t topic_first = 0, topic_count
+    cdef int64_t size, whole = 0
+    cdef int32_t correlation_id
+    cdef const Batch *batch = batches
+    cdef uint8_t *p
+    cdef uint8_t *start
     held = _look_up(batches, batch_count, errors, failures)
-    cdef int64_t size = _counted(version, topics, batches, batch_count, failures)
-    if size > INT32_MAX:
-        raise OverflowError(f"a response of {size} bytes")
-    frame = PyBytes_FromStringAndSize(NULL, LENGTH_BYTES + size)
-    cdef uint8_t *start = <uint8_t *> PyBytes_AS_STRING(frame)
-    ms_write_u32(start, <uint32_t> size)
-    ms_write_u32(start + LENGTH_BYTES, <uint32_t> correlation_id)
-    cdef uint8_t *stop = _written(start + LENGTH_BYTES + CORRELATION_ID_BYTES, version, topics, batches, failures)
-    assert stop - start == LENGTH_BYTES + size, "the response has another size than was counted"
+    for _, topic_count in requests:
+        size = _counted(version, topics, topic_first, topic_count, &batch, failures)
+        if size > INT32_MAX:
+            raise OverflowError(f"a response of {size} bytes")
+        whole += LENGTH_BYTES + size
+        topic_first += topic_count
+    frames = PyBytes_FromStringAndSize(NULL, whole)
+    p = <uint8_t *> PyBytes_AS_STRING(frames)
+    topic_first = 0
+    batch = batches
+    for correlation_id, topic_count in requests:
+        start = p
+        ms_write_u32(p + LENGTH_BYTES, <uint32_t> correlation_id)
+        p = _written(
+            p + LENGTH_BYTES + CORRELATION_ID_BYTES, version, topics, topic_first, topic_count, &batch, failures
+        )
+        ms_write_u32(start, <uint32_t> (p - start - LENGTH_BYTES))
+        topic_first += topic_count
+    assert p - <uint8_t *> PyBytes_AS_STRING(frames) == whole, "the responses have another size than was counted"
     del held  # until here, what the messages point into
-    return frame
+    return frames
 
 
 cdef object codes_of(const Batch *batches, Py_ssize_t batch_count, object errors):
@@ -90,25 +106,28 @@ cdef list _look_up(const Batch *batches, Py_ssize_t batch_count, object errors, 
 
 
 cdef int64_t _counted(
-    int version, list topics, const Batch *batches, Py_ssize_t batch_count, const Failure *failures
+    int version, list topics, Py_ssize_t topic_first, Py_ssize_t topic_count, const Batch **batch,
+    const Failure *failures,
 ) except -1:
+    """Bytes of one response without its length; `batch` is moved behind its batches."""
     cdef bint flexible = version >= FLEXIBLE_FROM
-    cdef int64_t size = CORRELATION_ID_BYTES + flexible + _count_bytes(len(topics), flexible) + 4 + flexible
+    cdef int64_t size = CORRELATION_ID_BYTES + flexible + _count_bytes(topic_count, flexible) + 4 + flexible
     cdef int64_t fixed = 4 + 2 + 8 + 8  # partition, error code, base offset, log append time
-    cdef Py_ssize_t number, count, key_bytes
+    cdef Py_ssize_t at, number, count, key_bytes
     if version >= LOG_START_FROM:
         fixed += 8
     if version >= MESSAGES_FROM:
         fixed += 3 if flexible else 4 + 2  # no record errors, a null message, no tags
-    for key, count, _ in topics:
+    for at in range(topic_first, topic_first + topic_count):
+        key, count, _ = <tuple> topics[at]
         key_bytes = len(<bytes> key)
         if version < IDS_FROM:
             size += _varint_bytes(key_bytes + 1) if flexible else 2
-        size += key_bytes + _count_bytes(count, flexible) + flexible
-    size += fixed * batch_count
-    if version >= MESSAGES_FROM:
-        for number in range(batch_count):
-            size += _message_bytes(&failures[batches[number].verdict], flexible)
+        size += key_bytes + _count_bytes(count, flexible) + flexible + fixed * count
+        if version >= MESSAGES_FROM:
+            for number in range(count):
+                size += _message_bytes(&failures[batch[0][number].verdict], flexible)
+        batch[0] += count
     return size
 
 
@@ -122,21 +141,24 @@ cdef inline int64_t _message_bytes(const Failure *failure, bint flexible) noexce
 
 
 cdef uint8_t *_written(
-    uint8_t *p, int version, list topics, const Batch *batch, const Failure *failures
+    uint8_t *p, int version, list topics, Py_ssize_t topic_first, Py_ssize_t topic_count, const Batch **batch,
+    const Failure *failures,
 ) except NULL:
+    """Write what was counted, from behind the correlation id on."""
     cdef bint flexible = version >= FLEXIBLE_FROM
-    cdef Py_ssize_t number, count
+    cdef Py_ssize_t at, number, count
     if flexible:
         p = _put_varint(p, 0)
-    p = _put_count(p, len(topics), flexible)
-    for key, count, _ in topics:
+    p = _put_count(p, topic_count, flexible)
+    for at in range(topic_first, topic_first + topic_count):
+        key, count, _ = <tuple> topics[at]
         if version < IDS_FROM:
             p = _put_text_length(p, len(<bytes> key), flexible)
         p = _put(p, PyBytes_AS_STRING(<bytes> key), len(<bytes> key))
         p = _put_count(p, count, flexible)
         for number in range(count):
-            p = _put_partition(p, version, batch, &failures[batch.verdict])
-            batch += 1
+            p = _put_partition(p, version, &batch[0][number], &failures[batch[0][number].verdict])
+        batch[0] += count
         if flexible:
             p = _put_varint(p, 0)
     ms_write_u32(p, 0)  # never throttled here

@@ -15,6 +15,7 @@ from mainstem.kernel.pure.produce import (
     ProduceTopic,
     ScannedBatch,
     ScannedTopic,
+    scan_burst,
     scan_produce,
 )
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
@@ -50,6 +51,7 @@ __all__ = [
     "append_all",
     "crc32c",
     "first_damaged",
+    "scan_burst",
     "scan_fetch",
     "scan_produce",
 ]

@@ -23,6 +23,7 @@ from mainstem.kernel.layout import (
     Verdict,
 )
 from mainstem.kernel.pure.block import BlockBuilder
+from mainstem.kernel.pure.produce import ProduceScan
 from mainstem.kernel.pure.producer_states import ProducerStates
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.model import SLOTS, AppendResult, BatchAppend, Buffer, Outcome, slot_of
@@ -177,20 +178,24 @@ def append_all(
     batches: Sequence[BatchAppend], logs: Sequence[GroupLog | None], slots: memoryview, now_ms: int
 ) -> tuple[list[AppendResult], list[tuple[int, int]]]:
     """Append batches of any queues, in order. `slots` has the group of each of the 4,096 slots as u16; `logs` the
-    log of each group, None where another node leads it. Returns one result per batch and the blocks to wait for, as
-    (group, index), each once. (The compiled twin writes the results of a scan into it, and returns the scan.)"""
+    log of each group, None where another node leads it. Returns one result per batch (for a `ProduceScan`: the scan
+    itself, settled) and the blocks to wait for, as (group, index), each once."""
     groups = memoryview(slots)
     assert len(groups) == SLOTS
     results: list[AppendResult] = []
-    waiting: dict[tuple[int, int], None] = {}
+    blocks: list[tuple[int, int]] = []
     for batch in batches:
         group = groups[slot_of(batch.queue_id)]
         log = logs[group]
         if log is None:
-            results.append(AppendResult(Outcome.NOT_LEADER))
-            continue
-        result, index = log.append(batch, now_ms)
+            result, index = AppendResult(Outcome.NOT_LEADER), 0
+        else:
+            result, index = log.append(batch, now_ms)
         results.append(result)
-        if index:
-            waiting[group, index] = None
-    return results, list(waiting)
+        blocks.append((group, index) if index else (0, 0))
+    waiting = list(dict.fromkeys(block for block in blocks if block[1]))
+    if isinstance(batches, ProduceScan):
+        batches.settle(results)
+        batches.wait_for(blocks)
+        return batches, waiting  # type: ignore[return-value]  # a scan stands for its results
+    return results, waiting

@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple, overload
 
 from mainstem.kernel.errors import MalformedBody, MalformedProduce
@@ -72,6 +73,12 @@ ENTRIES_MAX = 100_000
 an entry without records is six bytes and costs the event loop some time all the same."""
 
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
+
+_PRODUCE_KEY = 0
+_FRAME_LENGTH_BYTES = 4
+_HEAD = struct.Struct(">ihhih")
+"""Frame length, API key, version, correlation id, length of the client id."""
+_I16 = struct.Struct(">h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +138,16 @@ class ScannedBatch:
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
+    group: int = 0
+    block_index: int = 0
+    """Of the block that must be applied before it may be told; 0: none."""
 
 
 class ProduceScan(Sequence[BatchAppend]):
     """A Produce request, taken apart. As a sequence: its accepted batches, whose bytes are those of the frame."""
 
-    __slots__ = ("_accepted", "_frame", "_resolved", "acks", "batches", "timeout_ms", "topics", "transactional",
-                 "version")  # fmt: skip
+    __slots__ = ("_accepted", "_frame", "_requests", "_resolved", "acks", "batches", "bytes_taken", "timeout_ms",
+                 "topics", "transactional", "version")  # fmt: skip
 
     def __init__(self, frame: memoryview, version: int) -> None:
         self.version = version
@@ -150,6 +160,15 @@ class ProduceScan(Sequence[BatchAppend]):
         self._accepted: list[ScannedBatch] = []
         self._resolved: list[ProduceTopic] = []
         self._frame: memoryview | None = frame
+        self._requests: list[tuple[int, int]] = []
+        """Of a burst: correlation id and number of topics of each request."""
+        self.bytes_taken = 0
+        """Of a burst: of the frames it was made from, their lengths included."""
+
+    @property
+    def request_count(self) -> int:
+        """Of a burst."""
+        return len(self._requests)
 
     @property
     def batch_count(self) -> int:
@@ -242,11 +261,18 @@ class ProduceScan(Sequence[BatchAppend]):
             batch.log_append_time_ms = result.log_append_time_ms
             batch.log_start_offset = result.log_start_offset
 
-    def fail(self, verdict: int) -> None:
-        """What was appended is lost: every accepted batch that is well so far gets this verdict."""
+    def wait_for(self, blocks: Sequence[tuple[int, int]]) -> None:
+        """Note the block, as (group, index), that each accepted batch waits for, in their order."""
+        for batch, (group, index) in zip(self._accepted, blocks, strict=True):
+            batch.group, batch.block_index = group, index
+
+    def fail(self, verdict: int, group: int = 0, block_index: int = 0) -> None:
+        """What was appended is lost: every accepted batch that is well so far gets this verdict; with a block's group
+        and index, only those that wait for that block."""
         failure = Verdict(verdict)
         for batch in self._accepted:
-            if batch.verdict == Verdict.OK:
+            waits = not block_index or (batch.group, batch.block_index) == (group, block_index)
+            if batch.verdict == Verdict.OK and waits:
                 batch.verdict = failure
                 batch.base_offset = batch.log_append_time_ms = batch.log_start_offset = -1
 
@@ -256,6 +282,16 @@ class ProduceScan(Sequence[BatchAppend]):
         """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
         code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
         return encode_response(self.version, correlation_id, self.topics, self.batches, errors)
+
+    def responses(self, errors: ErrorTable) -> bytes:
+        """The same for a burst: the frames of the responses to all its requests, one behind the other."""
+        topics, batches = iter(self.topics), iter(self.batches)
+        frames = []
+        for correlation_id, topic_count in self._requests:
+            own = list(islice(topics, topic_count))
+            answered = list(islice(batches, sum(count for _, count in own)))
+            frames.append(encode_response(self.version, correlation_id, own, answered, errors))
+        return b"".join(frames)
 
     def errors(self, errors: ErrorTable) -> Sequence[int]:
         """The codes of the response that are not 0, in order."""
@@ -268,24 +304,109 @@ def scan_produce(
 ) -> ProduceScan:
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
-    `resolve` is called once for each topic of the request, with its name, or from version 13 its id. What it raises
-    goes through. Raises MalformedProduce.
+    `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
+    version 13 its id. What it raises goes through. Raises MalformedProduce.
     """
     if not (VERSION_FIRST <= version <= VERSION_LAST and 0 <= position <= len(frame)):
         raise ValueError(f"no Produce body: version {version}, position {position} of {len(frame)} bytes")
     scan = ProduceScan(frame, version)
+    _walk(scan, frame, position, resolve)
+    scan._accepted = [batch for batch in scan.batches if batch.record_count]
+    return scan
+
+
+def scan_burst(
+    frames: memoryview,
+    start: int,
+    stop: int,
+    requests_max: int,
+    frame_bytes_max: int,
+    by_name: Callable[[bytes], ProduceTopic],
+    by_id: Callable[[bytes], ProduceTopic],
+) -> ProduceScan | None:
+    """Scan the Produce requests that lie whole at the front of `frames[start:stop]`, lengths in front, as many as are
+    plain, `requests_max` at the most. None: the first is not, it is to be looked at by itself.
+
+    Plain are sound requests of the versions from 3 to 13 and of up to `frame_bytes_max` bytes, whose header has an
+    ASCII client id or none, and neither tagged fields nor a transactional id; they agree in version and acks.
+    `by_name` and `by_id` resolve topics as for `scan_produce`.
+    """
+    if not 0 <= start <= stop <= len(frames):
+        raise ValueError(f"no frames: {start} to {stop} of {len(frames)} bytes")
+    head = _plain_head(frames, start, stop, frame_bytes_max) if requests_max >= 1 else None
+    if head is None:
+        return None
+    scan = ProduceScan(frames, head.version)
+    scan.acks = head.acks
+    while head is not None and (head.version, head.acks) == (scan.version, scan.acks):
+        topic_count, batch_count = len(scan.topics), len(scan.batches)
+        try:
+            _walk(scan, frames[: head.stop], head.body, by_id if head.version >= TOPIC_IDS_FROM else by_name)
+        except MalformedProduce:
+            if not scan._requests:
+                return None
+            del scan.topics[topic_count:], scan._resolved[topic_count:], scan.batches[batch_count:]
+            break
+        scan._requests.append((head.correlation_id, len(scan.topics) - topic_count))
+        scan.bytes_taken = head.stop - start
+        if len(scan._requests) == requests_max:
+            break
+        head = _plain_head(frames, head.stop, stop, frame_bytes_max)
+    scan._accepted = [batch for batch in scan.batches if batch.record_count]
+    return scan
+
+
+class _Head(NamedTuple):
+    """What stands in front of a plain request's topics."""
+
+    version: int
+    correlation_id: int
+    acks: int
+    body: int
+    stop: int
+    """Of the frame."""
+
+
+def _plain_head(frames: memoryview, start: int, stop: int, frame_bytes_max: int) -> _Head | None:
+    """Of the whole frame of a plain request that stands at `start`, if one does."""
+    if stop - start < _HEAD.size:
+        return None
+    size, api_key, version, correlation_id, client_id_bytes = _HEAD.unpack_from(frames, start)
+    end = start + _FRAME_LENGTH_BYTES + size
+    position = start + _HEAD.size
+    if not position <= end <= stop or size > frame_bytes_max:
+        return None
+    if api_key != _PRODUCE_KEY or not VERSION_FIRST <= version <= VERSION_LAST:
+        return None
+    if not -1 <= client_id_bytes <= end - position:
+        return None
+    client_id_bytes = max(client_id_bytes, 0)
+    if not bytes(frames[position : position + client_id_bytes]).isascii():
+        return None
+    position += client_id_bytes
+    flexible = version >= FLEXIBLE_FROM
+    nothing = b"\0\0" if flexible else b"\xff\xff"
+    """No tags in the header and a null transactional id; a null transactional id."""
+    if end - position < 4 or frames[position : position + 2] != nothing:
+        return None
+    (acks,) = _I16.unpack_from(frames, position + 2)
+    return _Head(version, correlation_id, acks, position + flexible, end) if acks in ACKS else None
+
+
+def _walk(
+    scan: ProduceScan, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic]
+) -> None:
+    """Add one request, whose body fills `frame` from `position`, to the scan."""
     try:
         stop = _scan(scan, frame, position, resolve)
     except (IndexError, struct.error):
-        raise MalformedProduce(f"a Produce v{version} request of {len(frame)} bytes ends early") from None
+        raise MalformedProduce(f"a Produce v{scan.version} request of {len(frame)} bytes ends early") from None
     except MalformedProduce:
         raise
     except MalformedBody as error:
         raise MalformedProduce(str(error)) from None
     if stop != len(frame):
-        raise MalformedProduce(f"a Produce v{version} request has {len(frame) - stop} bytes too many")
-    scan._accepted = [batch for batch in scan.batches if batch.record_count]
-    return scan
+        raise MalformedProduce(f"a Produce v{scan.version} request has {len(frame) - stop} bytes too many")
 
 
 def _scan(
@@ -312,7 +433,8 @@ def _scan(
         partition_count, position = read_count(frame, position, flexible, _PARTITION_BYTES_MIN)
         if topic_count + len(scan.batches) + partition_count > ENTRIES_MAX:
             raise MalformedProduce(f"more than {ENTRIES_MAX} topics and partitions in a request")
-        topic = resolve(key)
+        asked_before = bool(scan.topics) and scan.topics[-1].key == key
+        topic = scan._resolved[-1] if asked_before else resolve(key)
         scan.topics.append(ScannedTopic(key, partition_count))
         scan._resolved.append(topic)
         refusal = _refusal(scan, topic)
