@@ -1,7 +1,8 @@
-"""A node: the roles wired together, started in the order they need each other and closed in reverse.
+"""A node: its roles on the disks, the clock and the sockets of this machine, with its listeners around them; started in
+the order they need each other and closed in reverse.
 
-This and `config.py` are the only places that see the whole configuration. Nothing is decided here but who
-holds whom: the server gets a dispatcher, the broker gets ports, the console gets views.
+This, `node_roles.py` and `config.py` are the only places that see the whole configuration. Nothing is decided here but
+who holds whom: the roles get ports, the server gets their dispatcher, the console gets views.
 """
 
 from __future__ import annotations
@@ -14,34 +15,22 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import mainstem
-from mainstem.broker.broker import Broker
-from mainstem.broker.dispatcher import BrokerDispatcher
-from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.broker.node_facts import LogDir, NodeFacts
-from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
 from mainstem.console.application import Console
 from mainstem.console.server import ConsoleServer
 from mainstem.errors import MainstemError
 from mainstem.heap import Heap
-from mainstem.model import Node, Topic
-from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
-from mainstem.nameserver.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
-from mainstem.nameserver.liveness import State
-from mainstem.nameserver.nameserver import Nameserver
+from mainstem.model import Node
+from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.node_reports import NodeReports
+from mainstem.node_roles import NodePorts, Roles, rpc_advertised
 from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
-from mainstem.ports import QueueAdmin, Statistics
+from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_end import NodeEnd
@@ -49,31 +38,17 @@ from mainstem.rpc.server import Server as RpcServer
 from mainstem.rpc.tls import context as tls_context
 from mainstem.server.addresses import parse_address
 from mainstem.server.server import Server
-from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.disk_files import DiskFiles
-from mainstem.storage.errors import NotTheLeader, StorageFailed
-from mainstem.storage.leader_balance import LeaderBalance
-from mainstem.storage.leadership import GroupLeadership
-from mainstem.storage.membership_steps import MembershipSteps
-from mainstem.storage.queue_admin import LocalQueueAdmin
-from mainstem.storage.replication import Consensus
-from mainstem.storage.role import Storage, stop
 from mainstem.storage.split_lease import SplitLease
 from mainstem.storage.split_service import SplitService
 
 log = logging.getLogger(__name__)
 
 LOCK_NAME = "node.lock"
-MANIFEST_NAME = "manifest.sqlite"
-JOURNAL_DIRECTORY = "journal"
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread keeps the interpreter: the default of 5 ms makes the event loop wait that long for the
 reading thread (measured: p99 6.2 against 1.7 ms)."""
-
-
-NODE_ALONE = 1
-"""Members of a write group are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
 
 
 class SystemClock:
@@ -145,65 +120,24 @@ class RunningNode:
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)
         stack.push_async_callback(store_files.close)
-        nameserver = await self._open_metadata(write_files, identity)
+        roles = await Roles.open(
+            config,
+            identity,
+            NodePorts(
+                clock=clock,
+                randomness=random.SystemRandom,
+                new_id=lambda: str(uuid.uuid4()),
+                write_files=write_files,
+                store_files=store_files,
+                write_dir=write_dir,
+                store_dir=store_dir,
+                handlers=self._handlers,
+                connect=self._connect if config.nameserver.peers else None,
+            ),
+            stack,
+        )
+        nameserver, storage, dispatcher = roles.nameserver, roles.storage, roles.dispatcher
         nameserver.subscribe(heap.topic_changed)
-        served = ServedGroups(nameserver.topics, nameserver.was_deleted)
-        storage = await self._open_storage(nameserver, write_files, store_files, write_dir, served)
-        leadership = GroupLeadership(
-            config.node_id,
-            storage.placement,
-            storage.groups,
-            partial(heard, nameserver),
-            nameserver.placements,
-        )
-        queue_admin = self._queue_admin(storage, leadership)
-        await storage.start()
-
-        groups = GroupCoordinator(
-            node_id=config.node_id,
-            config=config.groups,
-            metadata=nameserver,
-            metadata_admin=nameserver,
-            leadership=leadership,
-            store=storage.messages,
-            queue_admin=queue_admin,
-            clock=clock,
-        )
-        broker = Broker(
-            node_id=config.node_id,
-            config=config.broker,
-            metadata=nameserver,
-            metadata_admin=nameserver,
-            cluster=nameserver,
-            store=storage.messages,
-            leadership=leadership,
-            queue_admin=queue_admin,
-            groups=groups,
-            clock=clock,
-            fetch_sessions=FetchSessions(
-                sessions_max=config.broker.fetch_sessions_max,
-                idle_ms_min=config.broker.fetch_session_idle_ms_min,
-                partitions_max=config.broker.fetch_session_partitions_max,
-                random=random.SystemRandom(),
-            ),
-            facts=NodeFacts(
-                topic_defaults=nameserver.topic_defaults(),
-                write_dir=LogDir(str(write_dir), write_files),
-                store_dir=LogDir(str(store_dir), store_files),
-            ),
-        )
-        await served.settle(storage.queues)
-        await groups.start()
-        served.listeners.append(groups.serving_changed)
-        nameserver.subscribe(partial(forget_deleted, groups))
-        stack.push_async_callback(groups.close)
-        background = [asyncio.create_task(served.run(storage.queues), name="served groups")]
-        if self._end is not None:
-            care = QueueCare(nameserver, leadership, storage.messages, queue_admin, clock)
-            nameserver.subscribe(partial(look_after, care))
-            background.append(asyncio.create_task(care.run(), name="queue care"))
-        stack.push_async_callback(stop, background)
-        dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
 
         split = SplitService(
             storage.split_log,
@@ -232,9 +166,9 @@ class RunningNode:
             rpc=rpc_address,
             node=identity,
             reports=reports,
-            leader_of=leadership.leader,
+            leader_of=roles.leadership.leader,
         )
-        measured: list[Statistics] = [server, dispatcher, groups, nameserver, storage]
+        measured: list[Statistics] = [server, dispatcher, roles.groups, nameserver, storage]
         if self._end is not None:
             measured.append(self._end.exchange)
         console = ConsoleServer(Console(views, measured, config.console).application(), config.console)
@@ -250,8 +184,7 @@ class RunningNode:
         stack.push_async_callback(server.close)  # again, and first: what is in flight needs all of the above
         reports.http = f"{http_host}:{http_port}"
         views.ready = True
-        if self._end is not None:
-            self._balance(storage, nameserver)
+        roles.balance()
         return Addresses(
             f"{advertised.host}:{advertised.port}",
             f"{http_host}:{http_port}",
@@ -259,27 +192,7 @@ class RunningNode:
             config.node_id,
         )
 
-    async def _open_metadata(self, files: DiskFiles, identity: Node) -> Nameserver:
-        """The cluster's metadata. Where there are other nodes this returns once a majority of them has met, and the
-        write groups have their places."""
-        config = self._config
-        nameserver = await Nameserver.open(
-            files,
-            random.SystemRandom(),
-            config.nameserver,
-            identity,
-            self._meet if config.nameserver.peers else None,
-            Facts(rpc=rpc_advertised(config), roles=config.roles, version=mainstem.__version__),
-        )
-        self._stack.push_async_callback(nameserver.close)
-        placed = asyncio.Event()
-        nameserver.subscribe(lambda _event: placed.set() if nameserver.placements() else None)
-        if not nameserver.placements():
-            await placed.wait()
-        log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
-        return nameserver
-
-    async def _meet(self, node: Identity) -> ClusterPorts:
+    async def _connect(self, node: Identity) -> ClusterPorts:
         """Listen for the other nodes."""
         self._end = end = NodeEnd(
             node,
@@ -292,88 +205,6 @@ class RunningNode:
         await end.start(*parse_address(self._config.rpc))
         return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock)
 
-    async def _open_storage(
-        self,
-        nameserver: Nameserver,
-        write_files: DiskFiles,
-        store_files: DiskFiles,
-        write_dir: Path,
-        served: ServedGroups,
-    ) -> Storage:
-        config, end = self._config, self._end
-        consensus = Consensus(
-            node_id=config.node_id or NODE_ALONE,
-            randomness=random.SystemRandom(),
-            serving_changed=served.changed,
-        )
-        if end is not None:
-            consensus = replace(
-                consensus,
-                exchange=end.exchange,
-                calls=end.calls,
-                replicas=nameserver.placements(),
-                leader_changed=lambda group, leader, term: (
-                    nameserver.learned_leader(group, leader, term) if leader else None
-                ),
-            )
-        storage = await Storage.open(
-            write_files=write_files,
-            store_files=store_files,
-            clock=self._clock,
-            config=config.storage,
-            journal_config=config.journal,
-            store_config=config.queue_store,
-            manifest_path=str(write_dir / MANIFEST_NAME),
-            journal_path=str(write_dir / JOURNAL_DIRECTORY),
-            slots=nameserver.slots(),
-            topics=nameserver.topics,
-            was_deleted=nameserver.was_deleted,
-            consensus=consensus,
-        )
-        self._stack.push_async_callback(storage.close)
-        storage.snapshots.register(self._handlers)
-        storage.departures.register(self._handlers)
-        return storage
-
-    def _queue_admin(self, storage: Storage, leadership: GroupLeadership) -> QueueAdmin:
-        if self._end is None:
-            return storage.queues
-        queue_admin = ClusterQueueAdmin(
-            storage.queues,
-            self._config.node_id,
-            len(storage.groups),
-            leadership.leader,
-            self._end.calls,
-            self._clock,
-        )
-        queue_admin.register(self._handlers)
-        return queue_admin
-
-    def _balance(self, storage: Storage, nameserver: Nameserver) -> None:
-        """Lead what this node should lead, and nothing when it stops."""
-        balance = LeaderBalance(
-            self._config.node_id,
-            storage.groups,
-            nameserver.preferred_leader,
-            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
-            lambda: storage.messages.refusing or storage.write_loop.out_of_space,
-        )
-        steps = MembershipSteps(
-            self._config.node_id,
-            storage.groups,
-            nameserver.placements,
-            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
-            storage.replication.take_part,
-            storage.departures.look,
-            self._clock,
-        )
-        tasks = [
-            asyncio.create_task(balance.run(), name="leader balance"),
-            asyncio.create_task(steps.run(), name="membership steps"),
-        ]
-        self._stack.push_async_callback(balance.hand_over)
-        self._stack.push_async_callback(stop, tasks)
-
     async def _listen_for_calls(self) -> tuple[str, int]:
         """Where splitters and other nodes call; of a node among others it is open already."""
         configured = parse_address(self._config.rpc)
@@ -383,70 +214,6 @@ class RunningNode:
         rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls)
         self._stack.push_async_callback(rpc.close)
         return await rpc.start(configured.host, configured.port)
-
-
-class ServedGroups:
-    """What a node does when it begins to serve a write group: it settles the group's queues."""
-
-    def __init__(self, topics: Callable[[], Iterable[Topic]], was_deleted: Callable[[int], bool]) -> None:
-        self._topics = topics
-        self._was_deleted = was_deleted
-        self._new: set[int] = set()
-        self._wake = asyncio.Event()
-        self.listeners: list[Callable[[int, bool], None]] = []
-        """Told of every change within the turn in which it happens."""
-
-    def changed(self, group: int, serving: bool) -> None:
-        for listener in self.listeners:
-            listener(group, serving)
-        if serving:
-            self._new.add(group)
-            self._wake.set()
-        else:
-            self._new.discard(group)
-
-    async def settle(self, queues: LocalQueueAdmin) -> None:
-        """Settle the queues of all groups that are newly served."""
-        while self._new:
-            group = self._new.pop()
-            try:
-                await queues.settle(group, self._topics(), self._was_deleted)
-            except NotTheLeader:  # not any more
-                continue
-
-    async def run(self, queues: LocalQueueAdmin) -> None:
-        """Settle whatever comes to be served, until cancelled or the disk fails."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self.settle(queues)
-            except StorageFailed:
-                return
-
-
-def heard(nameserver: Nameserver, group: int) -> tuple[int, int]:
-    """Who leads a write group, as other nodes have told, and in which term; -1: nobody told."""
-    known = nameserver.group_leaders().get(group)
-    return nameserver.group_leader(group), -1 if known is None else known.term
-
-
-def look_after(care: QueueCare, event: Event) -> None:
-    """A listener of the nameserver."""
-    if isinstance(event, (TopicCreated, PartitionsAdded, TopicDeleted)):
-        care.changed(event.topic)
-
-
-def forget_deleted(groups: GroupCoordinator, event: Event) -> None:
-    """A listener of the nameserver: what is committed of a topic goes with it, on whatever node it was deleted."""
-    if isinstance(event, TopicDeleted):
-        groups.topic_deleted(event.topic.name)
-
-
-def rpc_advertised(config: NodeConfig) -> str:
-    """Where other nodes reach this one: as the list of peers has it, which may be another address than the one to
-    listen on."""
-    return config.nameserver.peers.get(str(config.node_id), config.rpc)
 
 
 async def finish(task: asyncio.Task[None], console: ConsoleServer) -> None:

@@ -1,0 +1,331 @@
+"""The roles of a node, wired together on the ports they are given: everything of a node but its listeners.
+
+`node` hands in disks, sockets and the time of the machine; a whole node runs as well on simulated ones. Nothing is
+decided here but who holds whom, and in which order they start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import mainstem
+from mainstem.broker.broker import Broker
+from mainstem.broker.dispatcher import BrokerDispatcher
+from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.broker.node_facts import LogDir, NodeFacts
+from mainstem.broker.queue_care import QueueCare
+from mainstem.config import NodeConfig
+from mainstem.model import Node, Topic
+from mainstem.nameserver.cluster_ports import ClusterPorts, Connect, Facts
+from mainstem.nameserver.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
+from mainstem.nameserver.liveness import State
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.ports import Clock, Files, QueueAdmin
+from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.identity import Identity
+from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
+from mainstem.storage.errors import NotTheLeader, StorageFailed
+from mainstem.storage.leader_balance import LeaderBalance
+from mainstem.storage.leadership import GroupLeadership
+from mainstem.storage.membership_steps import MembershipSteps
+from mainstem.storage.queue_admin import LocalQueueAdmin
+from mainstem.storage.replication import Consensus
+from mainstem.storage.role import Storage, stop
+
+log = logging.getLogger(__name__)
+
+MANIFEST_NAME = "manifest.sqlite"
+JOURNAL_DIRECTORY = "journal"
+
+NODE_ALONE = 1
+"""Members of a write group are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePorts:
+    """What a node stands on."""
+
+    clock: Clock
+    randomness: Callable[[], random.Random]
+    """Each caller gets one of its own."""
+    new_id: Callable[[], str]
+    """A text that nobody was given before."""
+    write_files: Files
+    store_files: Files
+    write_dir: Path
+    """Where `write_files` are, for who opens them by name: sqlite, and splitters on this host."""
+    store_dir: Path
+    handlers: Handlers
+    """Takes what other nodes and splitters may ask."""
+    connect: Connect | None
+    """To the other nodes; None: there are none."""
+
+
+class Roles:
+    """Nameserver, storage and broker of one node. Made by `open`; closed by the stack they were opened on."""
+
+    nameserver: Nameserver
+    storage: Storage
+    leadership: GroupLeadership
+    groups: GroupCoordinator
+    dispatcher: BrokerDispatcher
+
+    def __init__(self, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack) -> None:
+        self._config = config
+        self._identity = identity
+        self._ports = ports
+        self._stack = stack
+        self._others: ClusterPorts | None = None
+        """The ways to the other nodes; None: there are none."""
+
+    @classmethod
+    async def open(
+        cls, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack
+    ) -> Roles:
+        """Recover, and be ready to dispatch requests. `identity` is what the node registers as. Raises a
+        `MainstemError` that says what stands in the way."""
+        roles = cls(config, identity, ports, stack)
+        await roles._open()
+        return roles
+
+    async def _open(self) -> None:
+        config, ports, stack = self._config, self._ports, self._stack
+        nameserver = self.nameserver = await self._open_metadata()
+        served = ServedGroups(nameserver.topics, nameserver.was_deleted)
+        storage = self.storage = await self._open_storage(served)
+        leadership = self.leadership = GroupLeadership(
+            config.node_id,
+            storage.placement,
+            storage.groups,
+            partial(heard, nameserver),
+            nameserver.placements,
+        )
+        queue_admin = self._queue_admin()
+        await storage.start()
+
+        groups = self.groups = GroupCoordinator(
+            node_id=config.node_id,
+            config=config.groups,
+            metadata=nameserver,
+            metadata_admin=nameserver,
+            leadership=leadership,
+            store=storage.messages,
+            queue_admin=queue_admin,
+            clock=ports.clock,
+            new_id=ports.new_id,
+        )
+        broker = self._broker(queue_admin)
+        await served.settle(storage.queues)
+        await groups.start()
+        served.listeners.append(groups.serving_changed)
+        nameserver.subscribe(partial(forget_deleted, groups))
+        stack.push_async_callback(groups.close)
+        background = [asyncio.create_task(served.run(storage.queues), name="served groups")]
+        if self._others is not None:
+            care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock)
+            nameserver.subscribe(partial(look_after, care))
+            background.append(asyncio.create_task(care.run(), name="queue care"))
+        stack.push_async_callback(stop, background)
+        self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
+
+    async def _open_metadata(self) -> Nameserver:
+        """The cluster's metadata. Where there are other nodes this returns once a majority of them has met, and the
+        write groups have their places."""
+        config, ports = self._config, self._ports
+        nameserver = await Nameserver.open(
+            ports.write_files,
+            ports.randomness(),
+            config.nameserver,
+            self._identity,
+            self._meet if config.nameserver.peers else None,
+            Facts(rpc=rpc_advertised(config), roles=config.roles, version=mainstem.__version__),
+        )
+        self._stack.push_async_callback(nameserver.close)
+        placed = asyncio.Event()
+        nameserver.subscribe(lambda _event: placed.set() if nameserver.placements() else None)
+        if not nameserver.placements():
+            await placed.wait()
+        log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
+        return nameserver
+
+    async def _meet(self, node: Identity) -> ClusterPorts:
+        assert self._ports.connect is not None, "nodes of a cluster are connected"
+        self._others = await self._ports.connect(node)
+        return self._others
+
+    async def _open_storage(self, served: ServedGroups) -> Storage:
+        config, ports, others, nameserver = self._config, self._ports, self._others, self.nameserver
+        consensus = Consensus(
+            node_id=config.node_id or NODE_ALONE,
+            randomness=ports.randomness(),
+            serving_changed=served.changed,
+        )
+        if others is not None:
+            consensus = replace(
+                consensus,
+                exchange=others.exchange,
+                calls=others.calls,
+                replicas=nameserver.placements(),
+                leader_changed=lambda group, leader, term: (
+                    nameserver.learned_leader(group, leader, term) if leader else None
+                ),
+            )
+        storage = await Storage.open(
+            write_files=ports.write_files,
+            store_files=ports.store_files,
+            clock=ports.clock,
+            config=config.storage,
+            journal_config=config.journal,
+            store_config=config.queue_store,
+            manifest_path=str(ports.write_dir / MANIFEST_NAME),
+            journal_path=str(ports.write_dir / JOURNAL_DIRECTORY),
+            slots=nameserver.slots(),
+            topics=nameserver.topics,
+            was_deleted=nameserver.was_deleted,
+            consensus=consensus,
+        )
+        self._stack.push_async_callback(storage.close)
+        storage.snapshots.register(ports.handlers)
+        storage.departures.register(ports.handlers)
+        return storage
+
+    def _queue_admin(self) -> QueueAdmin:
+        if self._others is None:
+            return self.storage.queues
+        queue_admin = ClusterQueueAdmin(
+            self.storage.queues,
+            self._config.node_id,
+            len(self.storage.groups),
+            self.leadership.leader,
+            self._others.calls,
+            self._ports.clock,
+        )
+        queue_admin.register(self._ports.handlers)
+        return queue_admin
+
+    def _broker(self, queue_admin: QueueAdmin) -> Broker:
+        config, ports, nameserver = self._config, self._ports, self.nameserver
+        return Broker(
+            node_id=config.node_id,
+            config=config.broker,
+            metadata=nameserver,
+            metadata_admin=nameserver,
+            cluster=nameserver,
+            store=self.storage.messages,
+            leadership=self.leadership,
+            queue_admin=queue_admin,
+            groups=self.groups,
+            clock=ports.clock,
+            fetch_sessions=FetchSessions(
+                sessions_max=config.broker.fetch_sessions_max,
+                idle_ms_min=config.broker.fetch_session_idle_ms_min,
+                partitions_max=config.broker.fetch_session_partitions_max,
+                random=ports.randomness(),
+            ),
+            facts=NodeFacts(
+                topic_defaults=nameserver.topic_defaults(),
+                write_dir=LogDir(str(ports.write_dir), ports.write_files),
+                store_dir=LogDir(str(ports.store_dir), ports.store_files),
+            ),
+        )
+
+    def balance(self) -> None:
+        """From now on lead what this node should lead, and nothing when it stops. Last of all: whom it leads come to
+        it with their requests."""
+        if self._others is None:
+            return
+        nameserver, storage = self.nameserver, self.storage
+        balance = LeaderBalance(
+            self._config.node_id,
+            storage.groups,
+            nameserver.preferred_leader,
+            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+            lambda: storage.messages.refusing or storage.write_loop.out_of_space,
+        )
+        steps = MembershipSteps(
+            self._config.node_id,
+            storage.groups,
+            nameserver.placements,
+            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+            storage.replication.take_part,
+            storage.departures.look,
+            self._ports.clock,
+        )
+        tasks = [
+            asyncio.create_task(balance.run(), name="leader balance"),
+            asyncio.create_task(steps.run(), name="membership steps"),
+        ]
+        self._stack.push_async_callback(balance.hand_over)
+        self._stack.push_async_callback(stop, tasks)
+
+
+class ServedGroups:
+    """What a node does when it begins to serve a write group: it settles the group's queues."""
+
+    def __init__(self, topics: Callable[[], Iterable[Topic]], was_deleted: Callable[[int], bool]) -> None:
+        self._topics = topics
+        self._was_deleted = was_deleted
+        self._new: set[int] = set()
+        self._wake = asyncio.Event()
+        self.listeners: list[Callable[[int, bool], None]] = []
+        """Told of every change within the turn in which it happens."""
+
+    def changed(self, group: int, serving: bool) -> None:
+        for listener in self.listeners:
+            listener(group, serving)
+        if serving:
+            self._new.add(group)
+            self._wake.set()
+        else:
+            self._new.discard(group)
+
+    async def settle(self, queues: LocalQueueAdmin) -> None:
+        """Settle the queues of all groups that are newly served."""
+        while self._new:
+            group = self._new.pop()
+            try:
+                await queues.settle(group, self._topics(), self._was_deleted)
+            except NotTheLeader:  # not any more
+                continue
+
+    async def run(self, queues: LocalQueueAdmin) -> None:
+        """Settle whatever comes to be served, until cancelled or the disk fails."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.settle(queues)
+            except StorageFailed:
+                return
+
+
+def heard(nameserver: Nameserver, group: int) -> tuple[int, int]:
+    """Who leads a write group, as other nodes have told, and in which term; -1: nobody told."""
+    known = nameserver.group_leaders().get(group)
+    return nameserver.group_leader(group), -1 if known is None else known.term
+
+
+def look_after(care: QueueCare, event: Event) -> None:
+    """A listener of the nameserver."""
+    if isinstance(event, (TopicCreated, PartitionsAdded, TopicDeleted)):
+        care.changed(event.topic)
+
+
+def forget_deleted(groups: GroupCoordinator, event: Event) -> None:
+    """A listener of the nameserver: what is committed of a topic goes with it, on whatever node it was deleted."""
+    if isinstance(event, TopicDeleted):
+        groups.topic_deleted(event.topic.name)
+
+
+def rpc_advertised(config: NodeConfig) -> str:
+    """Where other nodes reach this one: as the list of peers has it, which may be another address than the one to
+    listen on."""
+    return config.nameserver.peers.get(str(config.node_id), config.rpc)
