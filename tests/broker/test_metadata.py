@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
 from tests.broker.harness import Fakes, call, make_broker
+from tests.fakes.metadata import FakeMetadata
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
 from mainstem.broker.topics import create_partitions, create_topic, delete_topics
 from mainstem.errors import ConfigError
-from mainstem.model import Node, queue_id_of
+from mainstem.model import Node, Topic, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -131,6 +133,39 @@ def test_metadata_that_cannot_change_now_is_a_retriable_error() -> None:
         (found,) = (await ask(fakes, "new")).topics
         assert ErrorCode.LEADER_NOT_AVAILABLE.retriable
         assert found.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_for_a_topic_that_is_being_created_is_not_told_that_it_exists_already() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        async with fakes.broker.topic_changes:  # by another client; it takes its time
+            async with asyncio.timeout(10):  # it would wait for ever
+                (unknown,) = (await ask(fakes, "t", create=False)).topics
+            assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            created = asyncio.create_task(ask(fakes, "t"))
+            await asyncio.sleep(0)  # it waits for its turn
+            await fakes.topic("t", partitions=3)
+        (found,) = (await created).topics
+        assert (found.error_code, len(found.partitions)) == (ErrorCode.NONE, 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_appears_while_its_name_is_checked_is_described() -> None:
+    class Racing(FakeMetadata):
+        """Somebody else is always faster."""
+
+        async def create_topic(self, name: str, *_: Any, **options: Any) -> Topic:
+            await super().create_topic(name, 3, 1, {})
+            return await super().create_topic(name, 3, 1, {}, **options)
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.broker.metadata = fakes.broker.metadata_admin = Racing()
+        (found,) = (await ask(fakes, "t", create=False)).topics
+        assert (found.name, found.error_code) == ("t", ErrorCode.NONE)
 
     asyncio.run(scenario())
 

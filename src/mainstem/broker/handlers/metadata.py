@@ -13,10 +13,10 @@ from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
-from mainstem.broker.topics import create_topic, ensure_topic
+from mainstem.broker.topics import ensure_topic
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import Topic
-from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
     AUTHORIZED_OPERATIONS_UNKNOWN,
@@ -98,10 +98,12 @@ async def _unknown_topic(broker: Broker, name: str, *, creatable: bool) -> Topic
     try:
         if creatable and config.auto_create_topics and name != OFFSETS_TOPIC:
             return await ensure_topic(broker, name)
-        # an illegal name is told apart from one that merely does not exist
-        await create_topic(broker, name, 1, 1, {}, validate_only=True)
+        # an illegal name is told apart from one that merely does not exist; no change that is under way is waited for
+        await broker.metadata_admin.create_topic(name, 1, 1, {}, validate_only=True)
     except (MetadataUnavailable, LeaderMissing):
         return ErrorCode.LEADER_NOT_AVAILABLE  # as of a topic that is being created: clients ask again
+    except TopicExists:  # somebody else created it meanwhile
+        return broker.metadata.topic(name) or ErrorCode.LEADER_NOT_AVAILABLE
     except MainstemError as refusal:
         return error_of_refusal(refusal)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
