@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mainstem
 from mainstem.broker.broker import Broker
@@ -85,6 +86,8 @@ class Roles:
         self._stack = stack
         self._others: ClusterPorts | None = None
         """The ways to the other nodes; None: there are none."""
+        self.tasks: list[asyncio.Task[None]] = []
+        """What goes on in the background, that of the roles themselves excepted."""
 
     @classmethod
     async def open(
@@ -128,12 +131,11 @@ class Roles:
         served.listeners.append(groups.serving_changed)
         nameserver.subscribe(partial(forget_deleted, groups))
         stack.push_async_callback(groups.close)
-        background = [asyncio.create_task(served.run(storage.queues), name="served groups")]
+        self._begin(served.run(storage.queues), "served groups")
         if self._others is not None:
             care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock)
             nameserver.subscribe(partial(look_after, care))
-            background.append(asyncio.create_task(care.run(), name="queue care"))
-        stack.push_async_callback(stop, background)
+            self._begin(care.run(), "queue care")
         self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
 
     async def _open_metadata(self) -> Nameserver:
@@ -259,12 +261,15 @@ class Roles:
             storage.departures.look,
             self._ports.clock,
         )
-        tasks = [
-            asyncio.create_task(balance.run(), name="leader balance"),
-            asyncio.create_task(steps.run(), name="membership steps"),
-        ]
         self._stack.push_async_callback(balance.hand_over)
-        self._stack.push_async_callback(stop, tasks)
+        self._begin(balance.run(), "leader balance")
+        self._begin(steps.run(), "membership steps")
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Have a task do it until the node stops."""
+        task = asyncio.create_task(work, name=name)
+        self.tasks.append(task)
+        self._stack.push_async_callback(stop, [task])
 
 
 class ServedGroups:
