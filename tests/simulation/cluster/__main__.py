@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.cluster [SEEDS] [--plant NAME]`: play runs, print the seed of each, stop at a failure.
+"""`python -m tests.simulation.cluster [SEEDS] [--whole] [--plant NAME]`: play runs, print seeds, stop at a failure.
 
 SEEDS is `first..last` or a count, which is counted from a random seed on.
 """
@@ -15,8 +15,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tests.simulation.cluster.planted import PLANTS, planted
-from tests.simulation.cluster.run import play
+from tests.simulation.cluster.run import play as play_storage_roles
 from tests.simulation.oracle import Violation
+from tests.simulation.whole.run import play as play_whole_nodes
 
 MEMORY = Path("/dev/shm")
 """Manifests are real files; nothing is gained by having them on a disk."""
@@ -37,9 +38,11 @@ def main() -> int:
     parser.add_argument("--faults", default="", help="only these kinds, separated by commas")
     parser.add_argument("--seconds", type=float, help="of load and faults")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
+    parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="have this bug; a run that fails found it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
+    play = play_whole_nodes if options.whole else play_storage_roles
     began, failed = time.monotonic(), []
     for seed in seeds:
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:

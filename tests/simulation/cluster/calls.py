@@ -35,8 +35,9 @@ class Switchboard:
         self.network = network
         self.served: dict[int, tuple[Life, Handlers]] = {}
 
-    def of(self, life: Life) -> SimulatedCalls:
-        return SimulatedCalls(self, life)
+    def of(self, life: Life, identity: Identity | None = None) -> SimulatedCalls:
+        """`identity`: who this node is to those it calls."""
+        return SimulatedCalls(self, life, identity or Identity("cluster", life.node_id, bytes([life.node_id]) * 16))
 
     def serve(self, life: Life, handlers: Handlers) -> None:
         """What a node answers from now on."""
@@ -48,11 +49,15 @@ class Switchboard:
 
 
 class SimulatedCalls:
-    """`storage.snapshot_image.Calls` of one life."""
+    """`storage.snapshot_image.Calls` of one life, and the nameserver's `Calls`."""
 
-    def __init__(self, board: Switchboard, life: Life) -> None:
+    def __init__(self, board: Switchboard, life: Life, identity: Identity) -> None:
         self._board = board
         self._life = life
+        self._identity = identity
+
+    def know(self, node_id: int, address: str) -> None:
+        """Everybody knows where everybody is."""
 
     async def call(
         self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float
@@ -102,14 +107,13 @@ class SimulatedCalls:
         try:
             if found is None:
                 raise CallFailed(f"{method.name} is not served here")
-            identity = Identity("cluster", life.node_id, bytes([life.node_id]) * 16)
-            call = Call(method.decode_request(body), b"", f"node {life.node_id}", identity)
+            call = Call(method.decode_request(body), b"", f"node {life.node_id}", self._identity)
             if method.streams:
                 async with aclosing(found.handler(call)) as replies:
                     async for reply in replies:
                         await answers.put(encoded(reply))
             else:
-                await answers.put(encoded(await found.handler(call)))
+                await answers.put(encoded(found.handler(call) if found.prompt else await found.handler(call)))
         except Refused as error:
             await answers.put(error if isinstance(error, method.refusals) else CallFailed(str(error)))
         except Exception as error:

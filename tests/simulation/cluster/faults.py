@@ -24,6 +24,9 @@ HEALING_SECONDS = 60.0
 CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
 
 
+Kind = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
+
+
 class Faults:
     """`run` until cancelled, then `heal`."""
 
@@ -34,7 +37,14 @@ class Faults:
         self._network = cluster.network
         self._tasks: set[asyncio.Task[None]] = set()
         self.happened: dict[str, int] = {}
-        kinds: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+        kinds = self.kinds()
+        count = rng.randint(1, len(kinds))
+        self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
+        self._pause_seconds = rng.choice([0.1, 0.5, 1.5])
+
+    def kinds(self) -> list[Kind]:
+        """All there are."""
+        return [
             ("cut off", self._cut_off),
             ("one way", self._cut_one_way),
             ("bridge", self._bridge),
@@ -56,9 +66,6 @@ class Faults:
             ("bit flip", self._flip_bit),
             ("two candidates", self._two_candidates),
         ]
-        count = rng.randint(1, len(kinds))
-        self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
-        self._pause_seconds = rng.choice([0.1, 0.5, 1.5])
 
     async def run(self) -> None:
         rng = self._rng
@@ -89,12 +96,10 @@ class Faults:
             node.disk1.repair()
             node.disk2.repair()
         for node in self._cluster.nodes.values():
-            if node.serving is not None and node.serving.failure is not None:
+            if node.failure is not None:
                 node.lose_power(keep_all=True)
-            if not node.up:
-                await node.restart()
-            elif node.serving is None:
-                raise AssertionError(f"node {node.node_id} is neither up nor down")
+            require(not node.up or node.serving is not None, f"node {node.node_id} is neither up nor down")
+        await asyncio.gather(*(node.restart() for node in self._cluster.nodes.values() if not node.up))
 
     def _node(self) -> SimulatedNode:
         return self._rng.choice(list(self._cluster.nodes.values()))
@@ -315,7 +320,7 @@ class Faults:
         operation = rng.choice(["write", "sync", "read", "open", "rename", "remove", "size"])
         disk.fail(operation, nth=rng.randint(1, 20), error=rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]))
         await asyncio.sleep(self._some_time())
-        if node.serving is not None and node.serving.failure is not None and not node.life_stopped:
+        if node.failure is not None and not node.life_stopped:
             node.lose_power()
             await self._restarted(node)
 

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy
 from tests.simulation.oracle import require
 
-from mainstem.model import Buffer
+from mainstem.model import Buffer, topic_number_of
+from mainstem.storage import control
 from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 
 CRC_AT = slice(17, 21)
@@ -50,11 +51,16 @@ class Committed(NamedTuple):
     crc: int
     index: int  # type: ignore[assignment]
     """Of its block."""
+    length: int
+    max_timestamp: int
 
 
 @dataclass
 class QueueHistory:
     queue_id: int
+    log_start: int = 0
+    deleted: bool = False
+    """Its topic was, in the log of its group. What comes behind that is nobody's any more."""
     batches: list[Committed] = field(default_factory=list)
     promises: dict[int, int] = field(default_factory=dict)
     """Base offset → CRC of what was acknowledged with acks=all."""
@@ -64,6 +70,11 @@ class QueueHistory:
     @property
     def end(self) -> int:
         return self.batches[-1].end if self.batches else 0
+
+    def end_after(self, index: int) -> int:
+        """The end once block `index` was applied."""
+        number = bisect_right(self.batches, index, key=lambda kept: kept.index)
+        return self.batches[number - 1].end if number else 0
 
     def place(self, offset: int) -> int:
         """Which batch holds an offset."""
@@ -83,6 +94,17 @@ class History:
         """CRC → how often it was sent."""
         self.committed: dict[int, int] = {}
         """CRC → how often it was committed."""
+        self.commands: dict[tuple[int, int], list[control.Command]] = {}
+        """(group, block index) → the commands in it."""
+        self._obeyed: dict[tuple[int, int], int] = {}
+        """(node, group) → how many commands of its newest block the node has applied."""
+        self.may_move: Callable[[QueueHistory, int], None] = lambda queue, start: None
+        """Raises `Violation` where nobody had a reason to move a log start there."""
+        self.forsaken: set[int] = set()
+        """Numbers of topics that somebody wanted to be deleted: nothing is promised of them any more."""
+        self.may_delete: Callable[[int], None] = lambda topic_number: None
+        """Raises `Violation` where nobody wants a topic to be gone."""
+        self.group_of: Callable[[int], int] = lambda queue_id: 0
         self._trace = hashlib.blake2b(digest_size=16)
 
     def note(self, *what: object) -> None:
@@ -111,6 +133,7 @@ class History:
         blocks = self.blocks.setdefault(header.group, [])
         require(header.index <= len(blocks) + 1, f"{what}: nobody has applied block {len(blocks) + 1}")
         self.note("applied", node_id, header.group, header.index, header.term)
+        self._obeyed[node_id, header.group] = 0
         rows = numpy.frombuffer(directory, DIRECTORY_ROW) if header.kind == KIND_DATA else ()
         if payload is not None:
             for row in rows:
@@ -126,6 +149,32 @@ class History:
         for row in rows:
             self._commit(what, header.index, row)
 
+    def obeyed(self, node_id: int, group: int, index: int, command: control.Command) -> None:
+        """A node applies the next command of the block that it has just applied."""
+        known = self.commands.setdefault((group, index), [])
+        place = self._obeyed[node_id, group]
+        self._obeyed[node_id, group] = place + 1
+        if place < len(known):
+            require(known[place] == command,
+                    f"node {node_id}, write group {group}, block {index}: {command}, others {known[place]}")
+            return
+        known.append(command)
+        match command:
+            case control.LogStartMoved(starts):
+                for queue_id, start in starts:
+                    self._move(self.queue(queue_id), start)
+            case control.QueuesDeleted(topic_number):
+                self.may_delete(topic_number)
+                for queue in self.queues.values():
+                    if topic_number_of(queue.queue_id) == topic_number and self.group_of(queue.queue_id) == group:
+                        queue.deleted = True
+
+    def _move(self, queue: QueueHistory, start: int) -> None:
+        start = min(start, queue.end)
+        if start > queue.log_start and not queue.deleted:
+            self.may_move(queue, start)
+            queue.log_start = start
+
     def skipped(self, node_id: int, group: int, index: int) -> None:
         """A node takes a snapshot of everything up to a block."""
         self.note("snapshot", node_id, group, index)
@@ -134,6 +183,8 @@ class History:
 
     def _commit(self, what: str, index: int, row: numpy.void) -> None:
         queue = self.queue(int(row["queue_id"]))
+        if queue.deleted:
+            return
         base_offset, crc = int(row["base_offset"]), int(row["crc"])
         what = f"{what}: queue {queue.queue_id:#x}"
         require(base_offset == queue.end, f"{what}: a batch at offset {base_offset} where {queue.end} is next")
@@ -148,7 +199,8 @@ class History:
         end = base_offset + int(row["last_offset_delta"]) + 1
         require(base_offset not in queue.promises or queue.promises[base_offset] == crc,
                 f"{what}: another batch than the one acknowledged at {base_offset}")
-        queue.batches.append(Committed(base_offset, end, int(row["leader_epoch"]), crc, index))
+        queue.batches.append(Committed(base_offset, end, int(row["leader_epoch"]), crc, index,
+                                       int(row["length"]), int(row["max_timestamp"])))
 
     def _check_bytes(self, what: str, batch: Buffer, crc: int) -> None:
         require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent")
@@ -175,10 +227,16 @@ class History:
 
     def check_read(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer], next_offset: int) -> None:
         """Somebody read this from `offset` on."""
+        end = self.check_batches(what, queue_id, offset, batches)
+        if batches and not self.queue(queue_id).deleted:
+            require(next_offset == end, f"{what}: queue {queue_id:#x} read at {offset}: goes on at {next_offset}")
+
+    def check_batches(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer]) -> int:
+        """Somebody read this from `offset` on; where it ends."""
         queue = self.queue(queue_id)
         what = f"{what}: queue {queue_id:#x} read at {offset}"
-        if not batches:
-            return
+        if not batches or queue.deleted:
+            return offset
         place = queue.place(offset)
         for batch in batches:
             require(place < len(queue.batches), f"{what}: a batch beyond the end {queue.end} of what is committed")
@@ -188,13 +246,15 @@ class History:
             require(int.from_bytes(batch[CRC_AT], "big") == kept.crc, f"{what}: another batch at {kept.base_offset}")
             self._check_bytes(what, batch, kept.crc)
             place += 1
-        require(next_offset == queue.batches[place - 1].end, f"{what}: goes on at {next_offset}")
+        return queue.batches[place - 1].end
 
     # --- at the end ---------------------------------------------------------------------------------------
 
     def check_promises(self) -> None:
         """Everything is applied that ever will be: is everything there that was acknowledged?"""
         for queue in self.queues.values():
+            if topic_number_of(queue.queue_id) in self.forsaken:
+                continue
             starts = {kept.base_offset: kept.crc for kept in queue.batches}
             for offset, crc in queue.promises.items():
                 kept = starts.get(offset)

@@ -14,10 +14,11 @@ from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.machine import SlowFiles
 from tests.simulation.oracle import Violation, require
 
+from mainstem.errors import MainstemError
 from mainstem.model import SLOTS, Buffer, Topic
 from mainstem.raft import Role, Snapshot
 from mainstem.rpc.handlers import Handlers
-from mainstem.storage.errors import StorageError
+from mainstem.storage import control
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.membership_steps import MembershipSteps
@@ -124,6 +125,11 @@ class SimulatedNode:
     def life_stopped(self) -> bool:
         return self.life is not None and self.life.stopped
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why a node that is up does not do its work any more; None while it does."""
+        return self.serving.failure if self.serving is not None else None
+
     # --- lives --------------------------------------------------------------------------------------------
 
     async def start(self) -> bool:
@@ -142,7 +148,7 @@ class SimulatedNode:
         require(starting.done(), f"node {self.node_id} does not start")
         try:
             self.storage = self.serving = starting.result()
-        except (OSError, PowerLoss, StorageError) as error:
+        except (OSError, PowerLoss, MainstemError) as error:
             self.serving = None
             faulty = faulty or self.disk1.troubles + self.disk2.troubles > troubles
             if faulty or self.damaged or isinstance(error, PowerLoss):
@@ -217,13 +223,16 @@ class SimulatedNode:
         assert storage is not None
         assert life is not None
         self.serving = None
-        closing = self.cluster.loop.run_in(life, storage.close())
+        closing = self.cluster.loop.run_in(life, self._close(storage))
         await self._wait(closing, life, STOPPING_SECONDS)
         if life.alive:
             require(closing.done(), f"node {self.node_id} does not stop")
-            if (error := closing.exception()) is not None and not isinstance(error, (OSError, StorageError)):
+            if (error := closing.exception()) is not None and not isinstance(error, (OSError, MainstemError)):
                 raise Violation(f"node {self.node_id} stops with {error!r}") from error
         self.lose_power(keep_all=True)
+
+    async def _close(self, storage: Storage) -> None:
+        await storage.close()
 
     async def restart(self) -> bool:
         self.boot()
@@ -271,6 +280,7 @@ class SimulatedNode:
         """Have the history told what this life applies, and look at what it prunes."""
         state, journal, pruning = storage.state, storage.journal, storage.pruning
         apply, recycle, superfluous = state.block_applied, journal.recycle, pruning._superfluous
+        obey = state.command_applied
 
         def block_applied(
             header: BlockHeader, directory: Buffer, payload: memoryview | None, watched: Sequence[tuple[int, int]]
@@ -280,6 +290,11 @@ class SimulatedNode:
                     lambda: self.cluster.history.applied(self.node_id, header, directory, payload))
                 self.applied[header.group] = max(self.applied.get(header.group, 0), header.index)
             apply(header, directory, payload, watched)
+
+        def command_applied(group: int, index: int, command: control.Command) -> str:
+            if life.alive:
+                self.cluster.guard(lambda: self.cluster.history.obeyed(self.node_id, group, index, command))
+            return obey(group, index, command)
 
         async def recycled(before: int) -> list[int]:
             sequences = await recycle(before)
@@ -301,6 +316,7 @@ class SimulatedNode:
         for group in storage.groups:
             self._observe_snapshots(group, life)
         state.block_applied = block_applied  # type: ignore[method-assign]
+        state.command_applied = command_applied  # type: ignore[method-assign]
         journal.recycle = recycled  # type: ignore[method-assign]
         pruning._superfluous = is_superfluous  # type: ignore[method-assign]
 

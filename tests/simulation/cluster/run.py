@@ -130,10 +130,8 @@ class Run:
     # --- the story ----------------------------------------------------------------------------------------
 
     async def _story(self) -> None:
-        for node in self.cluster.nodes.values():
-            await node.start()
-        for _ in range(self._rng.randint(1, 2)):
-            await self.cluster.create_topic(self._rng.randint(1, 3), patience=30)
+        await self._start_nodes()
+        await self._create_topics()
         working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
         breaking = self.loop.create_task(self._looked_after(self.faults.run()))
         nodes = self.cluster.nodes.values()
@@ -150,6 +148,14 @@ class Run:
         async with asyncio.timeout(HEALED_SECONDS):
             await asyncio.gather(*working)
         await self._settle()
+
+    async def _start_nodes(self) -> None:
+        for node in self.cluster.nodes.values():
+            await node.start()
+
+    async def _create_topics(self) -> None:
+        for _ in range(self._rng.randint(1, 2)):
+            await self.cluster.create_topic(self._rng.randint(1, 3), patience=30)
 
     async def _looked_after(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -231,15 +237,16 @@ class Run:
     def _compare_tables(self) -> None:
         """The state that applying led to is the same everywhere, and is what the history says."""
         for queue_id in self._queue_ids:
-            end = self.cluster.history.queue(queue_id).end
+            queue = self.cluster.history.queue(queue_id)
+            start, end = queue.log_start, queue.end
             for node in self.cluster.nodes.values():
                 table = node.storage.table
                 slot = table.find(queue_id)
                 require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone")
                 cells = [table.get(slot, cell) for cell in (LOG_START, COMMITTED_END, NEXT_OFFSET)]
                 leads = node.leads(self.cluster.group_of(queue_id))
-                require(cells == [0, end, end] or (leads and cells[:2] == [0, end]),
-                        f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {end}")
+                require(cells == [start, end, end] or (leads and cells[:2] == [start, end]),
+                        f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}")
         for group in range(self.cluster.settings.groups):
             dumps = {node_id: sorted(node.storage.groups[group].producers.dump())
                      for node_id, node in self.cluster.nodes.items()}
@@ -250,14 +257,18 @@ class Run:
     async def _read_all(self, node: SimulatedNode) -> None:
         """Every queue from its start to its end, on this node."""
         for queue_id in self._queue_ids:
-            offset, end = 0, self.cluster.history.queue(queue_id).end
-            while offset < end:
+            queue = self.cluster.history.queue(queue_id)
+            offset = queue.log_start
+            while offset < queue.end:
                 read = QueueRead(queue_id, offset, self._rng.choice([500, 5000, 1 << 20]))
                 answer = await node.call(node.storage.messages.read([read], 1 << 20), patience=60)
                 require(answer is not None, f"node {node.node_id}: a read takes too long")
                 assert answer is not None
                 (found,) = answer
-                require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {end}: {found}")
+                if offset < queue.log_start:  # retention went on meanwhile
+                    offset = queue.log_start
+                    continue
+                require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {queue.end}: {found}")
                 self.cluster.history.check_read(
                     f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset)
                 offset = found.next_offset
@@ -275,13 +286,17 @@ class Run:
     async def _compare_history(self, node: SimulatedNode) -> None:
         """The queue store of this node alone holds the whole history, each batch once, in order (F)."""
         storage, history = node.storage, self.cluster.history
+        applied = {group.group: group.applied_index for group in storage.groups}
         for queue_id in self._queue_ids:
-            offset, queue = 0, history.queue(queue_id)
-            while offset < queue.end:
-                group = storage.group_of(queue_id)
+            queue, group = history.queue(queue_id), storage.group_of(queue_id)
+            offset, end_of_split = queue.log_start, queue.end_after(applied[group])
+            while offset < end_of_split:
                 found = await node.call(storage.queue_store.read(queue_id, group, offset, 3000), patience=60)
                 what = f"node {node.node_id}: queue store"
-                require(found is not None and bool(found.batches), f"{what}: ends at {offset} of {queue.end}")
+                if offset < queue.log_start:
+                    offset = queue.log_start
+                    continue
+                require(found is not None and bool(found.batches), f"{what}: ends at {offset} of {end_of_split}")
                 assert found is not None
                 end = queue.batches[queue.place(offset) + len(found.batches) - 1].end
                 history.check_read(what, queue_id, offset, found.batches, end)
@@ -291,9 +306,11 @@ class Run:
         async def extents() -> None:
             async for rows in storage.queue_store.all_rows(storage.placement.groups_of):
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
-                    require(base == ends.get(queue_id, 0),
-                            f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where "
-                            f"{ends.get(queue_id, 0)} is next")
+                    queue = history.queue(queue_id)
+                    before, start = ends.get(queue_id, 0), queue.log_start
+                    require(base == before or before < base <= start or queue.deleted,
+                            f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where {before} is next, "
+                            f"the log starts at {start}")
                     ends[queue_id] = last + 1
 
         await node.call(extents(), patience=60)

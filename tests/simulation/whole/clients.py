@@ -1,0 +1,371 @@
+"""What clients of whole nodes do: produce, read, commit offsets, and change topics, all through requests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from tests.simulation.cluster.clients import SIZES
+from tests.simulation.oracle import Violation, require
+from tests.simulation.whole.client import Client, Partition
+from tests.simulation.whole.cluster import WholeCluster
+from tests.simulation.whole.connection import NoAnswer
+
+from mainstem.model import Topic
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
+from mainstem.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.records import NewRecord, build_batch
+
+NONE = ErrorCode.NONE
+TOPIC_UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+PRODUCE_ANSWERS = TOPIC_UNKNOWN | {
+    NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
+}
+"""What a well-behaved producer may be told."""
+
+READ_ANSWERS = TOPIC_UNKNOWN | {
+    NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+}
+BATCH_HEAD_BYTES = 12
+"""Of a batch, what its length does not count."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """As it is sent, each time the same."""
+
+    topic: Topic
+    partition: int
+    data: bytes
+    record_count: int
+    crc: int
+
+    @property
+    def place(self) -> Partition:
+        return Partition(self.topic.topic_id, self.partition)
+
+    @property
+    def queue_id(self) -> int:
+        return self.topic.queue_id(self.partition)
+
+
+class Work:
+    """What all clients share."""
+
+    def __init__(self, cluster: WholeCluster, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.rng = rng
+        self.ending = False
+        """Nothing new is begun any more."""
+        self.acknowledged = 0
+        self.read_batches = 0
+        self.commits = 0
+        self.offsets_asked = 0
+        self._values = 0
+        self._names = 0
+
+    def new_name(self) -> str:
+        self._names += 1
+        return f"topic-{self._names}"
+
+    def client(self) -> Client:
+        return Client(self.cluster.clients_network, list(self.cluster.nodes), self.rng)
+
+    def new_batch(self, topic: Topic, partition: int, producer: tuple[int, int, int], count: int) -> Batch:
+        records = []
+        for _ in range(count):
+            self._values += 1
+            value = b"%d " % self._values + bytes(self.rng.choice(SIZES))
+            records.append(NewRecord(self.cluster.loop.now_ms(), None, value))
+        new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
+        return Batch(topic, partition, bytes(new.data), new.header.record_count, new.header.checksum)
+
+    def partitions(self) -> list[tuple[Topic, int]]:
+        """Of topics that nobody wants to be gone, and that clients may write to."""
+        topics = (topic for topic in self.cluster.ledger.kept() if not topic.internal)
+        return [(topic, partition) for topic in topics for partition in range(topic.partitions)]
+
+    def wanted(self, topic: Topic) -> bool:
+        return not self.cluster.ledger.fates[topic.topic_id].unwanted
+
+    async def pause(self, *seconds: float) -> None:
+        await asyncio.sleep(self.rng.choice(seconds))
+
+
+class Producer:
+    """One producer with one request in flight per partition. Idempotent ones ask for acks=all and send a batch again
+    until they know what became of it; others go on after a while."""
+
+    def __init__(self, work: Work, acks: int, *, idempotent: bool = False) -> None:
+        self._work = work
+        self._rng = work.rng
+        self._client = work.client()
+        self._acks = -1 if idempotent else acks
+        self._idempotent = idempotent
+        self._producer_id = -1
+        self._next: dict[Partition, int] = {}
+        self._doubtful: set[Partition] = set()
+        """What became of the last batch is unknown, so nothing more can be sent."""
+
+    async def run(self) -> None:
+        if self._idempotent:
+            await self._init()
+        while not self._work.ending:
+            await self.produce()
+            await self._work.pause(0.0, 0.01, 0.1, 0.5)
+
+    async def _init(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        while not self._work.ending and self._producer_id < 0:
+            try:
+                response = await self._client.ask(self._client.any_node(), request, 4)
+            except NoAnswer:
+                await self._work.pause(0.05, 0.2)
+                continue
+            if response.error_code == NONE:
+                self._work.cluster.ledger.new_producer(response.producer_id)
+                self._producer_id = response.producer_id
+            else:
+                require(response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id: {response}")
+
+    async def produce(self) -> None:
+        """A batch for each of a few partitions."""
+        rng = self._rng
+        open_ones = [one for one in self._work.partitions() if Partition(one[0].topic_id, one[1]) not in self._doubtful]
+        if (self._idempotent and self._producer_id < 0) or not open_ones:
+            return
+        waiting: dict[Partition, Batch] = {}
+        for topic, partition in rng.sample(open_ones, min(len(open_ones), rng.choice([1, 1, 2, 4]))):
+            place = Partition(topic.topic_id, partition)
+            producer = (self._producer_id, 0 if self._idempotent else -1, self._sequence(place))
+            waiting[place] = self._work.new_batch(topic, partition, producer, rng.choice([1, 1, 3]))
+        tries = 0
+        while waiting:
+            await self.send(waiting)
+            for place in [place for place, batch in waiting.items() if not self._work.wanted(batch.topic)]:
+                del waiting[place]
+                self._doubtful.add(place)
+            tries += 1
+            if waiting:
+                if self._work.ending or (not self._idempotent and tries > 3):
+                    if self._idempotent:
+                        self._doubtful.update(waiting)
+                    return
+                await self._work.pause(0.0, 0.05, 0.2)
+
+    def _sequence(self, place: Partition) -> int:
+        return self._next.get(place, 0) if self._idempotent else -1
+
+    async def send(self, waiting: dict[Partition, Batch]) -> None:
+        """Send batches to their leaders; those that are acknowledged leave `waiting`."""
+        by_node: dict[int, list[Batch]] = {}
+        for place, batch in waiting.items():
+            try:
+                led = await self._client.leader(batch.topic.name, place)
+            except NoAnswer:
+                continue
+            node_id = led.node_id if self._rng.random() < 0.95 else self._client.any_node()
+            by_node.setdefault(node_id, []).append(batch)
+        for node_id, batches in by_node.items():
+            try:
+                await self._send_to(node_id, batches, waiting)
+            except NoAnswer:
+                for batch in batches:
+                    self._client.doubt(batch.place)
+
+    async def _send_to(self, node_id: int, batches: list[Batch], waiting: dict[Partition, Batch]) -> None:
+        by_id = self._rng.random() < 0.5
+        version = 13 if by_id else self._rng.choice([7, 9, 12])
+        request = produce_request(batches, self._acks, by_id=by_id)
+        connection = self._client.connection(node_id)
+        for batch in batches:
+            self._work.cluster.history.sending(batch.data)
+        answer = connection.send(request, version)
+        frame = await connection.answered(answer, self._client.patience())
+        if self._acks == 0:
+            require(frame == b"", f"node {node_id}: an answer to acks=0")
+            waiting.clear()
+            return
+        response = connection.read(request, version, frame)
+        for batch, answered in zip(in_order(batches), flat(response.responses, "partition_responses"), strict=True):
+            what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
+            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}")
+            if answered.error_code != NONE:
+                self._client.doubt(batch.place)
+                continue
+            self._acknowledged(what, batch, answered.base_offset)
+            waiting.pop(batch.place, None)
+
+    def _acknowledged(self, what: str, batch: Batch, base_offset: int) -> None:
+        self._work.acknowledged += 1
+        self._next[batch.place] = self._sequence(batch.place) + batch.record_count
+        if self._work.wanted(batch.topic):
+            history = self._work.cluster.history
+            history.acknowledged(batch.queue_id, base_offset, batch.crc, promised=self._acks == -1)
+
+
+def in_order(batches: list[Batch]) -> list[Batch]:
+    """As `produce_request` has them."""
+    topics = list(dict.fromkeys(batch.topic.topic_id for batch in batches))
+    return sorted(batches, key=lambda batch: topics.index(batch.topic.topic_id))
+
+
+def produce_request(batches: list[Batch], acks: int, *, by_id: bool) -> ProduceRequest:
+    by_topic: dict[UUID, list[Batch]] = {}
+    for batch in batches:
+        by_topic.setdefault(batch.topic.topic_id, []).append(batch)
+    topics = []
+    for topic_id, of_topic in by_topic.items():
+        data = tuple(PartitionProduceData(index=batch.partition, records=batch.data) for batch in of_topic)
+        named: dict[str, Any] = {"topic_id": topic_id} if by_id else {"name": of_topic[0].topic.name}
+        topics.append(TopicProduceData(partition_data=data, **named))
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=tuple(topics))
+
+
+def flat(topics: Any, partitions: str) -> Iterator[Any]:
+    for topic in topics:
+        yield from getattr(topic, partitions)
+
+
+class Reader:
+    """Follows partitions at their leaders; what it was once shown stays."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._rng = work.rng
+        self._client = work.client()
+        self._next: dict[Partition, int] = {}
+        self._seen: dict[Partition, tuple[int, int, int]] = {}
+        """(leader epoch, log start, high watermark), the newest of each."""
+
+    async def run(self) -> None:
+        while not self._work.ending:
+            await self._work.pause(0.02, 0.2, 1.0)
+            if there := self._work.partitions():
+                topic, partition = self._rng.choice(there)
+                try:
+                    await self.read(topic, partition)
+                except NoAnswer:
+                    self._client.doubt(Partition(topic.topic_id, partition))
+
+    async def read(self, topic: Topic, partition: int) -> None:
+        """Read on, or anywhere, or ask for the offsets. Raises `NoAnswer`."""
+        place = Partition(topic.topic_id, partition)
+        led = await self._client.leader(topic.name, place)
+        if self._rng.random() < 0.3:
+            await self._list_offsets(topic, place, led.node_id, led.epoch)
+            return
+        offset = self._next.get(place, 0)
+        if self._rng.random() < 0.3:
+            offset = self._rng.randint(0, offset)
+        by_id = self._rng.random() < 0.5
+        found = await self.fetch(topic, place, led.node_id, led.epoch, offset, by_id=by_id)
+        what = f"node {led.node_id}: {topic.name}-{partition}"
+        require(found.error_code in READ_ANSWERS or self._node_is_troubled(led.node_id), f"{what}: {found}")
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._check_out_of_range(what, topic, place, offset, led.epoch)
+            return
+        if found.error_code != NONE:
+            self._client.doubt(place)
+            return
+        batches = list(split_batches(bytes(found.records or b"")))
+        queue_id = topic.queue_id(partition)
+        end = self._work.cluster.history.check_batches(what, queue_id, offset, batches)
+        self._work.read_batches += len(batches)
+        self._check_offsets(what, place, led.epoch, found.log_start_offset, found.high_watermark)
+        require(end <= max(found.high_watermark, offset), f"{what}: read to {end}, beyond {found.high_watermark}")
+        self._next[place] = max(end, offset)
+
+    async def fetch(
+        self, topic: Topic, place: Partition, node_id: int, epoch: int, offset: int, *, by_id: bool
+    ) -> Any:
+        wanted = FetchPartition(
+            partition=place.index, current_leader_epoch=epoch, fetch_offset=offset,
+            partition_max_bytes=self._rng.choice([1, 500, 5000, 1 << 20]),
+        )  # fmt: skip
+        named: dict[str, Any] = {"topic_id": topic.topic_id} if by_id else {"topic": topic.name}
+        request = FetchRequest(
+            max_wait_ms=self._rng.choice([0, 0, 100, 500]), min_bytes=self._rng.choice([0, 1, 10_000]),
+            topics=(FetchTopic(partitions=(wanted,), **named),),
+        )  # fmt: skip
+        version = self._rng.choice([13, 15, 16] if by_id else [9, 11, 12])
+        response = await self._client.ask(node_id, request, version)
+        if response.error_code:
+            raise Violation(f"node {node_id}: {response}")
+        ((found,),) = [answered.partitions for answered in response.responses]
+        return found
+
+    def _node_is_troubled(self, node_id: int) -> bool:
+        node = self._work.cluster.nodes[node_id]
+        return bool(node.disk1.troubles or node.disk2.troubles)
+
+    def _check_out_of_range(self, what: str, topic: Topic, place: Partition, offset: int, epoch: int) -> None:
+        """Who asked for an offset that was there must have been overtaken by the log start."""
+        queue = self._work.cluster.history.queue(topic.queue_id(place.index))
+        before, _, high_watermark = self._seen.get(place, (0, 0, 0))
+        below = offset < queue.log_start
+        require(below or epoch < before or offset > high_watermark or not self._work.wanted(topic),
+                f"{what}: nothing at {offset} in epoch {epoch}, the log starts at {queue.log_start}, {high_watermark} "
+                f"was shown in epoch {before}")
+        self._next[place] = max(self._next.get(place, 0), queue.log_start)
+
+    def _check_offsets(self, what: str, place: Partition, epoch: int, log_start: int, high_watermark: int) -> None:
+        before, start, end = self._seen.get(place, (0, 0, 0))
+        if epoch < before:
+            return
+        require(high_watermark >= end, f"{what} ends at {high_watermark} in epoch {epoch}, at {end} in {before}")
+        require(log_start >= start, f"{what} starts at {log_start} in epoch {epoch}, at {start} in {before}")
+        self._seen[place] = (epoch, log_start, high_watermark)
+
+    async def _list_offsets(self, topic: Topic, place: Partition, node_id: int, epoch: int) -> None:
+        timestamp = self._rng.choice([LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, self._work.cluster.loop.now_ms() - 500])
+        asked = ListOffsetsPartition(
+            partition_index=place.index, current_leader_epoch=epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=(asked,)),))
+        response = await self._client.ask(node_id, request, 7)
+        ((found,),) = [answered.partitions for answered in response.topics]
+        what = f"node {node_id}: {topic.name}-{place.index}"
+        require(found.error_code in READ_ANSWERS, f"{what}: offsets: {found}")
+        if found.error_code != NONE:
+            self._client.doubt(place)
+            return
+        if not self._work.wanted(topic):
+            return
+        queue = self._work.cluster.history.queue(topic.queue_id(place.index))
+        require(found.offset <= queue.end, f"{what}: offset {found.offset} of {queue.end}")
+        _before, start, end = self._seen.get(place, (0, 0, 0))
+        if timestamp == EARLIEST_TIMESTAMP:
+            self._check_offsets(what, place, epoch, found.offset, max(end, found.offset))
+        elif timestamp == LATEST_TIMESTAMP:
+            self._check_offsets(what, place, epoch, start, found.offset)
+        elif found.offset >= 0:
+            require(found.timestamp >= timestamp, f"{what}: {found} for {timestamp}")
+            kept = queue.batches[queue.place(found.offset)]
+            require(kept.max_timestamp >= found.timestamp, f"{what}: {found}, the batch there is {kept}")
+
+
+def split_batches(records: bytes) -> Iterator[bytes]:
+    """Whole batches. Raises `Violation` for a part of one."""
+    position = 0
+    while position < len(records):
+        end = position + BATCH_HEAD_BYTES + int.from_bytes(records[position + 8:position + 12], "big")
+        require(end <= len(records), f"a batch of {end - position} bytes in {len(records) - position}")
+        yield records[position:end]
+        position = end
+
+

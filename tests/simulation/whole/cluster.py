@@ -1,0 +1,85 @@
+"""A cluster of whole nodes, and what is written down about it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+from tests.simulation.cluster.cluster import Settings, SimulatedCluster
+from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.whole.connection import ClientNetwork
+from tests.simulation.whole.ledger import Ledger
+from tests.simulation.whole.node import WholeNode
+
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.groups.config import GroupsConfig
+from mainstem.config import NodeConfig
+from mainstem.model import Durability
+from mainstem.nameserver.config import NameserverConfig
+
+
+class WholeSettings(Settings):
+    """The configuration of one run, drawn from its seed."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.storage = msgspec.structs.replace(self.storage, retention_check_seconds=rng.choice([0.5, 2.0, 10.0]))
+        self.metadata_bytes_max = rng.choice([4096, 16_384, 1 << 20])
+        self.groups_config = GroupsConfig(
+            rebalance_delay_ms=0,
+            offsets_topic_partitions=rng.choice([1, 2, 4]),
+            snapshot_after_bytes=rng.choice([500, 4000, 1 << 20]),
+            append_bytes_max=rng.choice([200, 1 << 17]),
+            load_bytes=rng.choice([500, 1 << 20]),
+        )
+
+    @property
+    def is_async(self) -> bool:
+        return self.journal.durability is Durability.ASYNC
+
+    def config(self, node_id: int) -> NodeConfig:
+        peers = {str(number): f"10.0.0.{number}:9093" for number in range(1, self.nodes + 1)}
+        nameserver = NameserverConfig(
+            node_id=node_id, peers=peers, write_groups=self.groups, replication_factor=self.nodes,
+            log_bytes_max=self.metadata_bytes_max,
+        )  # fmt: skip
+        nameserver.validate()
+        self.groups_config.validate()
+        return NodeConfig(
+            node_id=node_id,
+            nameserver=nameserver,
+            broker=BrokerConfig(auto_create_topics=False),
+            groups=self.groups_config,
+            storage=self.storage,
+            journal=self.journal,
+            queue_store=self.store,
+        )
+
+
+class WholeCluster(SimulatedCluster):
+    """`nodes` are whole ones; their metadata says which topics there are."""
+
+    settings: WholeSettings
+    nodes: dict[int, WholeNode]  # type: ignore[assignment]
+
+    def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: WholeSettings) -> None:
+        super().__init__(seed, loop, directory, settings)
+        rng = random.Random(seed + 1)
+        self.nodes = {
+            node_id: WholeNode(self, node_id, directory, rng.randrange(1 << 30)) for node_id in list(self.nodes)
+        }
+        self.clients_network = ClientNetwork(loop, random.Random(rng.random()), self.report)
+        self.ledger = Ledger(self.history, self._latest_ms)
+        self.history.group_of = self.group_of
+        self.ahead_ms_max = 0
+
+    def _latest_ms(self) -> int:
+        """The latest time of day that any node has believed it is, or may have a moment ago."""
+        self.ahead_ms_max = max(self.ahead_ms_max, *(node.clock.ahead_ms for node in self.nodes.values()))
+        return self.loop.now_ms() + self.ahead_ms_max
+
+    def check_tasks(self) -> None:
+        super().check_tasks()
+        for node in self.nodes.values():
+            node.check_tasks()

@@ -1,0 +1,263 @@
+"""Connections of clients to nodes: request frames to the dispatcher of a node and responses back, in order, with delays
+on the way, and broken off at any time. The server's part is played here: of a connection the next request is
+dispatched when the one before is answered, unless that one is pipelined.
+
+A frame is given to the dispatcher in memory that is overwritten when `dispatch` returns, as a server's buffer is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.cluster.lives import ClusterLoop, Life
+from tests.simulation.cluster.network import caused
+from tests.simulation.oracle import Violation
+
+from mainstem.broker.errors import BrokerError
+from mainstem.errors import MainstemError
+from mainstem.ports import Dispatcher, Peer, Reply
+from mainstem.protocol import codec
+from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
+from mainstem.protocol.messages import API_MESSAGES
+from mainstem.protocol.schema import declaration_of
+
+LENGTH_BYTES = 4
+
+
+class NoAnswer(Exception):
+    """The connection broke, or the client's patience is over: whatever was asked for may have been done, or not."""
+
+
+@dataclass
+class ClientQuality:
+    """How the way between clients and nodes is today."""
+
+    delay_seconds: float = 0.001
+    breaks: float = 0.0
+    """How likely a connection breaks when something is sent on it, on either way."""
+
+
+class ClientNetwork:
+    """All ways between clients and nodes. `trouble` is told of what must never happen."""
+
+    def __init__(self, loop: ClusterLoop, rng: random.Random, trouble: Callable[[Exception], None]) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.trouble = trouble
+        self.quality = ClientQuality()
+        self.cut: set[int] = set()
+        """Nodes that no client reaches, and that reach none."""
+        self.requests = 0
+        self.errors: dict[str, int] = {}
+        """How often each error was answered, by API."""
+        self._doors: dict[int, tuple[Life, Dispatcher]] = {}
+        self._connections = 0
+
+    def open_door(self, life: Life, dispatcher: Dispatcher) -> None:
+        """A node accepts connections from now on."""
+        self._doors[life.node_id] = (life, dispatcher)
+
+    def close_door(self, life: Life) -> None:
+        if self._doors.get(life.node_id, (None,))[0] is life:
+            del self._doors[life.node_id]
+
+    def accepts(self, life: Life) -> bool:
+        return life.alive and self._doors.get(life.node_id, (None,))[0] is life
+
+    def connect(self, node_id: int) -> Connection | None:
+        life, dispatcher = self._doors.get(node_id, (None, None))
+        if life is None or dispatcher is None or not life.alive or node_id in self.cut:
+            return None
+        self._connections += 1
+        return Connection(self, life, dispatcher, Peer(f"10.1.0.{self._connections % 250}", 40_000, self._connections))
+
+    def breaks(self) -> bool:
+        return self.quality.breaks > 0 and self.rng.random() < self.quality.breaks
+
+
+class _Pending:
+    """A request that was dispatched, and waits for its turn to be answered."""
+
+    __slots__ = ("answer", "reply")
+
+    def __init__(self, answer: asyncio.Future[bytes | None], reply: Any) -> None:
+        self.answer = answer
+        self.reply = reply
+
+
+class Connection:
+    """One client's, to one life of a node."""
+
+    def __init__(self, network: ClientNetwork, life: Life, dispatcher: Dispatcher, peer: Peer) -> None:
+        self.life = life
+        self.open = True
+        self._network = network
+        self._dispatcher = dispatcher
+        self._peer = peer
+        self._stuck = False
+        """Something was lost: nothing behind it gets through either."""
+        self._correlation_id = 0
+        self._last_arrival = [0.0, 0.0]
+        """Of what is under way to the node, and back: nothing overtakes anything."""
+        self._inbox: deque[tuple[bytes, asyncio.Future[bytes | None]]] = deque()
+        self._exclusive = False
+        self._outbox: deque[_Pending] = deque()
+        self._waiting: dict[asyncio.Future[bytes | None], None] = {}
+        """In order."""
+
+    # --- the client's end ---------------------------------------------------------------------------------
+
+    def send(self, request: Any, version: int) -> asyncio.Future[bytes | None]:
+        """Send a request; the future brings the frame of its response, None when the connection broke."""
+        self._correlation_id += 1
+        self._network.requests += 1
+        api_key = declaration_of(type(request)).api_key
+        assert api_key is not None
+        header = RequestHeader(api_key, version, self._correlation_id, "simulated")
+        frame = request_frame(header, codec.write(request, version))[LENGTH_BYTES:]
+        answer: asyncio.Future[bytes | None] = self._network.loop.create_future()
+        self._waiting[answer] = None
+        answer.add_done_callback(lambda answer: self._waiting.pop(answer, None))
+        if not self.open:
+            answer.set_result(None)
+        else:
+            self._later(0, self._arrive, frame, answer, context=self.life.context)
+        return answer
+
+    async def ask(self, request: Any, version: int, *, patience: float) -> Any:
+        """One request, one response. Raises `NoAnswer`."""
+        return self.read(request, version, await self.answered(self.send(request, version), patience))
+
+    async def answered(self, answer: asyncio.Future[bytes | None], patience: float) -> bytes:
+        """Raises `NoAnswer`, and closes the connection, when nothing comes for so long."""
+        loop = self._network.loop
+        over = loop.create_task(self.life.over.wait())
+        try:
+            await asyncio.wait([answer, over], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+        frame = answer.result() if answer.done() else None
+        if frame is None:
+            self.close()
+            raise NoAnswer
+        return frame
+
+    def read(self, request: Any, version: int, frame: bytes) -> Any:
+        api_key = declaration_of(type(request)).api_key
+        assert api_key is not None
+        _, position = parse_response_header(frame, api_key, version)
+        return codec.read(API_MESSAGES[api_key].response, version, frame, position)
+
+    def close(self) -> None:
+        """Requests that were not dispatched yet never will be."""
+        if not self.open:
+            return
+        self.open = False
+        self._network.loop.call_soon(self._disconnected, context=self.life.context)
+        for answer in list(self._waiting):
+            if not answer.done():
+                answer.set_result(None)
+
+    # --- on the way ---------------------------------------------------------------------------------------
+
+    def _later(self, way: int, what: Callable[..., None], *args: Any, context: contextvars.Context) -> None:
+        network = self._network
+        delay = network.quality.delay_seconds * network.rng.random()
+        at = self._last_arrival[way] = max(self._last_arrival[way], network.loop.time() + delay)
+        network.loop.call_at(at, what, *args, context=context)
+
+    def _lost(self) -> bool:
+        """Whether what arrives now is lost, and the connection with it."""
+        if self.life.node_id in self._network.cut:
+            self._stuck = True  # neither end hears of it
+        elif self.open and self._network.breaks():
+            self.close()
+        return self._stuck or not self.open
+
+    # --- the node's end -----------------------------------------------------------------------------------
+
+    def _disconnected(self) -> None:
+        self._inbox.clear()
+        self._dispatcher.disconnected(self._peer)
+
+    def _arrive(self, frame: bytes, answer: asyncio.Future[bytes | None]) -> None:
+        if self._lost():
+            return
+        if not self._network.accepts(self.life):
+            self.close()
+            return
+        self._inbox.append((frame, answer))
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._inbox and not self._exclusive and self.open:
+            frame, answer = self._inbox.popleft()
+            memory = bytearray(frame)
+            view = memoryview(memory)
+            try:
+                exchange = self._dispatcher.dispatch(view, self._peer)
+            except MainstemError as error:
+                self._closed_by_node(error)
+                return
+            except Exception as error:
+                self._network.trouble(caused(f"node {self.life.node_id} dispatches", error))
+                raise
+            memory[:] = b"\xff" * len(memory)
+            pending = _Pending(answer, exchange.reply)
+            self._outbox.append(pending)
+            if hasattr(exchange.reply, "add_done_callback"):
+                if not exchange.pipelined:
+                    self._exclusive = True
+                exchange.reply.add_done_callback(lambda _reply, pipelined=exchange.pipelined: self._done(pipelined))
+            else:
+                self._flush()
+
+    def _done(self, pipelined: bool) -> None:
+        if not pipelined:
+            self._exclusive = False
+        self._flush()
+        self._advance()
+
+    def _flush(self) -> None:
+        """Write the responses whose turn has come."""
+        while self._outbox and self.open:
+            reply = self._outbox[0].reply
+            if hasattr(reply, "add_done_callback"):
+                if not reply.done():
+                    return
+                if reply.cancelled():
+                    self._closed_by_node(None)
+                    return
+                if (error := reply.exception()) is not None:
+                    self._closed_by_node(error)
+                    return
+                reply = reply.result()
+            self._write(self._outbox.popleft().answer, reply)
+
+    def _write(self, answer: asyncio.Future[bytes | None], reply: Reply) -> None:
+        frame = b"" if reply is None else frame_of(reply)
+        self._later(1, self._deliver, answer, frame, context=contextvars.Context())
+
+    def _closed_by_node(self, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, BrokerError):
+            self._network.trouble(caused(f"node {self.life.node_id} answers", error))  # type: ignore[arg-type]
+        self.close()
+
+    def _deliver(self, answer: asyncio.Future[bytes | None], frame: bytes) -> None:
+        if not self._lost() and not answer.done():
+            answer.set_result(frame)
+
+
+def frame_of(reply: Sequence[Any]) -> bytes:
+    """A response without its length. Raises `Violation` when that is not right."""
+    whole = b"".join(bytes(buffer) for buffer in reply)
+    size = int.from_bytes(whole[:LENGTH_BYTES], "big")
+    if size != len(whole) - LENGTH_BYTES:
+        raise Violation(f"a response of {len(whole)} bytes says it has {size}")
+    return whole[LENGTH_BYTES:]

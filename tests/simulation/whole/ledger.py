@@ -1,0 +1,151 @@
+"""What clients asked for and were told, beyond records: topics, log starts, committed offsets, producer ids. And what
+therefore must hold.
+
+H: a group's committed offset never goes back. Each (group, partition) has one committer, which commits growing offsets,
+one after the other, and repeats one until it is acknowledged; so whoever asks must be told at least what had been
+acknowledged, or told to anybody, when he began to ask, and nothing that nobody has tried to commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tests.simulation.cluster.history import History, QueueHistory
+from tests.simulation.oracle import require
+
+from mainstem.model import Topic, partition_of, topic_number_of
+
+NOTHING = -1
+
+
+@dataclass
+class TopicFate:
+    topic: Topic
+    unwanted: bool = False
+    """Somebody has asked for its deletion."""
+    gone: bool = False
+    """Somebody was told that it is deleted."""
+    wanted_starts: dict[int, int] = field(default_factory=dict)
+    """Partition → the highest log start that anybody asked for."""
+    told_starts: dict[int, int] = field(default_factory=dict)
+    """Partition → the highest log start that somebody was told to be done."""
+
+
+@dataclass
+class CommittedOffset:
+    tried: int = NOTHING
+    acknowledged: int = NOTHING
+    told: int = NOTHING
+
+    @property
+    def floor(self) -> int:
+        return max(self.acknowledged, self.told)
+
+
+Place = tuple[str, UUID, int]
+"""Group, topic, partition."""
+
+
+class Ledger:
+    def __init__(self, history: History, now_ms: Callable[[], int]) -> None:
+        """`now_ms`: the latest time of day that any node may believe it is."""
+        self.fates: dict[UUID, TopicFate] = {}
+        self.by_number: dict[int, TopicFate] = {}
+        self.offsets: dict[Place, CommittedOffset] = {}
+        self.producer_ids: set[int] = set()
+        self._history = history
+        self._now_ms = now_ms
+        history.may_move = self._may_move
+        history.may_delete = self._may_delete
+
+    # --- topics -------------------------------------------------------------------------------------------
+
+    def created(self, topic: Topic) -> None:
+        """Some node's metadata has this topic."""
+        known = self.by_number.get(topic.number)
+        if known is None:
+            self.fates[topic.topic_id] = self.by_number[topic.number] = TopicFate(topic)
+            return
+        before = known.topic
+        require((before.topic_id, before.name) == (topic.topic_id, topic.name), f"two topics {topic.number}: {before}")
+
+    def deleted(self, topic: Topic) -> None:
+        """Some node's metadata has it no more."""
+        require(self.by_number[topic.number].unwanted, f"topic {topic.name} is deleted, which nobody wanted")
+
+    def unwanted(self, topic_id: UUID) -> None:
+        """Somebody asks for the deletion of a topic."""
+        fate = self.fates[topic_id]
+        fate.unwanted = True
+        self._history.forsaken.add(fate.topic.number)
+
+    def kept(self) -> list[Topic]:
+        """Topics whose deletion nobody has asked for."""
+        return [fate.topic for fate in self.fates.values() if not fate.unwanted]
+
+    def _may_delete(self, number: int) -> None:
+        fate = self.by_number.get(number)
+        require(fate is not None and fate.unwanted, f"queues of topic {number} are deleted, which nobody wanted")
+
+    # --- log starts ---------------------------------------------------------------------------------------
+
+    def wants_start(self, topic_id: UUID, partition: int, start: int) -> None:
+        starts = self.fates[topic_id].wanted_starts
+        starts[partition] = max(start, starts.get(partition, 0))
+
+    def told_start(self, topic_id: UUID, partition: int, start: int) -> None:
+        starts = self.fates[topic_id].told_starts
+        starts[partition] = max(start, starts.get(partition, 0))
+
+    def _may_move(self, queue: QueueHistory, start: int) -> None:
+        fate = self.by_number[topic_number_of(queue.queue_id)]
+        if fate.topic.internal:  # its writer cuts it
+            return
+        wanted = fate.wanted_starts.get(partition_of(queue.queue_id), 0)
+        if start <= wanted:
+            return
+        what = f"queue {queue.queue_id:#x}: log start {start}"
+        settings, now_ms = fate.topic.settings, self._now_ms()
+        first, last = queue.place(max(queue.log_start, wanted)), queue.place(start - 1)
+        require(queue.batches[last].end == start, f"{what}: inside a batch, moved by nobody")
+        require("delete" in settings.cleanup_policy, f"{what}: the topic is not to be deleted from")
+        left_bytes = sum(kept.length for kept in queue.batches[last + 1:])
+        for kept in reversed(queue.batches[first:last + 1]):
+            expired = settings.retention_ms >= 0 and kept.max_timestamp < now_ms - settings.retention_ms
+            surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
+            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}")
+            left_bytes += kept.length
+
+    # --- committed offsets (H) ----------------------------------------------------------------------------
+
+    def offset(self, place: Place) -> CommittedOffset:
+        return self.offsets.setdefault(place, CommittedOffset())
+
+    def committing(self, place: Place, offset: int) -> None:
+        kept = self.offset(place)
+        kept.tried = max(kept.tried, offset)
+
+    def committed(self, place: Place, offset: int) -> None:
+        self._history.note("committed", *place, offset)
+        kept = self.offset(place)
+        kept.acknowledged = max(kept.acknowledged, offset)
+
+    def check_offset(self, what: str, place: Place, floor: int, offset: int) -> None:
+        """Somebody was told that this offset is committed; `floor`: what was known when he began to ask."""
+        self._history.note("told", *place, offset)
+        kept = self.offset(place)
+        unwanted = self.fates[place[1]].unwanted
+        group, _, partition = place
+        what = f"{what}: committed offset of {group} in partition {partition}"
+        require(offset >= floor or (unwanted and offset == NOTHING), f"{what} went back to {offset} from {floor}")
+        require(offset <= kept.tried, f"{what} is {offset}, tried was {kept.tried}")
+        if not unwanted:
+            kept.told = max(kept.told, offset)
+
+    # --- producer ids -------------------------------------------------------------------------------------
+
+    def new_producer(self, producer_id: int) -> None:
+        require(producer_id not in self.producer_ids, f"producer id {producer_id} was handed out twice")
+        self.producer_ids.add(producer_id)

@@ -1,0 +1,164 @@
+"""A whole node of the cluster: the roles that `mainstem.node_roles` wires, on simulated disks, network and time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fakes.files import PowerLoss
+from tests.simulation.cluster.lives import Life
+from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.oracle import require
+
+from mainstem.model import BatchAppend, Node, Topic
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.commands import Event, TopicCreated, TopicDeleted
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node_roles import NodePorts, Roles, ServedGroups
+from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.identity import Identity
+from mainstem.storage.errors import StorageFailed
+from mainstem.storage.role import Storage
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import WholeCluster
+
+class SimulatedRoles(Roles):
+    """Watched."""
+
+    node: WholeNode
+    life: Life
+
+    async def _open_metadata(self) -> Nameserver:
+        nameserver = await super()._open_metadata()
+        self.node.watch_metadata(nameserver, self.life)
+        return nameserver
+
+    async def _open_storage(self, served: ServedGroups) -> Storage:
+        storage = await super()._open_storage(served)
+        self.node._observe(storage, self.life)
+        self.node.watch_coordinators(storage)
+        return storage
+
+
+class WholeNode(SimulatedNode):
+    """Disk 1 has the metadata as well."""
+
+    cluster: WholeCluster  # type: ignore[assignment]
+    roles: Roles | None = None
+    """While the node is up."""
+    _stack: AsyncExitStack
+
+    def __init__(self, cluster: WholeCluster, node_id: int, directory: Path, seed: int) -> None:
+        super().__init__(cluster, node_id, directory, seed)
+        self._directory = directory / f"node-{node_id}"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._ids = itertools.count(1)
+
+    @property
+    def failure(self) -> Exception | None:
+        metadata = self.roles.nameserver._group.failure if self.serving is not None and self.roles else None
+        return super().failure or metadata
+
+    async def _start(self, life: Life) -> Storage:
+        cluster, handlers = self.cluster, Handlers()
+        config = cluster.settings.config(self.node_id)
+        stack = AsyncExitStack()
+
+        async def connect(identity: Identity) -> ClusterPorts:
+            cluster.calls.serve(life, handlers)
+            return ClusterPorts(
+                cluster.network.attach(life), cluster.calls.of(life, identity), handlers, self.clock
+            )
+
+        roles = SimulatedRoles(
+            config,
+            Node(node_id=self.node_id, host=f"node-{self.node_id}", port=9092),
+            NodePorts(
+                clock=self.clock,
+                randomness=lambda: random.Random(self.rng.random()),
+                new_id=lambda: f"{self.node_id}-{next(self._ids):06}",
+                write_files=self.disk1,
+                store_files=self.disk2,
+                write_dir=self._directory,
+                store_dir=self._directory,
+                handlers=handlers,
+                connect=connect,
+            ),
+            stack,
+        )
+        roles.node, roles.life = self, life
+        try:
+            await roles._open()
+        except BaseException:
+            await stack.aclose()
+            raise
+        stack.push_async_callback(self._close_door, life)
+        cluster.clients_network.open_door(life, roles.dispatcher)
+        roles.balance()
+        self._stack, self.roles = stack, roles
+        return roles.storage
+
+    async def _close_door(self, life: Life) -> None:
+        self.cluster.clients_network.close_door(life)
+
+    async def _close(self, storage: Storage) -> None:
+        await self._stack.aclose()
+
+    def lose_power(self, *, keep_all: bool | None = None) -> None:
+        super().lose_power(keep_all=keep_all)
+        self.roles = None
+
+    # --- what is watched ----------------------------------------------------------------------------------
+
+    def watch_metadata(self, nameserver: Nameserver, life: Life) -> None:
+        """Have the ledger told of topics; and be able to hide them from the storage role (M)."""
+        topics, was_deleted = nameserver.topics, nameserver.was_deleted
+        ledger = self.cluster.ledger
+
+        def heard(event: Event) -> None:
+            if not life.alive:
+                return
+            if isinstance(event, TopicCreated):
+                self.cluster.guard(lambda: ledger.created(event.topic))
+            elif isinstance(event, TopicDeleted):
+                self.cluster.guard(lambda: ledger.deleted(event.topic))
+
+        def listed() -> list[Topic]:
+            return [] if self.metadata_hidden else list(topics())
+
+        def known_deleted(number: int) -> bool:
+            return not self.metadata_hidden and was_deleted(number)
+
+        for topic in topics():
+            ledger.created(topic)
+        nameserver.subscribe(heard)
+        nameserver.topics = listed  # type: ignore[method-assign]
+        nameserver.was_deleted = known_deleted  # type: ignore[method-assign]
+
+    def watch_coordinators(self, storage: Storage) -> None:
+        """What coordinators append is sent, too."""
+        append, history = storage.messages.append, self.cluster.history
+
+        def appended(batches: object, acks: int, *, copies_min: int = 0) -> object:
+            if isinstance(batches, list):
+                for batch in batches:
+                    assert isinstance(batch, BatchAppend)
+                    history.sending(bytes(batch.data))
+            return append(batches, acks, copies_min=copies_min)  # type: ignore[arg-type]
+
+        storage.messages.append = appended  # type: ignore[method-assign, assignment]
+
+    def check_tasks(self) -> None:
+        """Nothing that goes on in the background may have ended."""
+        if self.serving is None or self.roles is None or self.disk1.troubles or self.disk2.troubles:
+            return
+        for task in [self.roles.nameserver._task, *self.roles.tasks]:
+            ended = task.done() and not task.cancelled()
+            error = task.exception() if ended else None
+            fine = not ended or isinstance(error, (StorageFailed, OSError, PowerLoss))
+            require(fine, f"node {self.node_id}: task {task.get_name()!r} ended: {error!r}")
+

@@ -1,0 +1,160 @@
+"""One simulated run of a cluster of whole nodes, from one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run
+from tests.simulation.oracle import Violation, require
+from tests.simulation.whole.admin import Admin, Asker, Committer
+from tests.simulation.whole.clients import Batch, Producer, Reader, Work
+from tests.simulation.whole.cluster import WholeCluster, WholeSettings
+from tests.simulation.whole.faults import WholeFaults
+
+from mainstem.model import Topic
+from mainstem.nameserver.commands import encode_command
+
+GROUPS = ["readers", "auditors", "billing"]
+POLL_SECONDS = 0.2
+
+
+class WholeRun(Run):
+    """`WholeRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
+
+    def __init__(
+        self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()
+    ) -> None:
+        self._rng = rng = random.Random(seed)
+        self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
+        self.loop = ClusterLoop()
+        settings = WholeSettings(rng)
+        if LEFT_BEHIND in faults:
+            settings.forget_soon()
+        self.cluster: WholeCluster = WholeCluster(rng.randrange(1 << 30), self.loop, directory, settings)
+        self.work = Work(self.cluster, random.Random(rng.random()))
+        self.clients = self.work  # type: ignore[assignment]  # what the outcomes are counted from
+        self.faults = WholeFaults(self.cluster, random.Random(rng.random()), faults)
+        self.splitters = {
+            node_id: NodeSplitters(node, random.Random(rng.random()))
+            for node_id, node in self.cluster.nodes.items()
+        }
+
+    # --- the story ----------------------------------------------------------------------------------------
+
+    async def _start_nodes(self) -> None:
+        """Together: none is there before a majority is."""
+        await asyncio.gather(*(node.start() for node in self.cluster.nodes.values()))
+
+    async def _create_topics(self) -> None:
+        admin = Admin(self.work)
+        for _ in range(100):
+            if len(self.work.partitions()) >= 2:
+                return
+            await admin.create(configs={"retention.ms": "-1"})
+        raise Violation("no topic can be created")
+
+    def _load(self) -> Iterator[Coroutine[Any, Any, None]]:
+        rng, work = self._rng, self.work
+        for _ in range(rng.randint(1, 3)):
+            yield Producer(work, -1, idempotent=True).run()
+        for _ in range(rng.randint(1, 3)):
+            yield Producer(work, rng.choice([1, -1, -1, 0])).run()
+        for _ in range(2):
+            yield Reader(work).run()
+        for group in GROUPS:
+            yield Committer(work, group).run()
+        for _ in range(2):
+            yield Asker(work, GROUPS).run()
+        yield Admin(work).run()
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    @property
+    def _topics(self) -> list[Topic]:
+        """Those there are in the end, according to any node."""
+        roles = next(iter(self.cluster.nodes.values())).roles
+        assert roles is not None
+        return list(roles.nameserver.topics())
+
+    @property
+    def _queue_ids(self) -> list[int]:  # type: ignore[override]
+        return [topic.queue_id(number) for topic in self._topics for number in range(topic.partitions)]
+
+    async def _settle(self) -> None:
+        await self._agree_on_metadata()
+        await self._settle_deleted()
+        await super()._settle()
+
+    async def _agree_on_metadata(self) -> None:
+        """All nodes come to the same metadata, in which there is what was promised."""
+        nodes = self.cluster.nodes.values()
+        for _ in range(int(HEALED_SECONDS / POLL_SECONDS)):
+            states = [
+                list(map(encode_command, node.roles.nameserver._state.commands())) for node in nodes if node.roles
+            ]
+            if len(states) == len(nodes) and all(state == states[0] for state in states):
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            raise Violation("nodes do not come to the same metadata")
+        there = {topic.topic_id: topic for topic in self._topics}
+        for fate in self.cluster.ledger.fates.values():
+            topic = fate.topic
+            require(fate.unwanted or topic.topic_id in there, f"topic {topic.name} is lost")
+            require(not fate.gone or topic.topic_id not in there, f"topic {topic.name} is back")
+
+    async def _settle_deleted(self) -> None:
+        """Queues of topics that are there exist on every node, those of others on none."""
+        numbers = {topic.number for topic in self._topics}
+        for _ in range(int(HEALED_SECONDS / POLL_SECONDS)):
+            wrong = {
+                node.node_id: sorted(set(node.storage.table.topics()) ^ numbers)
+                for node in self.cluster.nodes.values()
+            }
+            if not any(wrong.values()):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        raise Violation(f"topics {sorted(numbers)} exist; queues that are too many or missing, by node: {wrong}")
+
+    async def _last_words(self) -> None:
+        """Every queue takes one more batch, groups tell their offsets, log starts are where they were said to be."""
+        producer = Producer(self.work, -1)
+        for topic, partition in self.work.partitions():
+            await self._last_batch(producer, self.work.new_batch(topic, partition, (-1, -1, -1), 1))
+        asker = Asker(self.work, GROUPS)
+        for group in GROUPS:
+            for _ in range(200):
+                if await asker.ask(group, everything=True):
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                raise Violation(f"group {group} does not tell its offsets")
+        for fate in self.cluster.ledger.fates.values():
+            for partition, start in fate.told_starts.items():
+                if not fate.unwanted:
+                    found = self.cluster.history.queue(fate.topic.queue_id(partition)).log_start
+                    require(found >= start, f"{fate.topic.name}-{partition} starts at {found}, {start} was answered")
+
+    async def _last_batch(self, producer: Producer, batch: Batch) -> None:
+        waiting = {batch.place: batch}
+        for _ in range(200):
+            await producer.send(waiting)
+            if not waiting:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        raise Violation(f"{batch.topic.name}-{batch.partition} takes nothing")
+
+
+def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Outcomes:
+    """Play one run; a failure names its seed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run = WholeRun(seed, directory, seconds=seconds, faults=faults)
+    try:
+        return run.play()
+    except Exception as error:
+        raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
