@@ -483,7 +483,8 @@ class RaftCore:
                 self._touched = True
 
     def _messages(self) -> tuple[Message, ...]:
-        if not self._elections.is_durable:
+        elections, durable = self._elections, self._elections.durable
+        if durable.term != elections.term or durable.vote != elections.vote:
             return ()
         if self._leadership is not None:
             self._leadership.collect()

@@ -204,11 +204,6 @@ class Elections:
 
     # --- what the driver is to know --------------------------------------------------------------------------
 
-    @property
-    def is_durable(self) -> bool:
-        """Whether term and vote are: nothing is said to other nodes before."""
-        return self.durable.term == self.term and self.durable.vote == self.vote
-
     def new_hard_state(self) -> HardState | None:
         """Term and vote, once after each change."""
         if self._handed.term == self.term and self._handed.vote == self.vote:
