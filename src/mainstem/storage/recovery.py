@@ -127,12 +127,15 @@ class Recovery:
             try:
                 dead = group.blocks.read_back(recovered_block(header, directory, payload, where))
             except Unavailable as error:
-                if not journal_map.dead:
+                if not journal_map.dead or header.position < self._mapped:
                     raise CorruptJournal(
-                        f"{where}: write group {header.group}: {error}; the journal does not continue the checkpoint"
+                        f"{where}: write group {header.group}: {error}; the journal does not continue the checkpoint. "
+                        "Nothing was changed: restore write_dir as a whole, or replace the node"
                     ) from error
                 # It was being written when the log dropped it, and the block before it, which the checkpoint knows to
-                # be dead. The chain of checksums vouches for it that no block between the two is missing.
+                # be dead. Nothing that lives can get here: the block before it was written before it, so it is in the
+                # checkpoint's log or was walked, and the chain of checksums vouches for it that none of those that
+                # were written since is missing.
                 dead = [header.position]
             self._logged += 1
             if header.position in dead:
