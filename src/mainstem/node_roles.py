@@ -43,6 +43,9 @@ from mainstem.storage.role import Storage, stop
 
 log = logging.getLogger(__name__)
 
+WAITING_SECONDS = 5.0
+"""Nodes that are started together have met by then; afterwards the log says who is missing, as often."""
+
 MANIFEST_NAME = "manifest.sqlite"
 JOURNAL_DIRECTORY = "journal"
 
@@ -153,8 +156,17 @@ class Roles:
         self._stack.push_async_callback(nameserver.close)
         placed = asyncio.Event()
         nameserver.subscribe(lambda _event: placed.set() if nameserver.placements() else None)
-        if not nameserver.placements():
-            await placed.wait()
+        while not nameserver.placements():
+            try:
+                async with asyncio.timeout(WAITING_SECONDS):
+                    await placed.wait()
+            except TimeoutError:
+                met = {node.node_id for node in nameserver.nodes()}
+                absent = sorted(config.nameserver.peer_addresses.keys() - met)
+                log.warning(
+                    "a new cluster begins once all of nameserver.peers have met; it waits for node %s",
+                    ", ".join(map(str, absent)),
+                )
         log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
         return nameserver
 

@@ -19,7 +19,7 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.rpc.client import Client
-from mainstem.rpc.errors import RpcError
+from mainstem.rpc.errors import OtherCluster, RpcError
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
@@ -168,5 +168,27 @@ def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
             with pytest.raises(RpcError, match="cluster"):
                 await foreign.call(CHANGE, request, timeout_seconds=5)
             assert node.nameserver.topic("kept") is not None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("listed", [(1, 3), (1, 2)], ids=["another list", "itself not in it"])
+def test_a_node_with_another_list_of_peers_is_refused_and_the_others_do_without_it(listed: tuple[int, int]) -> None:
+    async def scenario() -> None:
+        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(3), 1)}
+        nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
+        nodes[3].peers = {str(node_id): addresses[node_id] for node_id in listed}
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            for node in nodes.values():
+                stack.push_async_callback(node.close)
+            started = [asyncio.ensure_future(nodes[node_id].start()) for node_id in (1, 2, 3)]
+            with pytest.raises(OtherCluster, match=r"need the same nameserver\.peers"):
+                await started[2]
+            await asyncio.gather(*started[:2])
+            names = [nodes[node_id].nameserver for node_id in (1, 2)]
+            topic = await names[0].create_topic("made-without-it", 1, 1, {})
+            assert names[1].cluster_id() == names[0].cluster_id()
+            await names[1].current()
+            assert names[1].topic("made-without-it") == topic
 
     asyncio.run(scenario())

@@ -285,7 +285,7 @@ async def _greeted(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.
         struct.pack("<I", 2**31),
     ],
 )
-def test_server_closes_on_hostile_bytes_and_serves_others(data: bytes) -> None:
+def test_server_closes_on_hostile_bytes_and_serves_others(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async def test(service: Service, host: str, port: int) -> None:
         for greeted in (True, False):
             opened = await (_greeted(host, port) if greeted else asyncio.open_connection(host, port))
@@ -298,6 +298,8 @@ def test_server_closes_on_hostile_bytes_and_serves_others(data: bytes) -> None:
             assert (await client.call(DOUBLE, Number(1), timeout_seconds=5)).message.value == 2
 
     with_server(test)
+    strangers = "Kafka clients and HTTP have ports of their own" in caplog.text
+    assert strangers, "who has not even said what it is has most likely come to the wrong port"
 
 
 def test_request_id_in_use_closes_the_connection() -> None:

@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,15 @@ class Authority:
         self._ca = self._directory / "ca.pem"
         self._authority.cert_pem.write_to_path(str(self._ca))
 
-    def issue(self, *names: str, common_name: str | None = None, ca: Authority | None = None) -> RpcTlsConfig:
+    def issue(
+        self,
+        *names: str,
+        common_name: str | None = None,
+        ca: Authority | None = None,
+        until: datetime | None = None,
+    ) -> RpcTlsConfig:
         """A certificate with these names; `ca`: whom its holder trusts, if not this authority."""
-        issued = self._authority.issue_cert(*names or ("anything",), common_name=common_name)
+        issued = self._authority.issue_cert(*names or ("anything",), common_name=common_name, not_after=until)
         path = self._directory / f"{'-'.join(names) or common_name or 'plain'}.pem"
         issued.private_key_pem.write_to_path(f"{path}.key")
         chain = b"".join(part.bytes() for part in issued.cert_chain_pems)
@@ -115,6 +122,25 @@ def test_a_splitters_client_calls_with_tls(run: Run, authority: Authority) -> No
             await asyncio.to_thread(use)
 
     run(test)
+
+
+def test_an_expired_certificate_is_refused_as_such_in_both_logs(
+    run: Run, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        valid, expired = authority.issue("valid"), authority.issue("expired", until=datetime(2001, 1, 1))
+        for ours, theirs, at_caller, at_callee in (
+            (expired, valid, "renew rpc_tls.certificate here|be valid now", "expired): renew rpc_tls"),
+            (valid, expired, "expired.*renew rpc_tls.certificate there", "be valid now"),
+        ):
+            caplog.clear()
+            async with serving(theirs) as (host, port), Client(host, port, tls=client_side(ours)) as client:
+                with pytest.raises(TlsRefused, match=at_caller):
+                    await client.call(ECHO, Nothing(), timeout_seconds=20)
+                await until(lambda: at_callee in caplog.text)  # noqa: B023 - awaited here
+
+    with caplog.at_level(logging.WARNING, "mainstem.rpc"):
+        run(test)
 
 
 @pytest.mark.parametrize("blocking", [False, True])

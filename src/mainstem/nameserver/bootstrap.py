@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import ForeignDirectory
 from mainstem.raft import Membership
-from mainstem.rpc.errors import IdentityRefused, RpcError
+from mainstem.rpc.errors import DuplicateNode, IdentityRefused, OwnAddress, RpcError
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.metadata import INTRODUCE, Introduction
 from mainstem.rpc.method import Nothing
@@ -38,11 +38,16 @@ def cluster_id_of(peers: Mapping[int, str]) -> str:
 
 
 async def first_members(own: Identity, peers: Mapping[int, str], ports: ClusterPorts) -> Membership:
-    """Whom a node with a new directory begins with. Raises `ForeignDirectory`, `IdentityRefused`."""
+    """Whom a node with a new directory begins with. Raises `ForeignDirectory`; and `IdentityRefused` when somebody
+    refuses to talk to it, or is not to be talked to, and nobody else answers: most likely it is this node that is
+    configured wrongly. Otherwise that one is, and the others do without it."""
     others = [node_id for node_id in peers if node_id != own.node_id]
     answers = await asyncio.gather(*(_introduction(node_id, ports) for node_id in others))
+    refusals = [answer for answer in answers if isinstance(answer, IdentityRefused)]
+    if refusals and not any(isinstance(answer, Introduction) for answer in answers):
+        raise refusals[0]
     for answer in answers:
-        if answer is None or not answer.voters or not answer.cluster_id:
+        if not isinstance(answer, Introduction) or not answer.voters or not answer.cluster_id:
             continue
         known = answer.incarnations.get(own.node_id, b"")
         if known not in (b"", own.incarnation) and own.node_id in answer.voters:
@@ -55,8 +60,9 @@ async def first_members(own: Identity, peers: Mapping[int, str], ports: ClusterP
     return Membership.of(peers)
 
 
-async def _introduction(node_id: int, ports: ClusterPorts) -> Introduction | None:
-    """None: nobody answered for long enough. Raises `IdentityRefused`."""
+async def _introduction(node_id: int, ports: ClusterPorts) -> Introduction | IdentityRefused | None:
+    """None: nobody answered for long enough. A node that calls itself as this one does, or is this one, is no other's
+    mistake: raises `DuplicateNode`, `OwnAddress`."""
     try:
         async with asyncio.timeout(INTRODUCE_SECONDS_MAX):
             while True:
@@ -65,8 +71,10 @@ async def _introduction(node_id: int, ports: ClusterPorts) -> Introduction | Non
                         node_id, INTRODUCE, Nothing(), timeout_seconds=ATTEMPT_SECONDS_MAX
                     )
                     return reply.message
-                except IdentityRefused:
+                except (DuplicateNode, OwnAddress):
                     raise
+                except IdentityRefused as error:
+                    return error
                 except RpcError as error:
                     log.debug("node %d does not introduce itself yet: %s", node_id, error)
                 await ports.sleep(PAUSE_SECONDS)

@@ -344,7 +344,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _drop(self, reason: RpcError) -> None:
         """Close once what was written has left. Until then, and a little longer, what still arrives is read and
         thrown away: closing a socket with unread bytes would take from the peer what it was told last."""
-        log.warning("node connection from %s closed: %s", self._peer, reason)
+        stranger = isinstance(reason, ProtocolViolation) and self._core.peer is None
+        hint = "; nodes and splitters come here, Kafka clients and HTTP have ports of their own" if stranger else ""
+        log.warning("node connection from %s closed: %s%s", self._peer, reason, hint)
         self._dropped = True
         if isinstance(reason, ProtocolViolation):
             self._transport.close()

@@ -106,7 +106,7 @@ def handshake_failure(error: Exception, where: str) -> str:
     if isinstance(error, ConnectionError):
         return (
             f"{where} ended the TLS handshake: most likely it does not accept the certificate of this process; "
-            f"rpc_tls.certificate here must come from an authority in rpc_tls.ca there"
+            f"rpc_tls.certificate here must come from an authority in rpc_tls.ca there and be valid now"
         )
     return f"no TLS handshake: {error or 'it took too long'}"
 
@@ -116,20 +116,26 @@ def closed_unheard(where: str) -> TlsRefused:
     through with the handshake."""
     return TlsRefused(
         f"{where} closed the connection behind the TLS handshake: most likely it does not accept the certificate of "
-        f"this process; rpc_tls.certificate here must come from an authority in rpc_tls.ca there, and its log says more"
+        f"this process; rpc_tls.certificate here must come from an authority in rpc_tls.ca there and be valid now, and "
+        f"its log says more"
     )
 
 
 def handshake_refusal(error: Exception | None, where: str) -> TlsRefused | None:
     """A failed handshake as what people can act on; None: it is none."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsRefused(
-            f"the certificate that {where} shows is not accepted ({error.verify_message}): it must come from an "
-            f"authority in rpc_tls.ca"
-        )
+        there = f"the certificate that {where} shows is not accepted ({error.verify_message})"
+        if "expired" in error.verify_message or "not yet valid" in error.verify_message:
+            return TlsRefused(f"{there}: renew rpc_tls.certificate there, or set the clock that is wrong")
+        return TlsRefused(f"{there}: it must come from an authority in rpc_tls.ca")
     if not isinstance(error, ssl.SSLError):
         return None
     reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "alert" in reason and "expired" in reason:
+        return TlsRefused(
+            f"{where} does not accept the certificate of this process ({reason}): renew rpc_tls.certificate here, or "
+            f"set the clock that is wrong"
+        )
     if "alert" in reason:
         return TlsRefused(
             f"{where} does not accept the certificate of this process ({reason}): rpc_tls.certificate here must come "

@@ -65,6 +65,11 @@ class HardStates:
         ]
         if not copies and content.strip(b"\0"):
             await file.close()
+            if content.startswith(MAGIC[:-1]) and not content.startswith(MAGIC):
+                found = content[: len(MAGIC)].decode("latin-1")
+                raise FormatError(
+                    f"{NAME}: of format {found}, this version reads {MAGIC.decode()}: start the version that wrote it"
+                )
             raise FormatError(
                 f"{NAME}: neither copy passes its checksum. Which votes this node gave is unknown: restore the file, "
                 "or replace the node by one with an empty directory"
