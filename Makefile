@@ -26,7 +26,7 @@ demo:
 	@$(BIN)/python -m demo.flights
 
 test:
-	@tools/prepare java kcat
+	@tools/prepare java kcat classes
 	@$(BIN)/python -m pytest
 
 simulate:

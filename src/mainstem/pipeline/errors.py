@@ -21,5 +21,9 @@ class CommitRefused(PipelineError):
     """The node refused a commit: the split no longer continues what the manifest holds."""
 
 
+class ArchiveNotWritten(PipelineError):
+    """The archive of Spark's classes could not be written; splitters start without it, slower."""
+
+
 class JavaMissing(PipelineError):
     """Spark cannot run here; the message says what to install."""

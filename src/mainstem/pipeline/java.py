@@ -24,8 +24,11 @@ class Java(NamedTuple):
 
     path: str = ""
     version: int = 0
+    """The major one."""
     missing: str = ""
     """What is missing and how to install it; empty: all is there."""
+    release: str = ""
+    """As it names itself, such as 17.0.15."""
 
 
 def find_java(environment: dict[str, str] | None = None) -> Java:
@@ -42,11 +45,11 @@ def find_java(environment: dict[str, str] | None = None) -> Java:
                                timeout=VERSION_SECONDS_MAX)
     except (OSError, subprocess.SubprocessError) as error:
         return Java(path, missing=f"{path} does not run: {error}. {INSTALL_JAVA}.")
-    match = re.search(r'version "(?:1\.)?(\d+)', found.stderr + found.stdout)
-    version = int(match[1]) if match else 0
+    match = re.search(r'version "(?:1\.)?((\d+)[\w.+-]*)', found.stderr + found.stdout)
+    version = int(match[2]) if match else 0
     if version < JAVA_VERSION_MIN:
         return Java(path, version, f"{path} is Java {version or 'of unknown version'}. {INSTALL_JAVA}.")
-    return Java(path, version)
+    return Java(path, version, release=match[1] if match else "")
 
 
 def spark_missing() -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import MainstemError
 from mainstem.pipeline.config import PipelineConfig
 from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
-from mainstem.pipeline.java import require_java
+from mainstem.pipeline.java import Java, require_java
 from mainstem.pipeline.lease_keeper import LeaseKeeper
 from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.split_plan import SplitSettings
@@ -83,9 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.watch_stdin:
         threading.Thread(target=_watch_stdin, args=(stopping,), daemon=True).start()
     try:
-        require_java()
+        java = require_java()
         endpoint = find_endpoint(options.node)
-        return run(options, endpoint, stopping)
+        return run(options, endpoint, java, stopping)
     except LeaseHeld as error:
         log.error("%s. Stop it, or let it work: it splits the same journal.", error)
         return EXIT_LEASE_HELD
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Event) -> int:
+def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: threading.Event) -> int:
     """Take the lease, split, give it back. Raises `MainstemError` for what prevents a start."""
     tls = tls_of(options)
     node = NodeLink(endpoint.rpc, "splitter", tls)
@@ -106,6 +106,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
         LeaseKeeper(NodeLink(endpoint.rpc, "split lease", tls), lease) as keeper,
         tempfile.TemporaryDirectory(prefix="mainstem-split-", ignore_cleanup_errors=True) as scratch,
     ):
+        from mainstem.pipeline.class_archive import archive_options
         from mainstem.pipeline.session import start_session
         from mainstem.pipeline.splitter import Ended, Splitter
 
@@ -113,7 +114,8 @@ def run(options: argparse.Namespace, endpoint: Endpoint, stopping: threading.Eve
         try:
             spark = start_session(
                 options.master, local_dir=Path(scratch), driver_memory=options.driver_memory,
-                name="mainstem split", extra=dict(entry.split("=", 1) for entry in options.conf))
+                name="mainstem split", extra=dict(entry.split("=", 1) for entry in options.conf),
+                jvm=archive_options(java))
             ended = Splitter(
                 spark, node, keeper, settings_of(options, endpoint),
                 checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",

@@ -42,9 +42,10 @@ def is_local(master: str) -> bool:
 
 
 def start_session(
-    master: str, *, local_dir: Path, driver_memory: str, name: str, extra: Mapping[str, str],
+    master: str, *, local_dir: Path, driver_memory: str, name: str, extra: Mapping[str, str], jvm: str = "",
 ) -> SparkSession:
-    """A session with the project's code at hand wherever tasks run. `local_dir` is Spark's scratch space."""
+    """A session with the project's code at hand wherever tasks run. `local_dir` is Spark's scratch space, `jvm` more
+    options of a local JVM."""
     root = str(Path(mainstem.__file__).parent.parent)
     # The planner's and the local tasks' Python processes are children of the JVM, which is a child of ours.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
@@ -53,7 +54,7 @@ def start_session(
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
         settings["spark.driver.bindAddress"] = "127.0.0.1"
-        settings["spark.driver.extraJavaOptions"] = LOCAL_JVM
+        settings["spark.driver.extraJavaOptions"] = f"{LOCAL_JVM} {jvm}".rstrip()
     else:
         settings["spark.submit.pyFiles"] = str(package_code(local_dir / "mainstem.zip"))
     settings["spark.local.dir"] = str(local_dir)
