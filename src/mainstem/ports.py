@@ -259,14 +259,17 @@ class Exchange(NamedTuple):
     pipelined: bool = False
 
 
-class Burst(NamedTuple):
-    """What the dispatcher makes of several request frames that came together, all of them pipelined: one reply."""
+class Burst(PromptFuture[Reply]):
+    """Several request frames that came together, all of them pipelined. The result is the responses to all of them, in
+    their order."""
 
-    reply: PromptFuture[Reply] | Reply
-    """The responses to all of them, in their order."""
-    requests: int
-    bytes_taken: int
-    """Of the frames, their length prefixes included."""
+    __slots__ = ("bytes_taken", "requests")
+
+    def __init__(self, requests: int, bytes_taken: int) -> None:
+        super().__init__()
+        self.requests = requests
+        self.bytes_taken = bytes_taken
+        """Of the frames, their length prefixes included."""
 
 
 class Dispatcher(Protocol):

@@ -90,7 +90,7 @@ class Hammer:
             framed[:] = b"\xa5" * len(framed)
             if burst is not None:
                 assert (burst.requests, burst.bytes_taken) == (1, len(framed))
-                return burst.reply
+                return burst
         return self.dispatcher.dispatch(frame, peer).reply
 
     def send(self, api_key: int, version: int, request: Any, sent: Any, *, spoil: bool) -> None:

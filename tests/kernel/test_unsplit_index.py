@@ -99,6 +99,11 @@ def test_windows_hold_what_was_added(
     filler.index.release(4096 + int((filler.position - 4096) * released))
     assert filler.index.cached_bytes <= cache_bytes
     first = filler.index.first_position()
+    indexed = list(filler.index.blocks())
+    ends = [4096, *(block.header.end for block in indexed), filler.position]
+    start, stop = ends[len(ends) // 3], ends[2 * len(ends) // 3]
+    between = [block for block in indexed if start < block.header.end <= stop]
+    assert filler.index.blocks_between(start, stop) == between
     for partition in range(QUEUES):
         slot = filler.table.find(queue_id_of(1, partition))
         known = [batch for batch in filler.batches[partition] if first is not None and batch[2] >= first]

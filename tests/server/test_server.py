@@ -41,7 +41,7 @@ class ScriptedDispatcher:
     def __init__(self) -> None:
         self.seen: list[bytes] = []
         self.pending: list[tuple[bytes, asyncio.Future[Reply] | PromptFuture[Reply]]] = []
-        self.bursts: list[tuple[bytes, PromptFuture[Reply]]] = []
+        self.bursts: list[tuple[bytes, Burst]] = []
         self.gone: list[Peer] = []
         self.arrived = asyncio.Event()
 
@@ -62,9 +62,9 @@ class ScriptedDispatcher:
             return None
         self.seen.append(bytes(taken))
         self.arrived.set()
-        reply: PromptFuture[Reply] = PromptFuture()
-        self.bursts.append((bytes(taken), reply))
-        return Burst(reply, count, at - start)
+        burst = Burst(count, at - start)
+        self.bursts.append((bytes(taken), burst))
+        return burst
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         content = bytes(frame)
@@ -97,8 +97,8 @@ class ScriptedDispatcher:
         future.set_result(reply_to(content))
 
     def resolve_burst(self, index: int) -> None:
-        content, reply = self.bursts[index]
-        reply.set_result([content])
+        content, burst = self.bursts[index]
+        burst.set_result([content])
 
     async def until_seen(self, count: int) -> None:
         while len(self.seen) < count:

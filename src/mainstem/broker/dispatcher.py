@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -63,7 +63,10 @@ class BrokerDispatcher:
         self._routes = {route.api.api_key: route for route in routes}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
         produce = self._latencies.get(PRODUCE_KEY)
-        self._bursts = ProduceBursts(broker, produce) if produce is not None else None
+        self.dispatch_burst: Callable[[memoryview, int, int, int, int], Burst | None] = (
+            ProduceBursts(broker, produce).dispatch if produce is not None else lambda *_: None
+        )
+        """See `ports.Dispatcher`."""
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._abandonable: dict[int, asyncio.Task[None] | PromptFuture[None]] = {}
@@ -81,14 +84,6 @@ class BrokerDispatcher:
             waiting.cancel()
         # the body's error is not the group's: it goes on as it is, not in an ExceptionGroup
         await self._tasks.__aexit__(None, None, None)
-
-    def dispatch_burst(
-        self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
-    ) -> Burst | None:
-        """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
-        if self._bursts is None:
-            return None
-        return self._bursts.dispatch(frames, start, stop, requests_max, frame_bytes_max)
 
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""

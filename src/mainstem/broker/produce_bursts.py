@@ -44,15 +44,13 @@ class ProduceBursts:
         if scan is None:
             return None
         started_at = self._monotonic()
+        burst = ProduceBurst(self, scan, started_at)
         future = produce.append(self._broker, scan)
         if future is None:
-            reply: Reply | PromptFuture[Reply] = self.finish(scan, [], started_at)
-        elif future.done() and not future.cancelled() and future.exception() is None:
-            reply = self.finish(scan, future.result(), started_at)
+            burst.set_result(self.finish(scan, [], started_at))
         else:
-            reply = _BurstReply(self, scan, started_at)
-            future.add_done_callback(reply.go_on)
-        return Burst(reply, scan.request_count, scan.bytes_taken)
+            future.add_done_callback(burst.go_on)
+        return burst
 
     def finish(
         self, scan: ProduceScan, results: list[AppendResult] | ProduceScan, started_at: float
@@ -79,21 +77,19 @@ class ProduceBursts:
         return redirected
 
 
-class _BurstReply(PromptFuture[Reply]):
-    """The reply to a burst that waits for the store."""
+class ProduceBurst(Burst):
+    """One that waits for the store."""
 
     __slots__ = ("_bursts", "_scan", "_started_at")
 
     def __init__(self, bursts: ProduceBursts, scan: ProduceScan, started_at: float) -> None:
-        super().__init__()
+        super().__init__(scan.request_count, scan.bytes_taken)
         self._bursts = bursts
         self._scan = scan
         self._started_at = started_at
 
     def go_on(self, pending: PromptFuture[list[AppendResult]]) -> None:
         """The store has settled its future."""
-        if self.done():
-            return
         try:
             responses = self._bursts.finish(self._scan, pending.result(), self._started_at)
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from mainstem.errors import MainstemError
-from mainstem.ports import Peer, Reply
+from mainstem.ports import Burst, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.receive_buffer import LENGTH_BYTES, ReceiveBuffer
@@ -215,23 +215,20 @@ class Connection(asyncio.BufferedProtocol):
         """Dispatch the next frames together, where that is possible."""
         server, buffer, responses = self._server, self._buffer, self._responses
         budget, config = server.budget, server.config
-        if not budget.ample(buffer.unread):
-            return False
         frames, start, stop = buffer.whole()
+        if not budget.ample(stop - start):
+            return False
         requests_max = config.requests_in_flight_max - responses.in_flight
         burst = self.dispatcher.dispatch_burst(frames, start, stop, requests_max, config.frame_bytes_max)
         if burst is None:
             return False
-        reply, requests, bytes_taken = burst
         self._half_read_since = None
+        bytes_taken = burst.bytes_taken
         buffer.skip(bytes_taken)
         budget.take_at_once(self, bytes_taken)
-        server.counters.requests += requests
-        place = responses.expect(bytes_taken, requests)
-        if isinstance(reply, PromptFuture):
-            reply.add_done_callback(partial(self._replied, place, True))
-        else:
-            self._answer(place, reply)
+        server.counters.requests += burst.requests
+        place = responses.expect(bytes_taken, burst.requests)
+        burst.add_done_callback(partial(self._burst_replied, place))
         return True
 
     def _dispatch_one(self) -> bool:
@@ -291,11 +288,32 @@ class Connection(asyncio.BufferedProtocol):
         if not self._dead and not self._flush_due:  # flushing goes on with the next request
             self._advance()
 
+    def _burst_replied(self, place: Place, burst: Burst) -> None:
+        try:
+            reply = burst.result()
+        except BaseException:
+            self._replied(place, True, burst)
+            return
+        self._answer(place, reply)
+        if self._advances_next and not self._dead and not self._flush_due:
+            self._advance()
+
+    @property
+    def _advances_next(self) -> bool:
+        """There is something that a reply may have been in the way of."""
+        return bool(self._buffer.unread) or self._ending or self._eof or not self._reading
+
     def _answer(self, place: Place, reply: Reply) -> None:
         self._server.budget.give(place.request_bytes)
         if self._dead:
             return
         responses = self._responses
+        if self._writable and not self._buffer.unread and responses.take_only(place, reply):
+            assert self._transport is not None
+            assert reply is not None
+            self._server.counters.bytes_out += len(reply[0])
+            self._transport.write(reply[0])
+            return
         responses.answer(place, reply)
         if not responses.sendable or self._flush_due:
             return

@@ -60,6 +60,16 @@ class ResponseQueue:
         self._places.append(place)
         return place
 
+    def take_only(self, place: Place, reply: Reply) -> bool:
+        """Whether the response of a place is one chunk and the only thing there is to write: it has left then."""
+        places = self._places
+        if reply is None or len(reply) != 1 or len(places) != 1 or self._chunks or len(reply[0]) > CHUNK_BYTES_MAX:
+            return False
+        assert places[0] is place
+        places.clear()
+        self.in_flight = 0
+        return True
+
     def answer(self, place: Place, reply: Reply) -> None:
         """The response of a place is ready (None: there is none)."""
         place.ready = True

@@ -180,6 +180,8 @@ def _write_and_sync(descriptor: int, position: int, buffers: Sequence[Buffer]) -
 
 
 def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
+    if len(buffers) == 1 and os.pwrite(descriptor, buffers[0], position) == memoryview(buffers[0]).nbytes:
+        return  # as nearly always; what is cut short is written again
     views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
     first = 0
     while first < len(views):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.split import GroupRange
-from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
+from mainstem.storage.journal.format import KIND_DATA, BlockHeader, position_of, sequence_of
 
 MARK_BYTES = 1 << 20
 """Journal bytes per mark: the granularity of a slice."""
@@ -68,12 +68,29 @@ class JournalMap:
         """What stood before the first mark."""
         self.dead: set[int] = set()
         """Journal positions of blocks that a new leader's took the place of."""
-        self._marks: list[Mark] = []
-        self._cut = False
+        self._kept: list[Mark] = []
+        """The marks, but that the last may have grown since: `_marks` has them as they are."""
+        self._grown_to = 0
+        """How far the last mark reaches, if it has grown."""
+        self._grows_to = 0
+        """How far it may reach; 0: the next block begins a mark."""
+
+    @property
+    def _marks(self) -> list[Mark]:
+        """The last mark grows with nearly every block; it is made anew when somebody looks at it."""
+        if self._grown_to:
+            self._kept[-1] = self._mark(self._kept[-1].start, self._grown_to, self._kept[-1].data_ms)
+            self._grown_to = 0
+        return self._kept
+
+    def _mark(self, start: int, end: int, data_ms: int) -> Mark:
+        return Mark(start, end, tuple(self._last), tuple(self._last_data), tuple(self._data_bytes), data_ms)
 
     def add(self, header: BlockHeader, *, live: bool = True) -> None:
         """The journal's next block, in journal order; not `live`: its log dropped it while it was written."""
-        group = header.group
+        group, end = header.group, header.end
+        grows = end <= self._grows_to
+        marks = self._kept if grows else self._marks  # as they are without this block
         data_ms = -1
         if not live:
             self.dead.add(header.position)
@@ -83,19 +100,15 @@ class JournalMap:
             self._last_data[group] = header.index
             self._data_bytes[group] += header.length
             data_ms = header.created_ms
+        if grows and (data_ms < 0 or marks[-1].data_ms >= 0):
+            self._grown_to = end
+            return
         start = header.position
-        if self._marks and not self._cut:
-            mark = self._marks[-1]
-            if sequence_of(mark.start) == sequence_of(start) and header.end - mark.start <= MARK_BYTES:
-                self._marks.pop()
-                start = mark.start
-                data_ms = mark.data_ms if mark.data_ms >= 0 else data_ms
-        self._cut = False
-        self._marks.append(
-            Mark(
-                start, header.end, tuple(self._last), tuple(self._last_data), tuple(self._data_bytes), data_ms
-            )
-        )
+        if grows:  # the mark's first data
+            start, self._grown_to = marks.pop().start, 0
+        else:
+            self._grows_to = min(start + MARK_BYTES, position_of(sequence_of(start) + 1, 0))
+        marks.append(self._mark(start, end, data_ms))
 
     def superseded(self, group: int, first_index: int, positions: Iterable[int]) -> None:
         """The group's log goes on differently from block `first_index` on; the blocks that were at these positions
@@ -127,26 +140,29 @@ class JournalMap:
 
     def cut(self) -> None:
         """Let the next block begin a mark: what comes is of another age than what was."""
-        self._cut = True
+        self._grows_to = 0
 
     def dump(self) -> MapImage:
         return MapImage(self._gone, list(self._marks), sorted(self.dead))
 
     def load(self, image: MapImage) -> None:
-        self._gone, self._marks = image.gone, list(image.marks)
+        self._gone, self._kept = image.gone, list(image.marks)
+        self._grown_to = 0
         self.dead.clear()
         self.dead.update(image.dead)
         newest = self._marks[-1] if self._marks else self._gone
         self._last = list(newest.last)
         self._last_data = list(newest.last_data)
         self._data_bytes = list(newest.data_bytes)
-        self._cut = True
+        self._grows_to = 0
 
     def drop(self, before_sequence: int) -> None:
         """Forget the marks of recycled segments."""
         keep = bisect_right(self._marks, before_sequence - 1, key=lambda mark: sequence_of(mark.start))
         self._gone = self._before(keep)
         del self._marks[:keep]
+        if not self._kept:
+            self._grows_to = 0
         self.dead.difference_update([position for position in self.dead if sequence_of(position) < before_sequence])
 
     def pruned(self, group: int) -> int:

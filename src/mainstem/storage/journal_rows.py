@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Container, Iterable
 from mainstem.kernel import IndexedBlock, UnsplitIndex
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.blocks import Rows, rows_of_blocks, sorted_rows
-from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.format import position_of
 from mainstem.storage.journal.journal import Journal
 
 
@@ -41,8 +41,5 @@ async def all_rows(journal: Journal, index: UnsplitIndex) -> AsyncIterator[tuple
 
 def in_segment(index: UnsplitIndex, sequence: int, dead: Container[int]) -> list[IndexedBlock]:
     """The indexed blocks of one segment but those at `dead` positions: a snapshot took their place."""
-    return [
-        block
-        for block in index.blocks()
-        if sequence_of(block.header.position) == sequence and block.header.position not in dead
-    ]
+    blocks = index.blocks_between(position_of(sequence, 0), position_of(sequence + 1, 0))
+    return [block for block in blocks if block.header.position not in dead]

@@ -100,7 +100,9 @@ class LogBlock:
             self.directory = self.builder.directory
             self.payload = self.builder.payload
             self.batch_count = self.builder.batch_count
-        elif self.kind == KIND_CONTROL:
+            self.size = BLOCK_HEADER_BYTES + self.builder.size
+            return
+        if self.kind == KIND_CONTROL:
             self.payload = control.encode(self.commands)
         elif self.membership is not None:
             self.payload = encode_membership(self.membership)

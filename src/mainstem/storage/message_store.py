@@ -90,12 +90,13 @@ class LocalMessageStore:
         if acks == 0:
             return _settled(results)
         ticket = Ticket(results)
+        here = acks == 1
         for number, index in waiting:
             group = self._groups[number]
-            if acks == -1 and copies_min > group.consensus.quorum:
+            if copies_min and not here and copies_min > group.consensus.quorum:
                 group.wait_for_copies(index, ticket, copies_min)
             else:
-                group.wait_for(index, ticket, here=acks == 1)
+                group.wait_for(index, ticket, here=here)
         if not ticket.blocks:
             ticket.set_result(results)
         return ticket
@@ -105,13 +106,10 @@ class LocalMessageStore:
         self._waiters.wake_all()
 
     def _refusal(self) -> Outcome | None:
-        if self._write_loop.ended is not None:
+        loop = self._write_loop
+        if loop.ended is not None:
             return Outcome.STORAGE_FAILED
-        if (
-            self.refusing
-            or self._write_loop.out_of_space
-            or self._write_loop.backlog_bytes > self._backlog_bytes_max
-        ):
+        if self.refusing or loop.out_of_space or loop.backlog_bytes > self._backlog_bytes_max:
             return Outcome.STORAGE_BUSY
         return None
 

@@ -220,6 +220,15 @@ cdef class UnsplitIndex:
         """All indexed blocks, oldest first."""
         return iter(tuple(self._order))
 
+    def blocks_between(self, int64_t start, int64_t stop):
+        """The indexed blocks that end behind journal position `start` and not behind `stop`, oldest first."""
+        cdef IndexedBlock block
+        found = []
+        for block in self._order:
+            if start < block.end <= stop:
+                found.append(block)
+        return found
+
     def __len__(self):
         return len(self._order)
 

@@ -140,6 +140,10 @@ class UnsplitIndex:
         """All indexed blocks, oldest first."""
         return iter(tuple(self._order))
 
+    def blocks_between(self, start: int, stop: int) -> list[IndexedBlock]:
+        """The indexed blocks that end behind journal position `start` and not behind `stop`, oldest first."""
+        return [block for block in self._order if start < block.header.end <= stop]
+
     def __len__(self) -> int:
         return len(self._blocks)
 

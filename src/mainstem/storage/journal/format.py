@@ -152,13 +152,7 @@ class BlockHeader(NamedTuple):
 
     def pack(self, directory: Buffer) -> tuple[bytes, int]:
         """The header's bytes and its CRC."""
-        checked = _CHECKED.pack(
-            self.previous_crc, BLOCK_VERSION, self.kind, 0, self.length, self.batch_count, self.group,
-            self.payload_crc, self.position, self.durable_position, self.term, self.index, self.created_ms,
-            self.payload_length, 0,
-        )
-        crc = crc32c(directory, crc32c(checked))
-        return _UNCHECKED.pack(BLOCK_MAGIC, crc) + checked, crc
+        return pack_header(*self[:-1], directory)
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int, where: str) -> BlockHeader:
@@ -183,6 +177,19 @@ class BlockHeader(NamedTuple):
         """Does the CRC hold over header and directory, both at `offset` of `buffer`?"""
         end = offset + BLOCK_HEADER_BYTES + self.batch_count * DIRECTORY_ROW_BYTES
         return len(buffer) >= end and crc32c(memoryview(buffer)[offset + 8:end]) == self.crc
+
+
+def pack_header(
+    kind: int, group: int, term: int, index: int, length: int, batch_count: int, payload_length: int,
+    payload_crc: int, position: int, durable_position: int, previous_crc: int, created_ms: int, directory: Buffer,
+) -> tuple[bytes, int]:
+    """The bytes of a block's header and its CRC, from the fields of `BlockHeader`."""
+    checked = _CHECKED.pack(
+        previous_crc, BLOCK_VERSION, kind, 0, length, batch_count, group, payload_crc, position, durable_position,
+        term, index, created_ms, payload_length, 0,
+    )
+    crc = crc32c(directory, crc32c(checked))
+    return _UNCHECKED.pack(BLOCK_MAGIC, crc) + checked, crc
 
 
 # --- directory ------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from mainstem.storage.journal.format import (
     KINDS,
     BlockHeader,
     aligned,
+    pack_header,
 )
 
 SMALL_BUFFER_BYTES = 4096
@@ -52,26 +53,28 @@ def content_length(block: BlockToWrite) -> int:
 
 
 def frame(
-    block: BlockToWrite, position: int, durable_position: int, previous_crc: int
+    block: BlockToWrite, position: int, durable_position: int, previous_crc: int, content: int | None = None
 ) -> tuple[BlockHeader, list[Buffer]]:
-    """The block's header for this place in the chain, and its bytes as buffers to be written in order."""
+    """The block's header for this place in the chain, and its bytes as buffers to be written in order. `content` is its
+    `content_length`, where that is known."""
     assert block.kind in KINDS, block.kind
-    assert size_of(block.directory) == block.batch_count * DIRECTORY_ROW_BYTES, "directory and batch count differ"
+    directory_length = block.batch_count * DIRECTORY_ROW_BYTES
+    assert size_of(block.directory) == directory_length, "directory and batch count differ"
     assert block.kind == KIND_DATA or not block.batch_count, "only data blocks have a directory"
-    content = content_length(block)
+    content = content_length(block) if content is None else content
     length = aligned(content)
     payload_crc = 0
     if block.kind != KIND_DATA:
         for part in block.payload:
             payload_crc = google_crc32c.extend(payload_crc, bytes(part))
-    header = BlockHeader(
+    unsigned = (
         block.kind, block.group, block.term, block.index, length, block.batch_count,
-        content - BLOCK_HEADER_BYTES - block.batch_count * DIRECTORY_ROW_BYTES, payload_crc, position,
-        durable_position, previous_crc, block.created_ms,
+        content - BLOCK_HEADER_BYTES - directory_length, payload_crc, position, durable_position, previous_crc,
+        block.created_ms,
     )
-    packed, crc = header.pack(block.directory)
+    packed, crc = pack_header(*unsigned, block.directory)
     buffers: list[Buffer] = [packed, block.directory, *block.payload, bytes(length - content)]
-    return BlockHeader(*header[:-1], crc), buffers
+    return BlockHeader(*unsigned, crc), buffers
 
 
 def joined(buffers: Sequence[Buffer], length: int) -> list[Buffer]:

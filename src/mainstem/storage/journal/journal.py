@@ -181,14 +181,15 @@ class Journal:
         stretches: list[Stretch] = []
         segment, sequence, end, chain = self._open, self._next_sequence, self.end, self._chain
         for block in blocks:
-            length = aligned(content_length(block))
+            content = content_length(block)
+            length = aligned(content)
             assert length <= self._config.block_bytes_max, f"a block of {length} bytes fits into no segment"
             if segment is None or offset_of(end) + length > segment.size:
                 segment = await self._take(sequence, end, chain)
                 sequence, end = sequence + 1, segment.end
             if not stretches or stretches[-1].segment is not segment:
                 stretches.append(Stretch(segment))
-            header, buffers = frame(block, end, self.durable_end, chain)
+            header, buffers = frame(block, end, self.durable_end, chain, content)
             stretches[-1].buffers += buffers
             stretches[-1].length += length
             headers.append(header)

@@ -45,7 +45,13 @@ class OpenSegment:
     def advance(self, pages: list[Buffer], length: int) -> None:
         """The pages have been written, and in them `length` bytes that are new."""
         self.offset += length
-        self._page = last_bytes(pages, PAGE_BYTES)[: self.offset % PAGE_BYTES]
+        used = self.offset % PAGE_BYTES
+        last = pages[0]
+        if len(pages) == 1 and isinstance(last, bytes):  # a small write: no views needed
+            start = len(last) - PAGE_BYTES
+            self._page = last[start : start + used]
+        else:
+            self._page = last_bytes(pages, PAGE_BYTES)[:used]
 
 
 class Stretch:
