@@ -19,6 +19,9 @@ from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 GRACE_SECONDS = 1.0
 """For files that no manifest names: here only the test has them looked for."""
 
+MOVED_SECONDS = 5 * HEALED_SECONDS
+"""Simulated. A replica of a hundred small runs is copied at a slow disk's pace, one run after the other."""
+
 
 class ThereAndBack(Run):
     """A node's replicas move to another one and, when all of them are gone from it, back."""
@@ -103,7 +106,7 @@ class ThereAndBack(Run):
                 await node.restart()
 
     async def _until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(HEALED_SECONDS):
+        async with asyncio.timeout(MOVED_SECONDS):
             while not true():
                 await asyncio.sleep(0.1)
                 for node in self.cluster.nodes.values():
