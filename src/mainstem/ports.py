@@ -74,11 +74,11 @@ class MessageStore(Protocol):
     """Append to queues and read them back."""
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
     ) -> PromptFuture[list[AppendResult]]:
         """Append whole batches, in order. The copy is made before this returns; the future resolves when
         every batch is as durable as `acks` asks (0: at once, 1: leader, -1: committed, and on `copies_min` nodes
-        where that is more than a majority) with one result each.
+        where that is more than a majority; it may differ by write group) with one result each.
         """
         ...
 

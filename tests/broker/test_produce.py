@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -318,7 +319,9 @@ def test_records_of_a_compacted_topic_that_cannot_be_read_are_refused() -> None:
 
 def test_a_store_may_write_its_results_into_the_scan() -> None:
     class KernelStore(MemoryStore):
-        def append(self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0) -> Any:
+        def append(
+            self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+        ) -> Any:
             assert isinstance(batches, ProduceScan)
             appended = super().append(batches, acks, copies_min=copies_min)
             batches.settle(appended.result())
@@ -473,6 +476,28 @@ def test_a_topic_gets_as_many_copies_as_it_demands_or_no_batch() -> None:
             await send(fakes, request_for(topic, batch(b"a"), batch(b"a"), acks=acks))
         assert fakes.store.queues[topic.queue_id(1)].end == 3, "who does not ask for all gets what there is"
         assert fakes.store.appended_copies_min == [2, 2, 0, 0, 0]
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_gets_the_copies_it_demands_whatever_others_in_the_request_can_get() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        cluster_of_three(fakes)
+        lax = await fakes.topic("lax")
+        strict = await fakes.topic("strict", min_insync_replicas="3")
+        for topic in (lax, strict):
+            fakes.leadership.replica_nodes[topic.queue_id(0)] = (1, 2, 3)
+        topics = tuple(
+            part for topic in (lax, strict) for part in request_for(topic, batch(b"a")).topic_data
+        )
+        both = replace(request_for(lax), topic_data=topics)
+        assert await send(fakes, both)
+        fakes.leadership.out_of_sync[lax.queue_id(0)] = {3}
+        response = await send(fakes, both)
+        assert response is not None
+        assert [answer.partition_responses[0].error_code for answer in response.responses] == [ErrorCode.NONE] * 2
+        assert fakes.store.appended_copies_min == [3, {lax.queue_id(0): 1, strict.queue_id(0): 3}]
 
     asyncio.run(scenario())
 

@@ -84,7 +84,7 @@ class MemoryStore:
         self.cold: set[int] = set()
         self.led_elsewhere: set[int] = set()
         self.appended_acks: list[int] = []
-        self.appended_copies_min: list[int] = []
+        self.appended_copies_min: list[int | Mapping[int, int]] = []
         self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
         self._held = False
         self._pending: list[tuple[PromptFuture[list[AppendResult]], list[AppendResult]]] = []
@@ -93,7 +93,7 @@ class MemoryStore:
     # MessageStore
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
     ) -> PromptFuture[list[AppendResult]]:
         future: PromptFuture[list[AppendResult]] = PromptFuture()
         self.appended_acks.append(acks)

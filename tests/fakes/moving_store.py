@@ -164,7 +164,7 @@ class NodeStore:
         self.usage = shared.usage
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
     ) -> PromptFuture[list[AppendResult]]:
         return self._shared.append_on(self._node_id, batches)
 

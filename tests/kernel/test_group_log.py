@@ -230,14 +230,14 @@ def test_results_of_each_kind(kernel: ModuleType) -> None:
 
 
 @both
-def test_a_repeated_batch_waits_for_its_block_until_it_is_applied(kernel: ModuleType) -> None:
+def test_a_repeated_batch_waits_for_the_block_of_the_first_which_may_be_applied_already(kernel: ModuleType) -> None:
     node = Node(kernel)
     group = slot_of(queue_id_of(TOPIC, 2)) % GROUPS
     batch = append_of(2, 100, 1, 9, 0, 0, False)
     assert node.append([batch], [True] * GROUPS, 1)[1] == [(group, 1)]
     assert node.append([batch, batch], [True] * GROUPS, 2)[1] == [(group, 1)]
     node.apply(group)
-    assert node.append([batch], [True] * GROUPS, 3) == ([AppendResult(Outcome.OK, 0, -1, 0)], [])
+    assert node.append([batch], [True] * GROUPS, 3) == ([AppendResult(Outcome.OK, 0, -1, 0)], [(group, 1)])
 
 
 @both

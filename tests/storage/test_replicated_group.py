@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
@@ -19,6 +21,7 @@ from mainstem.storage.group_blocks import GroupBlocks
 from mainstem.storage.journal.format import BlockHeader
 from mainstem.storage.leadership import GroupLeadership
 from mainstem.storage.log_block import LogBlock, Ticket, received_block
+from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.placement import Placement
 from mainstem.storage.write_group import WriteGroup
 
@@ -215,6 +218,43 @@ def test_more_copies_than_a_majority_can_be_asked_for() -> None:
         cluster.cut = set()
         cluster.until(ticket.done)
         assert (await ticket)[0].outcome is Outcome.OK
+
+    told(story)
+
+
+def test_a_duplicate_waits_for_as_many_copies_as_the_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        cluster.cut = {next(iter(set(NODES) - {leader.node_id}))}
+        leader.append(new_batch(QUEUE, producer=(7, 0, 0)), copies_min=3)
+        cluster.until(lambda: leader.cell(COMMITTED_END) == 1)
+        again = leader.append(new_batch(QUEUE, producer=(7, 0, 0)), copies_min=3)
+        assert not again.done(), "committed, but two copies are not three"
+        of_less = leader.append(new_batch(QUEUE, producer=(7, 0, 0)))
+        assert not of_less.blocks, "a majority is enough: there is nothing to wait for"
+        cluster.cut = set()
+        cluster.until(again.done)
+        assert [result.base_offset for result in await again] == [0]
+
+    told(story)
+
+
+def test_a_request_of_duplicates_and_news_waits_for_all_of_them_and_no_longer() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        write_loop = SimpleNamespace(ended=None, out_of_space=False, backlog_bytes=0, wake=lambda: None)
+        read_path = SimpleNamespace(plan_reads=lambda logs, slots: None)
+        parts: list[Any] = [write_loop, read_path, None, None, SimpleNamespace(now_ms=lambda: 1)]
+        store = LocalMessageStore([leader.group], [0] * SLOTS, *parts, backlog_bytes_max=1)
+        store.serve(0, serving=True)
+        first, second = (new_batch(QUEUE, producer=(7, 0, sequence)) for sequence in range(2))
+        known = store.append([first], -1, copies_min=3)
+        cluster.until(known.done)
+        assert store.append([first], -1, copies_min=3).done(), "three nodes have it"
+        both = store.append([first, second], -1, copies_min=3)
+        assert not both.done(), "nobody has the second"
+        cluster.until(both.done)
+        assert [result.base_offset for result in await both] == [0, 1]
 
     told(story)
 

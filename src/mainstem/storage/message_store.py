@@ -77,7 +77,7 @@ class LocalMessageStore:
     # --- append -------------------------------------------------------------------------------------------
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int = 0
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
     ) -> PromptFuture[list[AppendResult]]:
         refusal = self._refusal()
         if refusal is not None:
@@ -90,15 +90,17 @@ class LocalMessageStore:
         if acks == 0:
             return _settled(results)
         ticket = Ticket(results)
+        ticket.blocks = 1  # until all are known: a duplicate's may be safe already
         here = acks == 1
         for number, index in waiting:
             group = self._groups[number]
-            if copies_min and not here and copies_min > group.consensus.quorum:
-                group.wait_for_copies(index, ticket, copies_min)
-            else:
-                group.wait_for(index, ticket, here=here)
-        if not ticket.blocks:
-            ticket.set_result(results)
+            if copies_min and not here:
+                copies = copies_min if isinstance(copies_min, int) else copies_min.get(number, 0)
+                if copies > group.consensus.quorum:
+                    group.wait_for_copies(index, ticket, copies)
+                    continue
+            group.wait_for(index, ticket, here=here)
+        ticket.block_safe()
         return ticket
 
     def wake_readers(self) -> None:

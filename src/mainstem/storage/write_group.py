@@ -98,8 +98,10 @@ class WriteGroup:
     # --- append -------------------------------------------------------------------------------------------
 
     def wait_for(self, index: int, ticket: Ticket, *, here: bool = False) -> None:
-        """Make a ticket wait until block `index`, which is not applied yet, is committed; with `here`, until it is
-        durable on this node."""
+        """Make a ticket wait until block `index` is committed, unless it is; with `here`, until it is durable on this
+        node."""
+        if index <= self.applied_index:  # that of a duplicate
+            return
         block = self.blocks.held(index) or self._open.find(index)
         if block is None:
             raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")

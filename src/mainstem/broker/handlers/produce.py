@@ -114,7 +114,7 @@ def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]
             refusal = _refusal_of_keys(data)
             if refusal != Verdict.OK:
                 scan.refuse(number, refusal)
-        copies_min = 0
+        copies_min: int | dict[int, int] = 0
         if scan.acks == ACKS_ALL and broker.produce_topics.min_insync_max > 1:
             copies_min = _copies_demanded(broker, scan)
         if scan.accepted_count_max:  # the store looks at the checksums while it copies
@@ -144,24 +144,27 @@ def redirected_where_needed(
     return response
 
 
-def _copies_demanded(broker: Broker, scan: ProduceScan) -> int:
+def _copies_demanded(broker: Broker, scan: ProduceScan) -> int | dict[int, int]:
     """How many copies the topics of a request demand of its batches (min.insync.replicas), those refused for which too
-    few replicas are in sync. Topics of different demands share the highest, as far as it can be met everywhere: none
-    waits for copies that only another asks for."""
+    few replicas are in sync. Topics of different demands share the highest where it can be met everywhere; else the
+    highest in each write group: none waits for copies that only another asks for, in vain."""
     topics = [_topic(broker, key, scan.version) for key, _ in scan.topics]
     demanded = {topic.settings.min_insync_replicas for topic in topics if topic is not None}
     most = max(demanded, default=1)
     if most <= 1:
         return 0
-    fewest = broker.leadership.in_sync_fewest()
-    if most > fewest:
-        _refuse_where_replicas_lack(broker, scan, topics)
-    return most if len(demanded) == 1 else min(most, fewest)
+    if most <= broker.leadership.in_sync_fewest():
+        return most
+    by_group = _refuse_where_replicas_lack(broker, scan, topics)
+    return most if len(demanded) == 1 else by_group
 
 
-def _refuse_where_replicas_lack(broker: Broker, scan: ProduceScan, topics: Sequence[Topic | None]) -> None:
-    """What other nodes lead is theirs to refuse."""
+def _refuse_where_replicas_lack(
+    broker: Broker, scan: ProduceScan, topics: Sequence[Topic | None]
+) -> dict[int, int]:
+    """What other nodes lead is theirs to refuse. Returns what the others demand, per write group."""
     leadership = broker.leadership
+    by_group: dict[int, int] = {}
     batches = scan.scanned()
     first = 0
     for topic, (_, count) in zip(topics, scan.topics, strict=True):
@@ -172,7 +175,10 @@ def _refuse_where_replicas_lack(broker: Broker, scan: ProduceScan, topics: Seque
             demanded = topic.settings.min_insync_replicas
             if leadership.serves(group) and demanded > len(leadership.replicas(group).in_sync):
                 scan.refuse(number, Verdict.NOT_ENOUGH_REPLICAS)
+            else:
+                by_group[group] = max(demanded, by_group.get(group, 0))
         first += count
+    return by_group
 
 
 def _topic(broker: Broker, key: bytes, version: int) -> Topic | None:

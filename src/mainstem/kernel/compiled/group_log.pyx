@@ -85,7 +85,7 @@ cdef class GroupLog:
 
     cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1:
         """Append the batch at `data` to the queue of `slot` (NULL: there is none), filling in what came of it; the
-        index of the block to wait for, 0 for none."""
+        index of the block to wait for, 0 for none. A duplicate's may be applied already."""
         cdef Seen seen
         cdef int verdict
         cdef int64_t base_offset, index
@@ -103,7 +103,7 @@ cdef class GroupLog:
             if verdict == DUPLICATE:
                 batch.base_offset = seen.base_offset
                 batch.log_start_offset = slot.log_start
-                return seen.block_index if seen.block_index > self.applied_index else 0
+                return seen.block_index
             if verdict != FRESH:
                 batch.verdict = verdict
                 return 0
@@ -137,7 +137,7 @@ cdef class GroupLog:
 
     def append(self, batch, now_ms):
         """Put a batch into the open block. The result is final; the number is the index of the block that must be
-        applied before it may be told (0: none)."""
+        applied, and as safe as was asked for, before it may be told (0: none)."""
         cdef Batch fields
         cdef Py_buffer view
         cdef int64_t index

@@ -87,7 +87,7 @@ class GroupLog:
 
     def append(self, batch: BatchAppend, now_ms: int) -> tuple[AppendResult, int]:
         """Put a batch into the open block. The result is final; the number is the index of the block that must
-        be applied before it may be told (0: none)."""
+        be applied, and as safe as was asked for, before it may be told (0: none)."""
         if len(batch.data) > self._batch_bytes_max:
             return AppendResult(Outcome.TOO_LARGE), 0
         slot = self._table.find(batch.queue_id)
@@ -106,9 +106,8 @@ class GroupLog:
             if verdict.outcome is not Outcome.OK:
                 return AppendResult(verdict.outcome), 0
             if verdict.duplicate is not None:
-                index = verdict.duplicate.block_index
-                waiting = index if index > self.applied_index else 0
-                return AppendResult(Outcome.OK, verdict.duplicate.base_offset, -1, log_start), waiting
+                first = verdict.duplicate
+                return AppendResult(Outcome.OK, first.base_offset, -1, log_start), first.block_index
         size = len(batch.data)
         block = self._block_for(size)
         base_offset = self._table.get(slot, NEXT_OFFSET)
