@@ -155,6 +155,8 @@ class SimulatedFiles:
         """Sum of file sizes beyond which writing and extending answer ENOSPC; may be changed at any time."""
         self.changes = 0
         """Operations so far that changed something; what `cut_power` counts."""
+        self.bytes_read: dict[str, int] = {}
+        """By the first part of the path."""
         self._inodes: dict[str, _Inode] = {}
         self._unlinked: list[_Inode] = []
         self._faults: list[_Fault] = []
@@ -270,6 +272,10 @@ class SimulatedFiles:
 
     # --- shared with the handles --------------------------------------------------------------------------
 
+    def count_read(self, path: str, length: int) -> None:
+        top = path.partition("/")[0]
+        self.bytes_read[top] = self.bytes_read.get(top, 0) + length
+
     async def _begin(self, operation: str, path: str, *, changes: bool = False) -> bool:
         """Every operation starts here. True when the power goes during this one."""
         await asyncio.sleep(0)
@@ -311,7 +317,9 @@ class SimulatedFile:
 
     async def read(self, position: int, length: int) -> bytes:
         await self._begin("read")
-        return bytes(self._inode.cached[position:position + length])
+        content = bytes(self._inode.cached[position:position + length])
+        self._files.count_read(self._path, len(content))
+        return content
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         interrupted = await self._begin("write", changes=True)

@@ -21,6 +21,9 @@ from mainstem.storage.role import Storage
 HEALING_SECONDS = 60.0
 """Simulated; no fault lasts so long."""
 
+VOTER_SECONDS_MAX = 3.0
+"""How long is waited for a node that starts while it hears one other node only: a whole one may need both."""
+
 CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
 
 
@@ -264,14 +267,17 @@ class Faults:
             network.slow[a, c] = 1.0  # not what it has to say as a leader
         await self._soon(lambda: first.won(group), 0.2)
         network.cut |= {(a, c), (c, a)}
+        restarting: set[asyncio.Task[None]] = set()
         if voter.up and voter.serving is not None:
             voter.lose_power()
             await asyncio.sleep(0.02)
-            await self._restarted(voter, at_once=True)
+            restarting = {asyncio.get_running_loop().create_task(self._restarted(voter, at_once=True))}
+            await asyncio.wait(restarting, timeout=VOTER_SECONDS_MAX)
         await self._soon(lambda: second.won(group), 0.4)
         network.slow.pop((c, b), None)
         network.slow.pop((a, c), None)
         network.cut -= {(a, b), (b, a), (a, c), (c, a)}
+        await asyncio.gather(*restarting)
 
     async def _soon(self, holds: Callable[[], bool], patience: float) -> bool:
         """Whether something comes to hold within so many seconds."""
@@ -320,6 +326,10 @@ class Faults:
         operation = rng.choice(["write", "sync", "read", "open", "rename", "remove", "size"])
         disk.fail(operation, nth=rng.randint(1, 20), error=rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]))
         await asyncio.sleep(self._some_time())
+        await self._restart_failed(node)
+
+    async def _restart_failed(self, node: SimulatedNode) -> None:
+        """Somebody sees that the node does not do its work any more."""
         if node.failure is not None and not node.life_stopped:
             node.lose_power()
             await self._restarted(node)
@@ -355,7 +365,8 @@ class Faults:
         node.damaged.remove(path)
 
     async def _full_disk(self) -> None:
-        disk = self._node().disk1
-        disk.fill_up(self._rng.choice([0, 4096, 30_000]))
+        node = self._node()
+        node.disk1.fill_up(self._rng.choice([0, 4096, 30_000]))
         await asyncio.sleep(self._some_time())
-        disk.capacity_bytes = None
+        node.disk1.capacity_bytes = None
+        await self._restart_failed(node)

@@ -112,6 +112,8 @@ class SimulatedNode:
         """Started, and neither stopped nor killed."""
         self.applied: dict[int, int] = {}
         """Per group, the last block it ever applied: it is durable here for good."""
+        self.read_at_start = 0
+        """Bytes of the journal that its last recovery has read."""
         self.metadata_hidden = False
         self.damaged: list[str] = []
         """Files on disk 1 that have a bit flipped."""
@@ -157,8 +159,13 @@ class SimulatedNode:
             raise Violation(f"node {self.node_id} does not start: {error!r}") from error
         return True
 
+    @property
+    def journal_bytes_read(self) -> int:
+        return self.disk1.bytes_read.get("journal", 0)
+
     async def _start(self, life: Life) -> Storage:
         cluster = self.cluster
+        before = self.journal_bytes_read
         storage = await Storage.open(
             write_files=self.disk1,
             store_files=self.disk2,
@@ -179,6 +186,7 @@ class SimulatedNode:
                 calls=cluster.calls.of(life),
             ),
         )
+        self.read_at_start = self.journal_bytes_read - before
         handlers = Handlers()
         storage.snapshots.register(handlers)
         storage.departures.register(handlers)

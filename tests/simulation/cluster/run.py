@@ -24,11 +24,20 @@ from tests.simulation.splitter import Splitters
 
 from mainstem.errors import MainstemError
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT
-from mainstem.model import Outcome, QueueRead, Tier
+from mainstem.model import Outcome, QueueRead, Tier, topic_number_of
 from mainstem.rpc.split import GroupPositions
 
 HEALED_SECONDS = 120.0
 """Simulated. When everything works again, everything must be done within."""
+
+PRUNING_ROUNDS_MAX = 10
+"""A journal in which everything is split is short by then."""
+
+TIMES_READ = 2
+"""By a start, of each byte at the most: walked, and written again where nothing vouches for it."""
+
+SEGMENTS_READ = 3
+"""By a start, of those in which nothing is unsplit: the last one, and those that the blocks since then have begun."""
 
 LEFT_BEHIND = "left behind"
 """The fault that only a snapshot puts right."""
@@ -207,6 +216,8 @@ class Run:
         await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
         if self._rng.random() < 0.3:
             await self._start_again()
+        elif self._rng.random() < 0.5:
+            await self._measure_recovery()
 
     async def _last_words(self) -> None:
         """Every queue takes one more batch."""
@@ -248,8 +259,12 @@ class Run:
                 require(cells == [start, end, end] or (leads and cells[:2] == [start, end]),
                         f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}")
         for group in range(self.cluster.settings.groups):
-            dumps = {node_id: sorted(node.storage.groups[group].producers.dump())
-                     for node_id, node in self.cluster.nodes.items()}
+            dumps = {
+                node_id: sorted(
+                    entry for entry in node.storage.groups[group].producers.dump()
+                    if topic_number_of(entry[0]) not in self.cluster.history.forsaken
+                ) for node_id, node in self.cluster.nodes.items()
+            }  # fmt: skip
             first = next(iter(dumps.values()))
             for node_id, dump in dumps.items():
                 require(dump == first, f"node {node_id}: other producers of write group {group}: {dump}, not {first}")
@@ -281,6 +296,7 @@ class Run:
                 await self._compare_history(node)
                 return
             await node.call(splitters.split(well_behaved=True), patience=60)
+            await asyncio.sleep(self.cluster.settings.journal.flush_interval_seconds / 2)
         raise Violation(f"node {node.node_id}: never split: {log.positions()}")
 
     async def _compare_history(self, node: SimulatedNode) -> None:
@@ -319,13 +335,39 @@ class Run:
         """A whole cluster that was stopped finds everything again."""
         await asyncio.gather(*(node.stop() for node in self.cluster.nodes.values()))
         await asyncio.gather(*(node.restart() for node in self.cluster.nodes.values()))
+        await self._lead_again()
+        await asyncio.gather(*map(self._read_all, self.cluster.nodes.values()))
+
+    async def _measure_recovery(self) -> None:
+        """What a start reads of the journal depends on what is not split, not on all that ever was (K)."""
+        nodes, settings = self.cluster.nodes.values(), self.cluster.settings
+        for _ in range(PRUNING_ROUNDS_MAX):
+            await asyncio.sleep(settings.storage.checkpoint_seconds + settings.storage.prune_seconds)
+            if all(len(node.storage.journal.segments()) <= 2 for node in nodes):
+                break
+        await self._last_words()
+        await self._converge()
+        unsplit = {
+            node.node_id: sum(group.unsplit_bytes for group in node.storage.split_log.positions()) for node in nodes
+        }
+        for node in nodes:
+            node.lose_power()
+        await asyncio.gather(*(node.restart() for node in nodes))
+        for node in nodes:
+            bound = TIMES_READ * (unsplit[node.node_id] + SEGMENTS_READ * settings.journal.segment_bytes)
+            require(node.read_at_start <= bound,
+                    f"node {node.node_id} reads {node.read_at_start} bytes of its journal at its start; with "
+                    f"{unsplit[node.node_id]} that are not split {bound} are enough")
+        await self._lead_again()
+
+    async def _lead_again(self) -> None:
+        """After all nodes have started anew."""
         for group in range(self.cluster.settings.groups):
             await self.cluster.lead(group, HEALED_SECONDS)
         await self._last_words()
         await self._converge()
         self.cluster.history.check_promises()
         self._compare_tables()
-        await asyncio.gather(*map(self._read_all, self.cluster.nodes.values()))
 
     def _outcomes(self) -> Outcomes:
         history, nodes = self.cluster.history, self.cluster.nodes.values()

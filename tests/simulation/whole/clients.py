@@ -216,6 +216,18 @@ class Producer:
         if self._work.wanted(batch.topic):
             history = self._work.cluster.history
             history.acknowledged(batch.queue_id, base_offset, batch.crc, promised=self._acks == -1)
+            if self._acks == -1:
+                self._check_copies(what, batch, base_offset)
+
+    def _check_copies(self, what: str, batch: Batch, base_offset: int) -> None:
+        """What is acknowledged is on as many nodes as its topic demands, and on a majority."""
+        cluster = self._work.cluster
+        queue = cluster.history.queue(batch.queue_id)
+        require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}")
+        kept = queue.batches[queue.place(base_offset)]
+        demanded = max(batch.topic.settings.min_insync_replicas, len(cluster.nodes) // 2 + 1)
+        copies = cluster.holders(cluster.group_of(batch.queue_id), kept.index)
+        require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}")
 
 
 def in_order(batches: list[Batch]) -> list[Batch]:

@@ -25,6 +25,10 @@ class WholeSettings(Settings):
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self.storage = msgspec.structs.replace(self.storage, retention_check_seconds=rng.choice([0.5, 2.0, 10.0]))
+        if rng.random() < 0.25:
+            self.journal = msgspec.structs.replace(
+                self.journal, durability=Durability.ASYNC, flush_interval_seconds=rng.choice([0.3, 1.0])
+            )
         self.metadata_bytes_max = rng.choice([4096, 16_384, 1 << 20])
         self.groups_config = GroupsConfig(
             rebalance_delay_ms=0,
@@ -78,6 +82,10 @@ class WholeCluster(SimulatedCluster):
         """The latest time of day that any node has believed it is, or may have a moment ago."""
         self.ahead_ms_max = max(self.ahead_ms_max, *(node.clock.ahead_ms for node in self.nodes.values()))
         return self.loop.now_ms() + self.ahead_ms_max
+
+    def holders(self, group: int, index: int) -> int:
+        """How many nodes have a committed block in their journals."""
+        return sum(node.holds(group, index) for node in self.nodes.values())
 
     def check_tasks(self) -> None:
         super().check_tasks()

@@ -38,7 +38,9 @@ class SimulatedRoles(Roles):
         return nameserver
 
     async def _open_storage(self, served: ServedGroups) -> Storage:
+        before = self.node.journal_bytes_read
         storage = await super()._open_storage(served)
+        self.node.read_at_start = self.node.journal_bytes_read - before
         self.node._observe(storage, self.life)
         self.node.watch_coordinators(storage)
         return storage
@@ -108,9 +110,22 @@ class WholeNode(SimulatedNode):
     async def _close(self, storage: Storage) -> None:
         await self._stack.aclose()
 
-    def lose_power(self, *, keep_all: bool | None = None) -> None:
+    def lose_power(self, *, keep_all: bool | None = None, even_async: bool = False) -> None:
+        """Under `async` durability, which promises nothing when the power goes, only the process dies."""
+        if self.cluster.settings.is_async and not even_async:
+            keep_all = True
         super().lose_power(keep_all=keep_all)
         self.roles = None
+
+    def holds(self, group: int, index: int) -> bool:
+        """Whether a committed block is in this node's journal, durable as the configuration has it."""
+        if self.applied.get(group, 0) >= index:
+            return True
+        if not hasattr(self, "storage"):
+            return False
+        held = self.storage.groups[group].blocks.held(index)
+        committed = self.cluster.history.blocks[group][index - 1]
+        return held is not None and held.header is not None and held.term == committed.term
 
     # --- what is watched ----------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from tests.simulation.whole.faults import WholeFaults
 
 from mainstem.model import Topic
 from mainstem.nameserver.commands import encode_command
+from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.nameserver import Nameserver
 
 GROUPS = ["readers", "auditors", "billing"]
 POLL_SECONDS = 0.2
@@ -90,9 +92,29 @@ class WholeRun(Run):
         await self._settle_deleted()
         await super()._settle()
 
+    async def _lead_again(self) -> None:
+        await self._agree_on_metadata()
+        await self._settle_deleted()
+        await super()._lead_again()
+
+    async def _start_again(self) -> None:
+        """Under `async` durability, after the power went everywhere: what is older than a flush is there."""
+        settings = self.cluster.settings
+        if not settings.is_async:
+            await super()._start_again()
+            return
+        await asyncio.sleep(2 * settings.journal.flush_interval_seconds + 1)
+        for node in self.cluster.nodes.values():
+            node.lose_power(keep_all=False, even_async=True)
+        await asyncio.gather(*(node.restart() for node in self.cluster.nodes.values()))
+        await self._lead_again()
+
     async def _agree_on_metadata(self) -> None:
         """All nodes come to the same metadata, in which there is what was promised."""
         nodes = self.cluster.nodes.values()
+        for node in nodes:  # who has just started has applied what it knows to be committed, which may be old
+            assert node.roles is not None
+            await node.call(self._up_to_date(node.roles.nameserver), patience=HEALED_SECONDS)
         for _ in range(int(HEALED_SECONDS / POLL_SECONDS)):
             states = [
                 list(map(encode_command, node.roles.nameserver._state.commands())) for node in nodes if node.roles
@@ -107,6 +129,13 @@ class WholeRun(Run):
             topic = fate.topic
             require(fate.unwanted or topic.topic_id in there, f"topic {topic.name} is lost")
             require(not fate.gone or topic.topic_id not in there, f"topic {topic.name} is back")
+
+    async def _up_to_date(self, nameserver: Nameserver) -> None:
+        while True:
+            try:
+                return await nameserver.current()
+            except MetadataUnavailable:
+                continue
 
     async def _settle_deleted(self) -> None:
         """Queues of topics that are there exist on every node, those of others on none."""
