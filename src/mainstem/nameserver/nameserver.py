@@ -468,11 +468,12 @@ def _check_owner(directory: Directory, config: NameserverConfig) -> None:
         return
     if config.cluster_id is not None and config.cluster_id != found:
         raise ForeignDirectory(
-            f"the directory belongs to cluster {found}, the configuration says {config.cluster_id}"
+            f"the directory belongs to cluster {found}, the configuration says {config.cluster_id}: leave "
+            f"nameserver.cluster_id out to go on in {found}, or give a directory that is empty"
         )
     node_ids = [node.node_id for node in state.nodes]
     if directory.found.version_1 and node_ids and config.node_id not in node_ids:
         raise ForeignDirectory(
             f"the directory belongs to node {node_ids[0]} of cluster {found}, "
-            f"the configuration says node {config.node_id}"
+            f"the configuration says node {config.node_id}: start it as node {node_ids[0]}, or give an empty directory"
         )
