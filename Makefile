@@ -27,7 +27,7 @@ demo:
 
 test:
 	@tools/prepare java kcat classes
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 simulate:
 	@tools/prepare
