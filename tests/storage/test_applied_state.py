@@ -10,6 +10,7 @@ import pytest
 from mainstem.kernel import NO_SLOT
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.applied import FEW_ROWS, AppliedState
+from mainstem.storage.control import QueuesCreated
 from mainstem.storage.journal.format import DIRECTORY_ROW
 from mainstem.storage.queue_store.store import QueueStore
 
@@ -48,4 +49,12 @@ def test_queues_that_are_seen_exist(known_rows: int) -> None:
     for partition in range(3):
         assert state.table.find(NEW << PARTITION_BITS | partition) != NO_SLOT
     state.queues_seen(directory((DELETED, 0), *known))
+    assert state.table.find(DELETED << PARTITION_BITS) == NO_SLOT
+
+
+def test_queues_of_a_deleted_topic_do_not_come_back_with_a_group_that_is_behind() -> None:
+    state = applied_state()
+    for topic in (NEW, DELETED):
+        state.command_applied(0, 1, QueuesCreated(topic, 0, 1))
+    assert state.table.find(NEW << PARTITION_BITS) != NO_SLOT
     assert state.table.find(DELETED << PARTITION_BITS) == NO_SLOT

@@ -76,7 +76,9 @@ class AppliedState:
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         match command:
             case control.QueuesCreated(topic_number, first_partition, count):
-                self.table.create(topic_number, first_partition, count)
+                # its deletion may stand in the log of another group, which is ahead here
+                if not self._was_deleted(topic_number):
+                    self.table.create(topic_number, first_partition, count)
             case control.QueuesDeleted(topic_number):
                 self.table.drop(topic_number)
                 self.waiters.wake_topic(topic_number)
