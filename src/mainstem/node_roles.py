@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from mainstem.config import NodeConfig
 from mainstem.model import Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Connect, Facts
 from mainstem.nameserver.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
+from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.ports import Clock, Files, QueueAdmin
@@ -48,6 +49,9 @@ WAITING_SECONDS = 5.0
 
 MANIFEST_NAME = "manifest.sqlite"
 JOURNAL_DIRECTORY = "journal"
+
+SETTLING_PAUSE_SECONDS = 0.5
+"""Between two tries while the metadata has no leader."""
 
 NODE_ALONE = 1
 """Members of a write group are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
@@ -105,7 +109,7 @@ class Roles:
     async def _open(self) -> None:
         config, ports, stack = self._config, self._ports, self._stack
         nameserver = self.nameserver = await self._open_metadata()
-        served = ServedGroups(nameserver.topics, nameserver.was_deleted)
+        served = ServedGroups(nameserver.topics, nameserver.was_deleted, nameserver.current)
         storage = self.storage = await self._open_storage(served)
         leadership = self.leadership = GroupLeadership(
             config.node_id,
@@ -129,7 +133,8 @@ class Roles:
             new_id=ports.new_id,
         )
         broker = self._broker(queue_admin)
-        await served.settle(storage.queues)
+        if self._others is None:
+            await served.settle(storage.queues)
         await groups.start()
         served.listeners.append(groups.serving_changed)
         nameserver.subscribe(partial(forget_deleted, groups))
@@ -287,9 +292,16 @@ class Roles:
 class ServedGroups:
     """What a node does when it begins to serve a write group: it settles the group's queues."""
 
-    def __init__(self, topics: Callable[[], Iterable[Topic]], was_deleted: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        topics: Callable[[], Iterable[Topic]],
+        was_deleted: Callable[[int], bool],
+        current: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`current` returns once this node knows all that the metadata was before the call."""
         self._topics = topics
         self._was_deleted = was_deleted
+        self._current = current
         self._new: set[int] = set()
         self._wake = asyncio.Event()
         self.listeners: list[Callable[[int, bool], None]] = []
@@ -305,13 +317,18 @@ class ServedGroups:
             self._new.discard(group)
 
     async def settle(self, queues: LocalQueueAdmin) -> None:
-        """Settle the queues of all groups that are newly served."""
+        """Settle the queues of all groups that are newly served, by metadata that is at least as new: an older one,
+        which a node begins with, would bring queues back that were deleted since. Raises `MetadataUnavailable`."""
         while self._new:
             group = self._new.pop()
             try:
+                await self._current()
                 await queues.settle(group, self._topics(), self._was_deleted)
             except NotTheLeader:  # not any more
                 continue
+            except MetadataUnavailable:
+                self._new.add(group)
+                raise
 
     async def run(self, queues: LocalQueueAdmin) -> None:
         """Settle whatever comes to be served, until cancelled or the disk fails."""
@@ -320,6 +337,10 @@ class ServedGroups:
             self._wake.clear()
             try:
                 await self.settle(queues)
+            except MetadataUnavailable as error:
+                log.debug("queues of newly led write groups are settled later: %s", error)
+                await asyncio.sleep(SETTLING_PAUSE_SECONDS)
+                self._wake.set()
             except StorageFailed:
                 return
 
