@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.simulation.cluster.planted import PLANTS, planted
 from tests.simulation.cluster.run import play as play_storage_roles
 from tests.simulation.oracle import Violation
+from tests.simulation.whole.planted import WHOLE_PLANTS
 from tests.simulation.whole.run import play as play_whole_nodes
 
 MEMORY = Path("/dev/shm")
@@ -39,16 +40,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of load and faults")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
-    parser.add_argument("--plant", choices=sorted(PLANTS), help="have this bug; a run that fails found it")
+    plants = PLANTS | WHOLE_PLANTS
+    parser.add_argument("--plant", choices=sorted(plants), help="have this bug; a run that fails found it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
-    play = play_whole_nodes if options.whole else play_storage_roles
+    play = play_whole_nodes if options.whole or options.plant in WHOLE_PLANTS else play_storage_roles
     began, failed = time.monotonic(), []
     for seed in seeds:
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
             started = time.monotonic()
             try:
-                with planted(options.plant) if options.plant else nullcontext():
+                with planted(options.plant, plants) if options.plant else nullcontext():
                     kinds = options.faults.split(",")
                     outcomes = play(seed, Path(directory), seconds=options.seconds, faults=kinds)
             except Violation as error:

@@ -98,9 +98,9 @@ PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Have a bug for a while. Raises KeyError for one that does not exist."""
-    where, attribute, bug = PLANTS[name]()
+def planted(name: str, plants: Mapping[str, Callable[[], tuple[type, str, Any]]] = PLANTS) -> Iterator[None]:
+    """Have one of these bugs for a while. Raises KeyError for one that does not exist."""
+    where, attribute, bug = plants[name]()
     before = where.__dict__[attribute]
     setattr(where, attribute, bug)
     try:
