@@ -90,11 +90,12 @@ class WriteLoop:
             while not self._closing or self._has_work():
                 await self._wake.wait()
                 self._wake.clear()
-                working = True
-                while working:
+                while self._has_work():
                     if self.delay_seconds and not self._closing:
                         await asyncio.sleep(self.delay_seconds)
-                    working = await self._turn()
+                    if not await self._turn():
+                        break
+                self._woken_at = None
                 self._idle.set()
         except Exception as error:
             self._fail(StorageFailed(f"writing ended: {error!r}"))
@@ -104,7 +105,11 @@ class WriteLoop:
             self._idle.set()
 
     def _has_work(self) -> bool:
-        return self.ended is None and any(group.has_work for group in self._groups)
+        if self.ended is None:
+            for group in self._groups:
+                if group.has_work:
+                    return True
+        return False
 
     @property
     def applied_end(self) -> int:
@@ -130,8 +135,10 @@ class WriteLoop:
         now_ms = self._clock.now_ms()
         groups = self._groups
         try:
-            if self.ended is None:
-                await self._save_hard_states()
+            for group in groups:
+                if group.consensus.hard_state_due is not None and self.ended is None:
+                    await self._save_hard_states()
+                    break
             blocks: list[BlockToWrite] = []
             if self.ended is None:
                 for group in groups:
