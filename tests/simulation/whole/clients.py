@@ -40,6 +40,9 @@ READ_ANSWERS = TOPIC_UNKNOWN | {
     NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 }
+IN_FLIGHT_MAX = 5
+"""As Kafka's idempotent producers have."""
+
 BATCH_HEAD_BYTES = 12
 """Of a batch, what its length does not count."""
 
@@ -228,6 +231,60 @@ class Producer:
         demanded = max(batch.topic.settings.min_insync_replicas, len(cluster.nodes) // 2 + 1)
         copies = cluster.holders(cluster.group_of(batch.queue_id), kept.index)
         require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}")
+
+
+class PipeliningProducer(Producer):
+    """Idempotent, with up to five requests in flight; what is not acknowledged is sent again, in order.
+
+    Its first request for a partition goes alone: as in Kafka, a leader takes any sequence of a producer it does not
+    know, so that the second would be taken where the first was refused."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work, -1, idempotent=True)
+
+    async def produce(self) -> None:
+        rng, work = self._rng, self._work
+        there = [one for one in work.partitions() if Partition(one[0].topic_id, one[1]) not in self._doubtful]
+        if self._producer_id < 0 or not there:
+            return
+        topic, partition = rng.choice(there)
+        place = Partition(topic.topic_id, partition)
+        sequence, batches = self._sequence(place), []
+        for _ in range(rng.randint(2, IN_FLIGHT_MAX) if sequence else 1):
+            batches.append(work.new_batch(topic, partition, (self._producer_id, 0, sequence), rng.choice([1, 1, 3])))
+            sequence += batches[-1].record_count
+        while batches and not work.ending and work.wanted(topic):
+            try:
+                led = await self._client.leader(topic.name, place)
+                await self._send_all(led.node_id, batches)
+            except NoAnswer:
+                self._client.doubt(place)
+            if batches:
+                await work.pause(0.0, 0.05, 0.2)
+        if batches:
+            self._doubtful.add(place)
+
+    async def _send_all(self, node_id: int, batches: list[Batch]) -> None:
+        """Those that are acknowledged leave `batches`, from the front on."""
+        version, connection = self._rng.choice([7, 9, 12, 13]), self._client.connection(node_id)
+        requests = [produce_request([batch], -1, by_id=version >= 13) for batch in batches]
+        for batch in batches:
+            self._work.cluster.history.sending(batch.data)
+        answers = [connection.send(request, version) for request in requests]
+        patience, failed = self._client.patience(), False
+        for request, batch, answer in zip(requests, list(batches), answers, strict=True):
+            response = connection.read(request, version, await connection.answered(answer, patience))
+            ((answered,),) = [topic.partition_responses for topic in response.responses]
+            what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
+            allowed = PRODUCE_ANSWERS | ({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER} if failed else set())
+            require(answered.error_code in allowed, f"{what}: {answered}")
+            if answered.error_code != NONE:
+                failed = True
+                self._client.doubt(batch.place)
+                continue
+            require(not failed, f"{what}: {answered} behind one that failed")
+            batches.remove(batch)
+            self._acknowledged(what, batch, answered.base_offset)
 
 
 def in_order(batches: list[Batch]) -> list[Batch]:

@@ -29,6 +29,13 @@ from mainstem.protocol.schema import declaration_of
 
 LENGTH_BYTES = 4
 
+TOGETHER = 0.3
+"""How likely a request is not dispatched as it arrives, but with those that come in the next…"""
+TOGETHER_SECONDS = 0.002
+
+REQUESTS_MAX = 100
+"""In a burst."""
+
 
 class NoAnswer(Exception):
     """The connection broke, or the client's patience is over: whatever was asked for may have been done, or not."""
@@ -54,6 +61,8 @@ class ClientNetwork:
         self.cut: set[int] = set()
         """Nodes that no client reaches, and that reach none."""
         self.requests = 0
+        self.bursts = 0
+        """How often several requests were dispatched together."""
         self.errors: dict[str, int] = {}
         """How often each error was answered, by API."""
         self._doors: dict[int, tuple[Life, Dispatcher]] = {}
@@ -82,12 +91,12 @@ class ClientNetwork:
 
 
 class _Pending:
-    """A request that was dispatched, and waits for its turn to be answered."""
+    """A request, or several together, that were dispatched, and wait for their turn to be answered."""
 
-    __slots__ = ("answer", "reply")
+    __slots__ = ("answers", "reply")
 
-    def __init__(self, answer: asyncio.Future[bytes | None], reply: Any) -> None:
-        self.answer = answer
+    def __init__(self, answers: list[asyncio.Future[bytes | None]], reply: Any) -> None:
+        self.answers = answers
         self.reply = reply
 
 
@@ -106,6 +115,7 @@ class Connection:
         self._last_arrival = [0.0, 0.0]
         """Of what is under way to the node, and back: nothing overtakes anything."""
         self._inbox: deque[tuple[bytes, asyncio.Future[bytes | None]]] = deque()
+        """What lies in the node's receive buffer."""
         self._exclusive = False
         self._outbox: deque[_Pending] = deque()
         self._waiting: dict[asyncio.Future[bytes | None], None] = {}
@@ -193,10 +203,18 @@ class Connection:
             self.close()
             return
         self._inbox.append((frame, answer))
-        self._advance()
+        if self._network.rng.random() < TOGETHER:  # it is read together with what comes soon
+            self._network.loop.call_later(TOGETHER_SECONDS, self._advance, context=self.life.context)
+        else:
+            self._advance()
 
     def _advance(self) -> None:
+        if not self._network.accepts(self.life):  # it stops
+            self.close()
+            return
         while self._inbox and not self._exclusive and self.open:
+            if self._dispatch_burst():
+                continue
             frame, answer = self._inbox.popleft()
             memory = bytearray(frame)
             view = memoryview(memory)
@@ -209,7 +227,7 @@ class Connection:
                 self._network.trouble(caused(f"node {self.life.node_id} dispatches", error))
                 raise
             memory[:] = b"\xff" * len(memory)
-            pending = _Pending(answer, exchange.reply)
+            pending = _Pending([answer], exchange.reply)
             self._outbox.append(pending)
             if hasattr(exchange.reply, "add_done_callback"):
                 if not exchange.pipelined:
@@ -217,6 +235,26 @@ class Connection:
                 exchange.reply.add_done_callback(lambda _reply, pipelined=exchange.pipelined: self._done(pipelined))
             else:
                 self._flush()
+
+    def _dispatch_burst(self) -> bool:
+        """Have the dispatcher take what it likes to take together. Whether it took anything."""
+        memory = bytearray(b"".join(len(frame).to_bytes(LENGTH_BYTES, "big") + frame for frame, _ in self._inbox))
+        try:
+            burst = self._dispatcher.dispatch_burst(memoryview(memory), 0, len(memory), REQUESTS_MAX, 1 << 20)
+        except MainstemError as error:
+            self._closed_by_node(error)
+            return True
+        if burst is None:
+            return False
+        taken = [self._inbox.popleft() for _ in range(burst.requests)]
+        size = sum(LENGTH_BYTES + len(frame) for frame, _ in taken)
+        if size != burst.bytes_taken:
+            raise Violation(f"{burst.requests} requests of {size} bytes are taken for {burst.bytes_taken} bytes")
+        memory[:] = b"\xff" * len(memory)
+        self._network.bursts += len(taken) > 1
+        self._outbox.append(_Pending([answer for _, answer in taken], burst))
+        burst.add_done_callback(lambda _burst: self._done(pipelined=True))
+        return True
 
     def _done(self, pipelined: bool) -> None:
         if not pipelined:
@@ -238,11 +276,12 @@ class Connection:
                     self._closed_by_node(error)
                     return
                 reply = reply.result()
-            self._write(self._outbox.popleft().answer, reply)
+            self._write(self._outbox.popleft().answers, reply)
 
-    def _write(self, answer: asyncio.Future[bytes | None], reply: Reply) -> None:
-        frame = b"" if reply is None else frame_of(reply)
-        self._later(1, self._deliver, answer, frame, context=contextvars.Context())
+    def _write(self, answers: Sequence[asyncio.Future[bytes | None]], reply: Reply) -> None:
+        frames = [b""] * len(answers) if reply is None else frames_of(reply)
+        for answer, frame in zip(answers, frames, strict=True):
+            self._later(1, self._deliver, answer, frame, context=contextvars.Context())
 
     def _closed_by_node(self, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, BrokerError):
@@ -254,10 +293,14 @@ class Connection:
             answer.set_result(frame)
 
 
-def frame_of(reply: Sequence[Any]) -> bytes:
-    """A response without its length. Raises `Violation` when that is not right."""
+def frames_of(reply: Sequence[Any]) -> list[bytes]:
+    """Responses without their lengths. Raises `Violation` when those are not right."""
     whole = b"".join(bytes(buffer) for buffer in reply)
-    size = int.from_bytes(whole[:LENGTH_BYTES], "big")
-    if size != len(whole) - LENGTH_BYTES:
-        raise Violation(f"a response of {len(whole)} bytes says it has {size}")
-    return whole[LENGTH_BYTES:]
+    frames, position = [], 0
+    while position < len(whole):
+        end = position + LENGTH_BYTES + int.from_bytes(whole[position:position + LENGTH_BYTES], "big")
+        if end > len(whole):
+            raise Violation(f"{len(whole) - position} bytes of a response of {end - position}")
+        frames.append(whole[position + LENGTH_BYTES:end])
+        position = end
+    return frames

@@ -12,7 +12,7 @@ from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run
 from tests.simulation.oracle import Violation, require
 from tests.simulation.whole.admin import Admin, Asker, Committer
-from tests.simulation.whole.clients import Batch, Producer, Reader, Work
+from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Work
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
 from tests.simulation.whole.faults import WholeFaults
 
@@ -64,6 +64,8 @@ class WholeRun(Run):
         rng, work = self._rng, self.work
         for _ in range(rng.randint(1, 3)):
             yield Producer(work, -1, idempotent=True).run()
+        for _ in range(rng.randint(1, 2)):
+            yield PipeliningProducer(work).run()
         for _ in range(rng.randint(1, 3)):
             yield Producer(work, rng.choice([1, -1, -1, 0])).run()
         for _ in range(2):

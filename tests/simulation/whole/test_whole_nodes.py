@@ -25,8 +25,8 @@ from tests.simulation.oracle import Violation
 from tests.simulation.whole.planted import WHOLE_PLANTS
 from tests.simulation.whole.run import WholeRun, play
 
-SEEDS = 6
-CHUNK = 3
+SEEDS = 4
+CHUNK = 2
 
 BROUGHT_TO_LIGHT_BY = {
     "coordinator-serves-before-replay": ["transfer", "restart"],
