@@ -47,6 +47,12 @@ def http_only(command: Callable[..., Any]) -> Callable[..., Any]:
     return _http_used(unused(command))
 
 
+def neither(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--bootstrap` and `--http` are taken and not used."""
+    unused = "Taken for the sake of scripts; this command asks no node."
+    return _bootstrap(expose_value=False, help=unused)(_http(expose_value=False, help=unused)(command))
+
+
 def both(command: Callable[..., Any]) -> Callable[..., Any]:
     """`bootstrap` and `http` for the command."""
     return _bootstrap_used(_http_used(command))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from mainstem.cli import options
 from mainstem.pipeline.config import PipelineConfig
 
 
 @click.command("prepare")
+@options.neither
 def command() -> None:
     """Have Spark start in half the time on this machine.
 
