@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.errors import BenchError
 from bench.systems import kafka_jars
@@ -30,6 +31,14 @@ JVM_FLAGS = (
     "-Djava.awt.headless=true",
 )
 FORMAT_SECONDS_MAX = 60.0
+
+
+class Layout(NamedTuple):
+    """Of the nodes of a cluster, in order."""
+
+    commands: Sequence[Sequence[str]]
+    addresses: Sequence[str]
+    """HOST:PORT for Kafka clients."""
 
 
 class Kafka:
@@ -53,6 +62,19 @@ class Kafka:
         return f"{kafka_jars.fetch(self._cache)}/*"
 
     def start(self, setup: Setup) -> Node:
+        layout = self.lay_out(setup)
+        begun = time.perf_counter()
+        processes = [launch(setup, command, os.environ) for command in layout.commands]
+        node = Node(setup, processes, layout.addresses)
+        try:
+            node.await_ready(begun)
+        except BaseException:
+            node.kill()
+            raise
+        return node
+
+    def lay_out(self, setup: Setup) -> Layout:
+        """Directories and configurations, formatted unless they were used before."""
         ports = free_ports(2 * setup.nodes)
         kafka, controllers = ports[: setup.nodes], ports[setup.nodes :]
         numbers = range(1, setup.nodes + 1)
@@ -65,15 +87,7 @@ class Kafka:
                 f"-XX:ActiveProcessorCount={setup.cores_count}", "-cp", self.class_path]  # fmt: skip
         if not (data[0] / "meta.properties").exists():
             self._format(files)
-        begun = time.perf_counter()
-        processes = [launch(setup, [*java, "kafka.Kafka", str(file)], os.environ) for file in files]
-        node = Node(setup, processes, [f"127.0.0.1:{port}" for port in kafka])
-        try:
-            node.await_ready(begun)
-        except BaseException:
-            node.kill()
-            raise
-        return node
+        return Layout([[*java, "kafka.Kafka", str(file)] for file in files], [f"127.0.0.1:{port}" for port in kafka])
 
     def _format(self, properties: Sequence[Path]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

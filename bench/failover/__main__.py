@@ -1,0 +1,197 @@
+"""How long is a partition without a leader when its leader dies?
+
+Three nodes of `mainstem serve` with default settings, or of Kafka, on this machine. Time after time a node
+that leads something is killed (SIGKILL), and when everybody has recovered it is started again and the cluster is well
+again. Measured from the kill, for every write group that the victim led (with Kafka: for every partition):
+
+    cluster      a client of no patience: it asks the survivors for an append (acks=all) to a partition of the group
+                 every millisecond, until one acknowledges it
+    librdkafka   an idempotent producer with default settings under a steady trickle: its longest time between two
+                 acknowledgements of a partition
+    kafka-python the same of a client that is made like the Java client (100 ms between retries)
+
+    python -m bench.failover --kills 100 [--system kafka]
+
+Prints a table, and with `--json FILE` writes every figure. Some six seconds per kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.__main__ import CACHE
+from bench.failover.clients import ClientLoad, KafkaPython, Librdkafka
+from bench.failover.clusters import Cluster, KafkaCluster, MainstemCluster, bootstrap
+from bench.failover.knocker import Knocker
+from bench.failover.waiting import RECOVERY_SECONDS_MAX, wait_until
+
+TARGET_MEDIAN_SECONDS = 1.0
+TARGET_P99_SECONDS = 3.0
+
+
+class Kill(NamedTuple):
+    """Seconds, by write group that the victim led."""
+
+    victim: int
+    metadata_leader: bool | None
+    cluster: dict[int, float]
+    clients: dict[str, dict[int, float]]
+    well_again_seconds: float
+    """From the start of the victim's successor to a cluster in which nobody lacks anything."""
+
+
+def kill_once(cluster: Cluster, clients: Sequence[ClientLoad], randomness: random.Random) -> Kill:
+    leaders = cluster.leaders(min(cluster.addresses))
+    victim = randomness.choice(sorted(set(leaders.values())))
+    survivors = [node_id for node_id in cluster.addresses if node_id != victim]
+    led = [group for group, leader in leaders.items() if leader == victim and group in cluster.partitions]
+    metadata_leader = cluster.leads_metadata(victim, survivors[0])
+    for client in clients:
+        client.pauses.mark()
+    killed_at = cluster.kill(victim)
+
+    async def knock() -> dict[int, float]:
+        knocker = Knocker({node_id: cluster.addresses[node_id] for node_id in survivors})
+        moments = await asyncio.gather(
+            *(
+                knocker.until_acknowledged(
+                    survivors, cluster.partitions[group], killed_at + RECOVERY_SECONDS_MAX
+                )
+                for group in led
+            )
+        )
+        return {group: moment - killed_at for group, moment in zip(led, moments, strict=True)}
+
+    seen = asyncio.run(knock())
+    recovered_at = killed_at + max(seen.values())  # an answer from before the kill may be read after it
+    for client in clients:
+        client.wait_for([cluster.partitions[group] for group in led], recovered_at)
+    paused = {client.name: client.pauses.pauses() for client in clients}
+    begun = time.monotonic()
+    cluster.start_again(victim)
+    wait_until(cluster.is_well, "a well cluster")
+    return Kill(
+        victim,
+        metadata_leader,
+        seen,
+        {
+            name: {group: pauses[cluster.partitions[group]] for group in led}
+            for name, pauses in paused.items()
+        },
+        time.monotonic() - begun,
+    )
+
+
+class Figures(NamedTuple):
+    """Seconds."""
+
+    samples: int
+    median: float
+    p99: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Figures:
+        ordered = sorted(values)
+        at = min(len(ordered) - 1, -(-99 * len(ordered) // 100) - 1)
+        return cls(len(ordered), statistics.median(ordered), ordered[at], ordered[-1])
+
+
+def figures(kills: Sequence[Kill], names: Sequence[str]) -> dict[str, Figures]:
+    """By what was measured."""
+    table = {"cluster": Figures.of([value for kill in kills for value in kill.cluster.values()])}
+    for name in names:
+        table[name] = Figures.of([value for kill in kills for value in kill.clients[name].values()])
+    table["all groups of a kill"] = Figures.of([max(kill.cluster.values()) for kill in kills])
+    table["well again"] = Figures.of([kill.well_again_seconds for kill in kills])
+    return table
+
+
+def show(system: str, table: Mapping[str, Figures], kills: int) -> None:
+    print(f"\n{system}: {kills} kills; seconds without a leader, per group that the victim led")
+    print(f"{'':<22}{'samples':>8}{'median':>9}{'p99':>9}{'max':>9}")
+    for name, row in table.items():
+        print(f"{name:<22}{row.samples:>8}{row.median:>9.3f}{row.p99:>9.3f}{row.most:>9.3f}")
+    seen = table["cluster"]
+    met = seen.median <= TARGET_MEDIAN_SECONDS and seen.p99 <= TARGET_P99_SECONDS
+    print(f"target: median <= {TARGET_MEDIAN_SECONDS:g} s, p99 <= {TARGET_P99_SECONDS:g} s: "
+          f"{'met' if met else 'MISSED'}{'' if kills >= 100 else ' (so far: it asks for 100 kills)'}")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--system", choices=["mainstem", "kafka"], default="mainstem")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
+    randomness = random.Random(options.seed)
+    directory = Path(tempfile.mkdtemp(prefix="mainstem-failover-"))
+    cluster: Cluster = (
+        KafkaCluster(directory, CACHE) if options.system == "kafka" else MainstemCluster(directory, options.settings)
+    )
+    kills: list[Kill] = []
+    clients: list[ClientLoad] = []
+    try:
+        with cluster.running():
+            cluster.make_topic()
+            wait_until(cluster.is_well, "a well cluster")
+            partitions = sorted(cluster.partitions.values())
+            addresses = bootstrap(cluster)
+            clients = [Librdkafka(addresses, partitions), KafkaPython(addresses, partitions)]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.wait_for(partitions, time.monotonic())
+            try:
+                for number in range(options.kills):
+                    kill = kill_once(cluster, clients, randomness)
+                    kills.append(kill)
+                    print(line(number, kill), flush=True)
+            finally:
+                for client in clients:
+                    client.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        if kills:
+            table = figures(kills, [client.name for client in clients])
+            show(cluster.name, table, len(kills))
+            for client in clients:
+                if client.failures:
+                    print(
+                        f"{client.name}: {len(client.failures)} messages failed, first: {client.failures[0]}"
+                    )
+            if options.json is not None:
+                content = {"system": cluster.name, "kills": [kill._asdict() for kill in kills],
+                           "figures": {name: row._asdict() for name, row in table.items()},
+                           "failures": {client.name: client.failures[:10] for client in clients}}  # fmt: skip
+                options.json.write_text(json.dumps(content, indent=1))
+
+
+def line(number: int, kill: Kill) -> str:
+    parts = [f"{number + 1:>4} node {kill.victim}{' (metadata leader)' if kill.metadata_leader else ''}:"]
+    for name, values in (("cluster", kill.cluster), *kill.clients.items()):
+        parts.append(f"{name} {max(values.values()):.3f}")
+    return "  ".join([*parts, f"well again after {kill.well_again_seconds:.1f}"])
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    main()
