@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,8 @@ class Story:
         """Node -> what its manifest says at the end."""
         self.stored: dict[int, dict[int, list[list[Record]]]] = {}
         """Node -> write group -> the queues in the runs that count for it."""
+        self.values: dict[int, Counter[bytes | None]] = {}
+        """Node -> value of a message -> how often it lies in the runs, whichever group they count for."""
         self.group_of: list[int] = []
         """Partition -> write group."""
         self.load: Load
@@ -84,6 +87,8 @@ class Story:
             self.committed[node_id] = committed(node)
             self.stored[node_id] = {
                 group: list(records_in_runs(node, runs_of_group(node, group)).values()) for group in GROUPS}
+            self.values[node_id] = Counter(
+                record.value for records in records_in_runs(node).values() for record in records)
         self.group_of = [view["write_group"] for view in cluster.get(f"/v1/topics/{TOPIC}")["partitions"]]
         self.again = read_all(
             cluster.bootstrap, {queue: len(records) for queue, records in self.load.expected().items()})
@@ -164,6 +169,20 @@ def test_each_node_has_every_queue_in_its_own_store_once_in_order(
         records = expected[Queue(TOPIC, partition)]
         stored = story.stored[node_id][story.group_of[partition]]
         assert [queue for queue in stored if queue[0] == records[0]] == [records], partition
+
+
+@pytest.mark.parametrize("node_id", [1, 2])
+def test_who_was_there_all_the_time_stores_every_message_once_and_nothing_else(
+    story: Story, expected: dict[Queue, list[Record]], node_id: int
+) -> None:
+    """Runs that the newcomer fetched from two leaders hold what both split; the manifest says what counts."""
+    assert story.values[node_id] == Counter(record.value for records in expected.values() for record in records)
+
+
+def test_the_newcomer_stores_every_message_and_nothing_else(
+    story: Story, expected: dict[Queue, list[Record]]
+) -> None:
+    assert story.values[NEW].keys() == {record.value for records in expected.values() for record in records}
 
 
 @pytest.mark.parametrize("node_id", [1, 2, NEW])
