@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ class Pauses:
         return self._last[partition] > moment
 
 
-class ClientLoad:
+class ClientLoad(ABC):
     """A client library under a trickle, in a thread of its own."""
 
     def __init__(self, name: str, partitions: Sequence[int], pauses: Pauses) -> None:
@@ -77,14 +78,15 @@ class ClientLoad:
             self.poll()
         self.end()
 
-    def send(self, partition: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def send(self, partition: int) -> None: ...
 
+    @abstractmethod
     def poll(self) -> None:
         """Give the client the time it needs from this thread."""
 
-    def end(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def end(self) -> None: ...
 
 
 class Librdkafka(ClientLoad):
@@ -121,6 +123,9 @@ class KafkaPython(ClientLoad):
         future = self._producer.send(TOPIC, b"x" * 100, partition=partition)
         future.add_callback(lambda _meta: self.pauses.acknowledged(partition))
         future.add_errback(lambda error: self.failures.append(str(error)))
+
+    def poll(self) -> None:
+        """It has a thread of its own."""
 
     def end(self) -> None:
         self._producer.close(timeout=RECOVERY_SECONDS_MAX)
