@@ -179,6 +179,11 @@ class Leadership(Protocol):
         is all that anybody was told before the call. Raises `errors.LeaderMissing` when it does not lead."""
         ...
 
+    @property
+    def leaderless(self) -> bool:
+        """Whether this node knows of no leader in any of the groups that it has a part in."""
+        ...
+
     def in_sync_fewest(self) -> int:
         """The in-sync replicas of that group of those this node serves which has the fewest; 0 when it serves none."""
         ...
@@ -194,6 +199,12 @@ class Cluster(Protocol):
     @property
     def metadata_leader(self) -> int:
         """The node id of the metadata's leader; -1 when none is known."""
+        ...
+
+    @property
+    def out_of_touch(self) -> bool:
+        """Whether it is longer ago than a heartbeat may be late that this node heard from the metadata's leader: what
+        it knows of the others may be outdated."""
         ...
 
 
@@ -252,11 +263,13 @@ class Exchange(NamedTuple):
 
     `reply` is the response, at once or later. While a reply that is not `pipelined` is pending, the
     connection dispatches no further request; pipelined ones (Produce) may overlap each other. Responses
-    leave in the order of the requests.
+    leave in the order of the requests. A `last` one ends the connection once everything is answered: the client is
+    to ask somebody else.
     """
 
     reply: asyncio.Future[Reply] | PromptFuture[Reply] | Reply
     pipelined: bool = False
+    last: bool = False
 
 
 class Burst(PromptFuture[Reply]):

@@ -29,7 +29,9 @@ from mainstem.protocol.headers import (
 )
 from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mainstem.protocol.messages.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorRequest
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -100,6 +102,34 @@ def test_api_versions_of_nameless_software_is_invalid() -> None:
             request = ApiVersionsRequest(client_software_name="-", client_software_version="")
             response = await client.call(request, 3)
             assert response.error_code == ErrorCode.INVALID_REQUEST
+            await client.close()
+
+    run(scenario())
+
+
+WAYS_SHOWN = [
+    (MetadataRequest(topics=None), 12),
+    (FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=("g",)), 4),
+    (DescribeClusterRequest(include_cluster_authorized_operations=False), 1),
+]
+
+
+@pytest.mark.parametrize(("request_", "version"), WAYS_SHOWN, ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(("out_of_touch", "leaderless"), [(True, True), (True, False), (False, True)])
+def test_a_node_that_is_cut_off_answers_where_to_go_once_and_hangs_up(
+    request_: Any, version: int, out_of_touch: bool, leaderless: bool
+) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            node.metadata.out_of_touch, node.leadership.leaderless = out_of_touch, leaderless
+            client = await node.connect()
+            assert (await client.call(fetch(0), 12)).responses  # what shows no way ends nothing
+            await client.call(request_, version)
+            if out_of_touch and leaderless:
+                assert await client.closed_by_server()
+            else:
+                await client.call(request_, version)
             await client.close()
 
     run(scenario())

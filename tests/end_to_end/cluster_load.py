@@ -18,15 +18,17 @@ NEVER = b"acknowledged by nobody"
 
 
 @contextmanager
-def load_on(cluster: Cluster, topic: str) -> Iterator[Load]:
-    """A load from before to after what is done within; then everything acknowledged is read back."""
-    cluster.create_topic(topic, PARTITIONS)
-    load = Load(cluster.bootstrap, [topic], MESSAGES_PER_SECOND)
+def load_on(cluster: Cluster, topic: str, partitions: int = PARTITIONS, *, by_leader: bool = False) -> Iterator[Load]:
+    """A load from before to after what is done within; then everything acknowledged is read back. `by_leader`: the
+    client is told no other node than the one that leads partition 0."""
+    cluster.create_topic(topic, partitions)
+    bootstrap = cluster.nodes[cluster.leader(topic, 0)].kafka if by_leader else cluster.bootstrap
+    load = Load(bootstrap, [topic], MESSAGES_PER_SECOND)
     load.start()
     try:
-        goes_on(load, topic)
+        goes_on(load, topic, range(partitions))
         yield load
-        goes_on(load, topic)
+        goes_on(load, topic, range(partitions))
         load.finish()
     finally:
         load.stop()

@@ -64,6 +64,16 @@ def test_a_leader_that_nobody_answers_makes_way(cluster: Cluster) -> None:
         wires(cluster).mend()
 
 
+def test_who_knows_only_the_node_that_is_cut_off_gets_to_know_the_others(cluster: Cluster) -> None:
+    """A client asks for the new leader where it is connected, which is at the node that has heard of none."""
+    with load_on(cluster, "misled", 1, by_leader=True) as load:
+        alone = cluster.leader("misled", 0)
+        wires(cluster).isolate(alone)
+        cluster.leader_other_than(alone, "misled", 0, asked=cluster.others(alone)[0])
+        goes_on(load, "misled", range(1))
+        wires(cluster).mend()
+
+
 def test_a_follower_that_was_cut_off_does_not_unseat_the_leaders(cluster: Cluster) -> None:
     """It asks before it stands for election, so terms do not rise."""
     with load_on(cluster, "away") as load:

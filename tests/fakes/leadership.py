@@ -12,7 +12,8 @@ from mainstem.model import GroupReplicas
 
 
 class FakeLeadership:
-    """`ports.Leadership`. Tests may set `replica_nodes` and `out_of_sync` (nodes that do not keep up) by queue id."""
+    """`ports.Leadership`. Tests may set `replica_nodes` and `out_of_sync` (nodes that do not keep up) by queue id,
+    and `leaderless`."""
 
     def __init__(self, metadata: FakeMetadata, store: MemoryStore, node_id: int = 1) -> None:
         self._metadata = metadata
@@ -20,6 +21,7 @@ class FakeLeadership:
         self._node_id = node_id
         self.replica_nodes: dict[int, tuple[int, ...]] = {}
         self.out_of_sync: dict[int, set[int]] = {}
+        self.leaderless = False
 
     def group_of(self, queue_id: int) -> int:
         return queue_id

@@ -21,14 +21,15 @@ NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 
 class FakeMetadata:
     """`ports.Metadata`, `ports.Cluster` and `ports.MetadataAdmin`. Tests may set `nodes_known`, `dead` (ids of those
-    that do not live), `leaders` (by queue id), `metadata_leader` and `refuse` (what every change raises until it is
-    None again)."""
+    that do not live), `leaders` (by queue id), `metadata_leader`, `out_of_touch` and `refuse` (what every change
+    raises until it is None again)."""
 
     def __init__(self, nodes: Sequence[Node] = (NODE,)) -> None:
         self.nodes_known = list(nodes)
         self.dead: set[int] = set()
         self.leaders: dict[int, int] = {}
         self.metadata_leader = nodes[0].node_id if nodes else -1
+        self.out_of_touch = False
         self.refuse: MainstemError | None = None
         self._topics: dict[str, Topic] = {}
         self._numbers = 0

@@ -187,6 +187,10 @@ class NodeStore:
     def serves(self, group: int) -> bool:
         return group in self._shared.serving[self._node_id]
 
+    @property
+    def leaderless(self) -> bool:
+        return all(leader < 0 for leader in self._shared.leaders.values())
+
     async def confirm(self, group: int) -> None:
         """Who does not lead any more finds no majority, and waits until it is told."""
         if self.serves(group) and self._shared.leaders[group] != self._node_id:

@@ -47,6 +47,27 @@ def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> Non
     simulate(scenario())
 
 
+def test_who_hears_nothing_of_the_metadata_leader_knows_it_and_a_new_leader_heals_it() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(43)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        await asyncio.sleep(1)
+        assert not any(it.out_of_touch for it in cluster.running.values())
+        cluster.network.split({leader})
+        others = [it for node_id, it in cluster.running.items() if node_id != leader]
+        await cluster.until(lambda: cluster.running[leader].out_of_touch, 5)
+        await cluster.until(lambda: any(it._group.serves for it in others), 5)
+        await asyncio.sleep(2)
+        assert cluster.running[leader].out_of_touch
+        assert not any(it.out_of_touch for it in others)
+        cluster.network.heal()
+        await cluster.until(lambda: not cluster.running[leader].out_of_touch, 5)
+        await cluster.close()
+
+    simulate(scenario())
+
+
 def test_a_node_that_stops_is_not_waited_for() -> None:
     async def scenario() -> None:
         cluster = Nameservers(42)

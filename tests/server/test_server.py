@@ -26,6 +26,7 @@ from mainstem.server.server import HALF_READ_SECONDS_MAX, Server
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 PROMPT = b"t"
+FINAL, LATE_FINAL = b"f", b"g"
 TOGETHER = b"+"
 
 LARGE_REPLY_BYTES = 1_000_000
@@ -75,10 +76,12 @@ class ScriptedDispatcher:
             raise RefusedRequest("the dispatcher does not like this")
         if kind == BROKEN:
             raise ZeroDivisionError("a fault of ours")
-        if kind in (PENDING, PIPELINED):
+        if kind == FINAL:
+            return Exchange(reply_to(content), last=True)
+        if kind in (PENDING, PIPELINED, LATE_FINAL):
             future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             self.pending.append((content, future))
-            return Exchange(future, pipelined=kind == PIPELINED)
+            return Exchange(future, pipelined=kind == PIPELINED, last=kind == LATE_FINAL)
         if kind == PROMPT:
             reply: PromptFuture[Reply] = PromptFuture()
             self.pending.append((content, reply))
@@ -657,6 +660,26 @@ def test_what_was_asked_before_a_read_that_is_given_up_is_still_answered() -> No
             assert await client.receive() == b"p1"
             assert await client.closed_by_server()
             await client.close()
+
+    run(scenario())
+
+
+def test_the_last_answer_of_a_connection_ends_it_and_none_before_is_lost() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            for last in (b"f2", b"g2"):
+                client = await RawClient.connect(server.addresses[0])
+                dispatcher.seen.clear()
+                first = len(dispatcher.pending)
+                for name in (b"p1", last, b"e3"):
+                    await client.send_frame(name)
+                await dispatcher.until_seen(2)
+                for pending in range(len(dispatcher.pending) - 1, first - 1, -1):
+                    dispatcher.resolve(pending)
+                assert [await client.receive(), await client.receive()] == [b"p1", last]
+                assert await client.closed_by_server()
+                assert dispatcher.seen == [b"p1", last]
+                await client.close()
 
     run(scenario())
 

@@ -56,6 +56,12 @@ class Broker:
         self.produce_topics = ProduceTopics(self.metadata)
         self.fetch_topics = FetchTopics(self.metadata)
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether this node seems to be separated from the cluster, so that what it says of it helps nobody: neither
+        the metadata's leader nor the leader of any write group is heard here."""
+        return self.cluster.out_of_touch and self.leadership.leaderless
+
     def serves(self, topic: Topic, partition: int) -> bool:
         """Whether this node serves an existing partition."""
         if not 0 <= partition < topic.partitions:

@@ -13,6 +13,10 @@ A frame is only borrowed during `dispatch`, so the request is decoded before it 
 A request that cannot be read, or whose API or version is not served, ends its connection, as in Kafka; a new
 client's ApiVersions is answered in version 0 instead. A handler's unexpected exception is logged once, with
 its traceback, and answered with UNKNOWN_SERVER_ERROR where the response has room for it.
+
+Who asks a node that is cut off from the cluster where to go is answered as well as may be, and the connection ends:
+clients ask where they are connected, librdkafka nowhere else as long as it is, and would never hear of the leaders
+that the rest of the cluster has elected.
 """
 
 from __future__ import annotations
@@ -109,7 +113,8 @@ class BrokerDispatcher:
             raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
         assert route.handle is not None
         handle = partial(route.handle, self._broker, request, call)
-        return Exchange(self._handle_later(route, handle, call, header, started_at))
+        last = route.shows_the_way and self._broker.cut_off
+        return Exchange(self._handle_later(route, handle, call, header, started_at), last=last)
 
     def disconnected(self, peer: Peer) -> None:
         waiting = self._abandonable.pop(peer.connection_id, None)

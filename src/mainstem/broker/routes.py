@@ -67,20 +67,22 @@ class Route:
     """The error codes of a response that is not encoded yet, for statistics."""
     abandoned_with_peer: bool = False
     """The request only reads: it is cancelled when nobody is left to read its response."""
+    shows_the_way: bool = False
+    """The response says which node to go to. From a node that is cut off it is the last on its connection."""
 
 
-def _route(api_key: int, handle: Handler) -> Route:
-    return Route(api=API_MESSAGES[api_key], handle=handle)
+def _route(api_key: int, handle: Handler, *, shows_the_way: bool = False) -> Route:
+    return Route(api=API_MESSAGES[api_key], handle=handle, shows_the_way=shows_the_way)
 
 
 ROUTES: tuple[Route, ...] = (
     Route(api=API_MESSAGES[0], start=produce.start),
     Route(api=API_MESSAGES[1], begin=fetch.begin, abandoned_with_peer=True),
     _route(2, list_offsets.handle),
-    _route(3, metadata.handle),
+    _route(3, metadata.handle, shows_the_way=True),
     _route(8, offset_commit.handle),
     _route(9, offset_fetch.handle),
-    _route(10, find_coordinator.handle),
+    _route(10, find_coordinator.handle, shows_the_way=True),
     _route(11, join_group.handle),
     _route(12, heartbeat.handle),
     _route(13, leave_group.handle),
@@ -99,5 +101,5 @@ ROUTES: tuple[Route, ...] = (
     _route(42, delete_groups.handle),
     _route(44, incremental_alter_configs.handle),
     _route(47, offset_delete.handle),
-    _route(60, describe_cluster.handle),
+    _route(60, describe_cluster.handle, shows_the_way=True),
 )

@@ -69,6 +69,14 @@ class Heartbeats:
         self._liveness: Liveness | None = None
         self._liveness_term = 0
         self._now = asyncio.Event()
+        self._touched_at = ports.clock.monotonic()
+        """When the metadata leader last answered, or this node led."""
+
+    @property
+    def out_of_touch(self) -> bool:
+        """Neither leads nor has heard from the leader since it would be suspected in its place."""
+        silence = self._ports.clock.monotonic() - self._touched_at
+        return silence >= self._thresholds.suspect_seconds and not self._group.serves
 
     def beat_now(self) -> None:
         self._now.set()
@@ -122,6 +130,7 @@ class Heartbeats:
         self._learn(reply.message)
 
     def _learn(self, reply: HeartbeatReply) -> None:
+        self._touched_at = self._ports.clock.monotonic()
         self._learn_leaders(reply.leaders)
         if reply.term < self._verdicts_term:
             return
@@ -150,7 +159,7 @@ class Heartbeats:
         return self._liveness
 
     async def _lead(self) -> None:
-        now = self._ports.clock.monotonic()
+        now = self._touched_at = self._ports.clock.monotonic()
         liveness = self.liveness()
         condition = self.condition()
         liveness.heard(

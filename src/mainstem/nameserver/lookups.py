@@ -90,6 +90,11 @@ class MetadataLookups:
         """Those that are not held for dead."""
         return [node for node in self._state.nodes if self.verdict(node.node_id).state is not State.DEAD]
 
+    @property
+    def out_of_touch(self) -> bool:
+        """See `ports.Cluster`."""
+        return False
+
     # write groups
 
     def placements(self) -> Mapping[int, tuple[int, ...]]:

@@ -249,6 +249,10 @@ class Nameserver(MetadataAdministration):
         return self._group.leader_id or -1
 
     @property
+    def out_of_touch(self) -> bool:
+        return self._heartbeats is not None and self._heartbeats.out_of_touch
+
+    @property
     def metadata_voters(self) -> frozenset[int]:
         """The nodes that vote in the metadata group, as far as this node knows."""
         return self._group.membership.voters

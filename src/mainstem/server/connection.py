@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         server.counters.requests += 1
         try:
             with frame:  # released on the way out: nobody may keep it
-                reply, pipelined = self.dispatcher.dispatch(frame, self.peer)
+                reply, pipelined, last = self.dispatcher.dispatch(frame, self.peer)
         except BaseException:
             budget.give(length)
             raise
@@ -264,6 +264,8 @@ class Connection(asyncio.BufferedProtocol):
             reply.add_done_callback(partial(self._replied, place, pipelined))
         else:
             self._answer(place, reply)
+        if last:
+            self.end()
         return True
 
     def _replied(

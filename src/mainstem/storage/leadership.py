@@ -72,6 +72,10 @@ class GroupLeadership:
             in_sync = tuple(node_id for node_id in replicas if node_id not in late)
         return GroupReplicas(leader, core.term, replicas, in_sync)
 
+    @property
+    def leaderless(self) -> bool:
+        return not any(group.consensus.leader_id for group in self._groups)
+
     def in_sync_fewest(self) -> int:
         fewest = 0
         for group in self._groups:

@@ -117,6 +117,8 @@ class Connection:
         self._inbox: deque[tuple[bytes, asyncio.Future[bytes | None]]] = deque()
         """What lies in the node's receive buffer."""
         self._exclusive = False
+        self._ending = False
+        """The node dispatches nothing more, and ends the connection once it has answered."""
         self._outbox: deque[_Pending] = deque()
         self._waiting: dict[asyncio.Future[bytes | None], None] = {}
         """In order."""
@@ -212,7 +214,7 @@ class Connection:
         if not self._network.accepts(self.life):  # it stops
             self.close()
             return
-        while self._inbox and not self._exclusive and self.open:
+        while self._inbox and not self._exclusive and not self._ending and self.open:
             if self._dispatch_burst():
                 continue
             frame, answer = self._inbox.popleft()
@@ -227,8 +229,8 @@ class Connection:
                 self._network.trouble(caused(f"node {self.life.node_id} dispatches", error))
                 raise
             memory[:] = b"\xff" * len(memory)
-            pending = _Pending([answer], exchange.reply)
-            self._outbox.append(pending)
+            self._outbox.append(_Pending([answer], exchange.reply))
+            self._ending = exchange.last
             if hasattr(exchange.reply, "add_done_callback"):
                 if not exchange.pipelined:
                     self._exclusive = True
@@ -277,6 +279,8 @@ class Connection:
                     return
                 reply = reply.result()
             self._write(self._outbox.popleft().answers, reply)
+        if self._ending and not self._outbox:
+            self._later(1, self.close, context=contextvars.Context())
 
     def _write(self, answers: Sequence[asyncio.Future[bytes | None]], reply: Reply) -> None:
         frames = [b""] * len(answers) if reply is None else frames_of(reply)
