@@ -1,17 +1,14 @@
 """Several real nodes that make one cluster, for tests that mistreat them one by one.
 
 Each node is a `Serving` with its own directories. Their ports are chosen beforehand, since every node has to be told
-the others' addresses; outside the range that outgoing connections take theirs from, so that a node finds its port free
-when it comes back. With `wired`, what the nodes say to each other passes through `Wires` and can be cut.
+the others' addresses. With `wired`, what the nodes say to each other passes through `Wires` and can be cut.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,26 +18,12 @@ from urllib.error import HTTPError
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.wires import Wires
+from tests.free_port import HOST, free_port
 from tests.serving import Serving, eventually
 
-HOST = "127.0.0.1"
-PORTS = range(10_000, 30_000)
 STEP_SECONDS_MAX = 60.0
 """For anything a cluster does by itself: an election takes a second."""
 ASK_SECONDS_MAX = 60.0
-
-
-def free_port() -> int:
-    """One that nobody listens on just now."""
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 class Cluster:

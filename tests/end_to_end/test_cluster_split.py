@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.cluster import HOST, Cluster, free_port
+from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.processes import SOURCE, Commands
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import mainstem
 from tests.end_to_end.store import Committed, committed, records_in_runs, runs_of_group
+from tests.free_port import HOST, free_port
 from tests.serving import Serving, eventually
 
 from mainstem.pipeline.exit_codes import EXIT_DONE

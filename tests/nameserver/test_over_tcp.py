@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from tests.fakes.cluster import LoopTime
 from tests.fakes.files import PowerLoss, SimulatedFiles
+from tests.free_port import HOST, free_port
 
 from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
@@ -25,16 +25,6 @@ from mainstem.rpc.identity import Identity
 from mainstem.rpc.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
 from mainstem.rpc.method import Nothing
 from mainstem.rpc.node_end import NodeEnd
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Wired:
@@ -85,7 +75,7 @@ class Wired:
 
 def test_a_cluster_over_sockets() -> None:
     async def scenario() -> None:
-        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(3), 1)}
+        addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 4)}
         nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
         async with asyncio.timeout(60), AsyncExitStack() as stack:
             for node in nodes.values():
@@ -124,7 +114,7 @@ def test_a_member_that_lost_power_meets_a_leader_it_was_never_told_of() -> None:
     and what its log says of node 4 is not known to be committed before node 4 has heard from it."""
 
     async def scenario() -> None:
-        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(4), 1)}
+        addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 5)}
         nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
         async with asyncio.timeout(60), AsyncExitStack() as stack:
             for node in nodes.values():
@@ -146,7 +136,7 @@ def test_a_member_that_lost_power_meets_a_leader_it_was_never_told_of() -> None:
 
 def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
     async def scenario() -> None:
-        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(1), 1)}
+        addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 2)}
         node = Wired(1, addresses, SimulatedFiles(1))
         async with asyncio.timeout(30), AsyncExitStack() as stack:
             stack.push_async_callback(node.close)
@@ -175,7 +165,7 @@ def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
 @pytest.mark.parametrize("listed", [(1, 3), (1, 2)], ids=["another list", "itself not in it"])
 def test_a_node_with_another_list_of_peers_is_refused_and_the_others_do_without_it(listed: tuple[int, int]) -> None:
     async def scenario() -> None:
-        addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in enumerate(free_ports(3), 1)}
+        addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 4)}
         nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
         nodes[3].peers = {str(node_id): addresses[node_id] for node_id in listed}
         async with asyncio.timeout(60), AsyncExitStack() as stack:

@@ -1,0 +1,35 @@
+"""Ports for servers that have to be told one: their peers learn it before they listen.
+
+They lie outside the range that outgoing connections take theirs from, so that a server finds its port free when it
+comes back, and no two processes of the suite, which runs several files at a time, are given the same.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+
+HOST = "127.0.0.1"
+PORTS = range(10_000, 30_000)
+
+_claims: list[socket.socket] = []
+"""One for each port that was given out, until the process ends."""
+
+
+def free_port() -> int:
+    """One that nobody listens on just now, and nobody else was given."""
+    while True:
+        port = random.choice(PORTS)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            if sys.platform == "linux":
+                claim.bind(f"\0mainstem-tests-{port}")  # a name without a file, gone with whoever has it
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((HOST, port))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
