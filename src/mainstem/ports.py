@@ -11,7 +11,7 @@ import asyncio
 import enum
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
 
 from mainstem.errors import MainstemError
 from mainstem.model import (
@@ -367,8 +367,15 @@ class Files(Protocol):
 
 
 class File(Protocol):
+    @overload
     async def read(self, position: int, length: int) -> bytes:
         """Bytes at a position; fewer at the end of the file."""
+        ...
+
+    @overload
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
+        """The same; with `at_once` in one request to the disk even of a file that is read in pieces, since nobody else
+        wants it now."""
         ...
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:

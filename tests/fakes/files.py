@@ -315,7 +315,7 @@ class SimulatedFile:
         self._boot = boot
         self._closed = False
 
-    async def read(self, position: int, length: int) -> bytes:
+    async def read(self, position: int, length: int, *, at_once: bool = False) -> bytes:
         await self._begin("read")
         content = bytes(self._inode.cached[position:position + length])
         self._files.count_read(self._path, len(content))

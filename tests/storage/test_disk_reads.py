@@ -24,6 +24,7 @@ from mainstem.storage.disk_reads import (
     Reads,
     open_for_pieces,
 )
+from mainstem.storage.resident_pages import all_resident
 
 SIZES = (
     0,
@@ -92,6 +93,8 @@ def test_bytes_are_those_of_the_file_from_any_place_on(
     for position in {*EDGES, max(size - 1, 0), size, size + ALIGNMENT}:
         for length in EDGES:
             assert reads.read(position, length) == content[position : position + length], (position, length)
+            whole = reads.read_at_once(position, length)
+            assert whole == content[position : position + length], (position, length)
 
 
 def test_a_direct_read_asks_for_whole_pages_in_pieces(tmp_path: Path, opened: Callable[[Path], int]) -> None:
@@ -119,6 +122,73 @@ def test_a_file_system_that_refuses_a_direct_read_is_read_by_way_of_memory(
     assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT
 
 
+def evict(path: Path) -> None:
+    """The file's pages leave memory, as far as the file system lets go of them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fdatasync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def test_what_memory_lacks_is_read_at_once_past_it(tmp_path: Path, opened: Callable[[Path], int]) -> None:
+    path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
+    path.write_bytes(content)
+    preadv = Watched()
+    reads = PiecewiseReads(opened(path), preadv)
+    assert reads.read_at_once(0, STRETCH_BYTES) == content[:STRETCH_BYTES]
+    assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT, "memory has it"
+    evict(path)
+    if all_resident(reads.descriptor, 0, STRETCH_BYTES):
+        pytest.skip("this file system lives in memory")
+    assert reads.read_at_once(3, STRETCH_BYTES) == content[3 : 3 + STRETCH_BYTES]
+    assert preadv.asked == [(0, STRETCH_BYTES), (0, STRETCH_BYTES + ALIGNMENT)]
+    assert not all_resident(reads.descriptor, 0, STRETCH_BYTES), "nothing was put into memory for it"
+    assert reads.read(5, 100) == content[5:105]
+    assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT, "pieces go by way of memory again"
+
+
+def test_bytes_that_are_not_on_the_disk_yet_are_read_past_memory_as_well(
+    tmp_path: Path, opened: Callable[[Path], int]
+) -> None:
+    path, content = tmp_path / "file", bytearray(content_of(2 * STRETCH_BYTES))
+    path.write_bytes(content)
+    evict(path)
+    content[STRETCH_BYTES : STRETCH_BYTES + 9] = b"unwritten"
+    with path.open("r+b") as file:
+        file.seek(STRETCH_BYTES)
+        file.write(b"unwritten")
+    assert PiecewiseReads(opened(path)).read_at_once(0, len(content)) == content
+
+
+def test_a_file_system_that_cannot_read_past_memory_reads_at_once_by_way_of_it(
+    tmp_path: Path, opened: Callable[[Path], int]
+) -> None:
+    path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
+    path.write_bytes(content)
+    evict(path)
+
+    def refusing(descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return os.preadv(descriptor, buffers, position)
+
+    reads = PiecewiseReads(opened(path), refusing)
+    for _ in range(2):
+        assert reads.read_at_once(77, STRETCH_BYTES) == content[77 : 77 + STRETCH_BYTES]
+    direct = DirectReads(opened(path), Watched(refuses=errno.EINVAL))
+    assert direct.read_at_once(77, STRETCH_BYTES) == content[77 : 77 + STRETCH_BYTES]
+
+
+def test_what_was_read_at_once_stays_as_it_was(tmp_path: Path, opened: Callable[[Path], int]) -> None:
+    path, content = tmp_path / "file", content_of(3 * STRETCH_BYTES)
+    path.write_bytes(content)
+    reads = DirectReads(opened(path))
+    views = [reads.read_at_once(at * STRETCH_BYTES, STRETCH_BYTES) for at in range(3)]
+    for at, view in enumerate(views):
+        assert view == content[at * STRETCH_BYTES : (at + 1) * STRETCH_BYTES]
+        assert memoryview(view).readonly
+
+
 def test_a_disk_that_fails_is_not_taken_for_one_that_refuses(
     tmp_path: Path, opened: Callable[[Path], int]
 ) -> None:
@@ -127,6 +197,8 @@ def test_a_disk_that_fails_is_not_taken_for_one_that_refuses(
     reads = DirectReads(opened(path), Watched(refuses=errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         reads.read(0, 7)
+    with pytest.raises(OSError, match="Input/output"):
+        reads.read_at_once(0, STRETCH_BYTES)
 
 
 def test_a_file_system_that_refuses_to_open_past_memory(tmp_path: Path, opened: Callable[..., int]) -> None:
@@ -166,6 +238,7 @@ def test_files_read_alike_however_they_are_opened(tmp_path: Path, reading: Readi
         assert await file.size() == len(content)
         assert await file.read(4000, STRETCH_BYTES) == content[4000 : 4000 + STRETCH_BYTES]
         assert await file.read(len(content) - 1, 2) == content[-1:]
+        assert await file.read(4000, STRETCH_BYTES, at_once=True) == content[4000 : 4000 + STRETCH_BYTES]
         assert await file.lock(exclusive=False)
         with pytest.raises(FileNotFoundError):
             await files.open("runs/none", reading=reading)

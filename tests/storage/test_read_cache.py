@@ -25,12 +25,14 @@ class Disk:
     def __init__(self, name: str = "a.run") -> None:
         self.name = name
         self.reads: list[tuple[int, int]] = []
+        self.at_once: list[bool] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.failure: OSError | None = None
 
-    async def read(self, position: int, length: int) -> bytes:
+    async def read(self, position: int, length: int, *, at_once: bool) -> bytes:
         self.reads.append((position, length))
+        self.at_once.append(at_once)
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
@@ -258,3 +260,18 @@ async def settled(condition: Callable[[], bool]) -> None:
                 await asyncio.sleep(0)
             return
     raise AssertionError("it never came to that")
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_a_disk_that_nobody_else_wants_is_read_at_once(free: bool) -> None:
+    async def pace(size: int) -> bool:
+        return free
+
+    async def scenario() -> None:
+        disk = Disk()
+        cache = ReadCache(FakeClock(), bytes_max=8 * CHUNK, chunk_bytes=CHUNK, pace=pace)
+        await cache.span(disk, 0, CHUNK)
+        await cache.past(disk, CHUNK, 10)
+        assert disk.at_once == [free, free]
+
+    asyncio.run(scenario())

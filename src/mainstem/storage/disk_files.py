@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from mainstem.model import Buffer
 from mainstem.ports import DiskUsage, Reading
@@ -123,8 +123,15 @@ class DiskFile:
         self._jobs: set[Future[Any]] = set()
         self._closed = False
 
-    async def read(self, position: int, length: int) -> bytes:
-        return await self._do(self._reading, self._reads.read, position, length)
+    @overload
+    async def read(self, position: int, length: int) -> bytes: ...
+
+    @overload
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer: ...
+
+    async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
+        read = self._reads.read_at_once if at_once else self._reads.read
+        return await self._do(self._reading, read, position, length)
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         assert not self._closed, "the file is closed"

@@ -8,6 +8,10 @@ Cold reads go past the page cache (O_DIRECT), so that they drive nothing out of 
 to be overwritten least of all. For these the kernel wants position, length and memory aligned, which is dealt with
 here: whole pages around what is asked for are read into a reader's own memory. Where a file system refuses (tmpfs and
 some over the network), the file is read in the same pieces by way of the page cache.
+
+While nobody commits, whoever asks says so (`read_at_once`): all of it is one request to the disk, straight into the
+memory that is handed out, past the page cache unless that has every page of it. That costs a third of the CPU of pieces
+by way of the page cache, and gets twice as much from a disk that nobody else wants.
 """
 
 from __future__ import annotations
@@ -21,13 +25,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy
+
+from mainstem.model import Buffer
+from mainstem.storage.resident_pages import all_resident
+
 PIECE_BYTES = 128 * 1024
 """Beside reads of 1 MiB a commit waits several milliseconds now and then; smaller pieces than this gain nothing, and
 one at a time of these is as fast as the disk."""
 
 ALIGNMENT = mmap.PAGESIZE
 """Enough for every file system: what they ask for is the disk's sector, or a page."""
-
 
 STRETCH_BYTES = 1 << 20
 """Copied out at once: a chunk of the read cache. Memory of each thread that reads."""
@@ -38,12 +46,16 @@ Preadv = Callable[[int, Sequence[memoryview], int], int]
 
 
 class Reads(Protocol):
-    """An open file that can be read."""
+    """An open file that can be read, by one thread at a time."""
 
     descriptor: int
 
     def read(self, position: int, length: int) -> bytes:
         """Bytes at a position; fewer at the end of the file."""
+        ...
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        """The same in one request to the disk, in memory of their own."""
         ...
 
 
@@ -59,17 +71,39 @@ class PlainReads:
             return content
         return content + _in_pieces(self.descriptor, position + len(content), length - len(content), length)
 
+    read_at_once = read
+
 
 class PiecewiseReads:
-    """By way of the page cache, a piece at a time."""
+    """By way of the page cache, a piece at a time. At once past it, where it has not all and the file system can."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
         self.descriptor = descriptor
+        self._preadv = preadv
+        self._is_direct = False
+        self._can_be_direct = hasattr(os, "O_DIRECT")
+        """As far as is known."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # of this descriptor: no reading ahead
 
     def read(self, position: int, length: int) -> bytes:
+        self._go(direct=False)
         return _in_pieces(self.descriptor, position, length, PIECE_BYTES)
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        if length <= PIECE_BYTES:
+            return self.read(position, length)
+        start, size = _pages_around(position, length)
+        self._go(direct=self._can_be_direct and not all_resident(self.descriptor, start, size))
+        if self._is_direct:
+            try:
+                return _whole(self.descriptor, self._preadv, position, length)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            self._can_be_direct = False
+            self._go(direct=False)
+        return _whole(self.descriptor, self._preadv, position, length)
 
     def read_into(self, position: int, view: memoryview) -> int:
         """Fill `view` with bytes from a position on; how many there were."""
@@ -80,6 +114,19 @@ class PiecewiseReads:
                 break
             filled += count
         return filled
+
+    def _go(self, *, direct: bool) -> None:
+        """Past the page cache from now on, or by way of it. One descriptor for both: who closes it knows of one."""
+        if direct == self._is_direct:
+            return
+        try:
+            _set_direct(self.descriptor, direct)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._can_be_direct = False
+        else:
+            self._is_direct = direct
 
 
 class DirectReads:
@@ -96,12 +143,27 @@ class DirectReads:
             try:
                 return self._direct(position, length)
             except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-            flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
-            fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
-            self._instead = PiecewiseReads(self.descriptor)
+                self._give_up(error)
+        assert self._instead is not None
         return self._instead.read(position, length)
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        if length <= PIECE_BYTES:
+            return self.read(position, length)
+        if self._instead is None:
+            try:
+                return _whole(self.descriptor, self._preadv, position, length)
+            except OSError as error:
+                self._give_up(error)
+        assert self._instead is not None
+        return self._instead.read_at_once(position, length)
+
+    def _give_up(self, error: OSError) -> None:
+        """Read by way of the page cache from now on, if that is what the error is about."""
+        if error.errno != errno.EINVAL:
+            raise error
+        _set_direct(self.descriptor, False)
+        self._instead = PiecewiseReads(self.descriptor)
 
     def _direct(self, position: int, length: int) -> bytes:
         parts = []
@@ -118,16 +180,9 @@ class DirectReads:
 
     def _stretch(self, position: int, end: int) -> bytes:
         """Bytes of one aligned `STRETCH_BYTES` of the file; empty behind its end."""
-        start = position // ALIGNMENT * ALIGNMENT
-        size = -(-end // ALIGNMENT) * ALIGNMENT - start
-        memory = _aligned_memory()
-        filled = 0
-        while filled < size:
-            piece = memory[filled : min(filled + PIECE_BYTES, size)]
-            count = self._preadv(self.descriptor, [piece], start + filled)
-            filled += count
-            if count % ALIGNMENT or not count:  # the end of the file
-                break
+        start, size = _pages_around(position, end - position)
+        memory = _aligned_memory()[:size]
+        filled = _fill(self.descriptor, self._preadv, memory, start, PIECE_BYTES)
         return bytes(memory[position - start : min(end - start, filled)])
 
 
@@ -141,6 +196,38 @@ def open_for_pieces(path: Path, *, cold: bool, open_file: Callable[[Path, int], 
             if error.errno != errno.EINVAL:
                 raise
     return PiecewiseReads(open_file(path, flags))
+
+
+def _set_direct(descriptor: int, direct: bool) -> None:
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags)
+
+
+def _pages_around(position: int, length: int) -> tuple[int, int]:
+    """Position and length of the whole pages in which these bytes lie."""
+    start = position // ALIGNMENT * ALIGNMENT
+    return start, -(-(position + length) // ALIGNMENT) * ALIGNMENT - start
+
+
+def _whole(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
+    """Bytes of a file, read in one go into memory that belongs to whoever holds the view."""
+    start, size = _pages_around(position, length)
+    room = numpy.empty(size + ALIGNMENT, numpy.uint8)  # not zeroed first, unlike Python's own
+    skipped = -room.ctypes.data % ALIGNMENT
+    memory = room.data[skipped : skipped + size]
+    filled = _fill(descriptor, preadv, memory, start, size)
+    return memory[position - start : min(position + length - start, filled)].toreadonly()
+
+
+def _fill(descriptor: int, preadv: Preadv, memory: memoryview, start: int, piece_bytes: int) -> int:
+    """Read whole pages from `start` on, so much at a time; how many bytes there were."""
+    filled = 0
+    while filled < len(memory):
+        count = preadv(descriptor, [memory[filled : filled + piece_bytes]], start + filled)
+        filled += count
+        if count % ALIGNMENT or not count:  # the end of the file
+            break
+    return filled
 
 
 _memory = threading.local()

@@ -209,14 +209,14 @@ class Pacing:
 
     # --- what background work asks ------------------------------------------------------------------------
 
-    async def take(self, lane: Lane, size: int, *, least: float = 0.0) -> None:
-        """Return when `size` bytes of work may be done. `least`: bytes a second that the caller is to get
-        whatever publishing feels."""
+    async def take(self, lane: Lane, size: int, *, least: float = 0.0) -> bool:
+        """Return when `size` bytes of work may be done, and whether nobody publishes. `least`: bytes a second that the
+        caller is to get whatever publishing feels."""
         state = self._lanes[lane]
         await asyncio.sleep(0)  # between two pieces of background work everybody else is served
         if self.idle:
             state.bytes += size
-            return
+            return True
         async with state.turn:  # whoever waits for it goes in the order of asking
             began = self._clock.monotonic()
             while (seconds := self._hold(state)) > 0:
@@ -227,6 +227,7 @@ class Pacing:
             state.paid_until = max(state.paid_until, now - STEP_SECONDS) + size / rate
             state.bytes += size
             self._worked = True
+        return False
 
     def _hold(self, state: _Lane) -> float:
         """How long to sleep before looking again; 0: go on."""

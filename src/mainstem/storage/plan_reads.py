@@ -90,10 +90,10 @@ class PlanReads:
         """Settle all that is pending, with about `bytes_max` bytes in all, what the round has found included. Returns
         early when a later round takes the plan over."""
         begun = plan.round
-        reach = PARTITIONS_MAX if len(plan) > 1 else 0
+        reach = PARTITIONS_MAX
         alone = again = 0
         while (read := plan.pending()) is not None:
-            if reach and not alone:
+            if not alone:
                 found = await self._read_together(plan, read, bytes_max, reach)
                 if plan.round != begun:
                     return

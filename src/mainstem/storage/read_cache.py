@@ -8,7 +8,7 @@ passed through before it and never what is read again and again.
 
 Invariant: nothing leaves `read` unchecked. What is asked for is an extent with its CRC32C, which is checked when
 its chunks came from the disk and remembered with them until they are evicted. (`span` is for bytes that carry
-checksums of their own; its caller checks them.) Chunks are immutable `bytes`; views of them stay valid as long as
+checksums of their own; its caller checks them.) Chunks are never changed; views of them stay valid as long as
 somebody holds them.
 """
 
@@ -52,8 +52,8 @@ class Source(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def read(self, position: int, length: int) -> bytes:
-        """Bytes at a position; fewer at the end of the file."""
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
+        """Bytes at a position; fewer at the end of the file. `at_once`: nobody else wants the disk now."""
         ...
 
 
@@ -69,7 +69,7 @@ class Extent(NamedTuple):
 class _Chunk:
     __slots__ = ("ahead", "checked", "data", "last_position")
 
-    def __init__(self, data: bytes, *, ahead: bool) -> None:
+    def __init__(self, data: Buffer, *, ahead: bool) -> None:
         self.data = data
         self.ahead = ahead
         """Nobody came for it yet."""
@@ -85,9 +85,9 @@ class ReadCache:
     def __init__(
         self, clock: Clock, *, bytes_max: int, chunk_bytes: int, bytes_per_second: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        pace: Callable[[int], Awaitable[None]] | None = None,
+        pace: Callable[[int], Awaitable[bool]] | None = None,
     ) -> None:
-        """`pace` is awaited before so many bytes are read from a disk."""
+        """`pace` is awaited before so many bytes are read from a disk, and says whether nobody else wants it now."""
         self._clock = clock
         self._sleep = sleep
         self._pace = pace
@@ -148,7 +148,7 @@ class ReadCache:
         chunks, hit = await self._chunks(source, position, length, protects=False)
         return self._joined(chunks, position, length), hit
 
-    async def past(self, source: Source, position: int, length: int) -> bytes:
+    async def past(self, source: Source, position: int, length: int) -> Buffer:
         """Bytes of a file as the disk has them, without a look into memory and without keeping them."""
         return await self._from_disk(source, position, length)
 
@@ -311,16 +311,15 @@ class ReadCache:
                     previous = (extent.source.name, number)
                     yield extent.source, number
 
-    async def _from_disk(self, source: Source, position: int, length: int) -> bytes:
+    async def _from_disk(self, source: Source, position: int, length: int) -> Buffer:
         if self._bytes_per_second:
             now = self._clock.monotonic()
             start = max(self._paid_until, now)
             self._paid_until = start + length / self._bytes_per_second
             if start > now:
                 await self._sleep(start - now)
-        if self._pace is not None:
-            await self._pace(length)
-        data = await source.read(position, length)
+        at_once = self._pace is not None and await self._pace(length)
+        data = await source.read(position, length, at_once=at_once)
         self._disk_bytes += len(data)
         return data
 

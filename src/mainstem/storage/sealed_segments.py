@@ -73,8 +73,8 @@ class SegmentSource:
         self.sequence = sequence
         self.name = segment_name(sequence)
 
-    async def read(self, position: int, length: int) -> bytes:
-        return await self._journal.read(position_of(self.sequence, position), length)
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
+        return await self._journal.read(position_of(self.sequence, position), length, at_once=at_once)
 
 
 class NearSegment(NamedTuple):

@@ -70,7 +70,7 @@ class SnapshotSending:
         store: QueueStore,
         belongs: Callable[[int], Belongs],
         calls: Calls | None,
-        pace: Callable[[int], Awaitable[None]],
+        pace: Callable[[int], Awaitable[object]],
         rate: ByteRate,
     ) -> None:
         """`belongs` tells of a group which queues are its own; `pace` is awaited before so many bytes are read."""

@@ -83,7 +83,7 @@ class LocalSplitLog:
         ]
 
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
-        return await self._journal.read(position_of(sequence, offset), length)
+        return bytes(await self._journal.read(position_of(sequence, offset), length))
 
     async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]

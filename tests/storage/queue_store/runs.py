@@ -99,11 +99,11 @@ class WatchedFile(SimulatedFile):
         self.__dict__.update(file.__dict__)
         self._watched = watched
 
-    async def read(self, position: int, length: int) -> bytes:
+    async def read(self, position: int, length: int, *, at_once: bool = False) -> bytes:
         self._watched.reads.append((self._path, position, length))
         if self._watched.gate is not None and self._path.startswith("runs/"):
             await self._watched.gate.wait()
-        content = await super().read(position, length)
+        content = await super().read(position, length, at_once=at_once)
         assert not self._closed, f"{self._path} was closed under a reader"
         return content
 

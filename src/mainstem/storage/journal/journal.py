@@ -21,7 +21,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
 
-from mainstem.model import Durability, HistogramSample, Sample
+from mainstem.model import Buffer, Durability, HistogramSample, Sample
 from mainstem.ports import Clock, File, Files
 from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError, StorageFailed
 from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
@@ -328,8 +328,8 @@ class Journal:
         sealed = sum(info.bytes for info in self._segments)
         return sealed + (self._open.size if self._open is not None else 0)
 
-    async def read(self, position: int, length: int) -> bytes:
-        """Bytes of one segment from a journal position on, fewer at the file's end.
+    async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
+        """Bytes of one segment from a journal position on, fewer at the file's end; `at_once` as `ports.File` has it.
 
         Raises `SegmentGone` when it was recycled, even while being read; `StorageError` when it cannot be
         read."""
@@ -337,7 +337,7 @@ class Journal:
         self._require(sequence)
         async with self._handles.reading(sequence) as file:
             try:
-                content = await file.read(offset_of(position), length)
+                content = await file.read(offset_of(position), length, at_once=at_once)
             except OSError as error:
                 raise StorageError(f"{segment_path(sequence)} at byte {offset_of(position)}: {error}") from error
         self._require(sequence)

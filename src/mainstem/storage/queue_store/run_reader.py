@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 
 import numpy
 
+from mainstem.model import Buffer
 from mainstem.ports import File, Files, Reading
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds
@@ -129,9 +130,9 @@ class RunSource:
         self._run = run
         self.name = run.name
 
-    async def read(self, position: int, length: int) -> bytes:
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
         async with self._run_files.opened(self._run) as file:
-            return await file.read(position, length)
+            return await file.read(position, length, at_once=at_once)
 
 
 class RunFiles:

@@ -92,7 +92,7 @@ class QueueStore:
 
     def __init__(
         self, files: Files, manifest: Manifest, config: QueueStoreConfig, clock: Clock,
-        pace: Callable[[int], Awaitable[None]] | None = None,
+        pace: Callable[[int], Awaitable[bool]] | None = None,
     ) -> None:
         self._files = files
         self._manifest = manifest
@@ -118,11 +118,11 @@ class QueueStore:
     @classmethod
     async def open(
         cls, files: Files, database_path: str, config: QueueStoreConfig, clock: Clock,
-        pace: Callable[[int], Awaitable[None]] | None = None,
+        pace: Callable[[int], Awaitable[bool]] | None = None,
     ) -> QueueStore:
         """Open the store in the root of `files` with the manifest at `database_path`; make both when neither
-        is there. `pace` is awaited before catch-up readers have so many bytes read from a disk. Raises
-        `StorageError` when they do not belong together; nothing is changed then."""
+        is there. `pace` is the read cache's. Raises `StorageError` when they do not belong together; nothing is changed
+        then."""
         config.validate()
         manifest = await Manifest.open(database_path)
         try:
