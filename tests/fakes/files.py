@@ -153,6 +153,8 @@ class SimulatedFiles:
         self.rng = random.Random(seed)
         self.capacity_bytes = capacity_bytes
         """Sum of file sizes beyond which writing and extending answer ENOSPC; may be changed at any time."""
+        self.takes_what_fits = False
+        """A write that is refused so is made as far as there is room."""
         self.changes = 0
         """Operations so far that changed something; what `cut_power` counts."""
         self.bytes_read: dict[str, int] = {}
@@ -303,6 +305,11 @@ class SimulatedFiles:
         if self.capacity_bytes is not None and growth > 0 and self._used() + growth > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
+    def _end_of_room(self, inode: _Inode) -> int:
+        """How long a file can become."""
+        assert self.capacity_bytes is not None, "only then room is short"
+        return len(inode.cached) + max(0, self.capacity_bytes - self._used())
+
 
 class SimulatedFile:
     """`ports.File`: a handle, good until `close` or the next crash."""
@@ -324,7 +331,13 @@ class SimulatedFile:
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         interrupted = await self._begin("write", changes=True)
         content = b"".join(buffers)
-        self._files._require_room(self._inode, position + len(content), self._path)
+        try:
+            self._files._require_room(self._inode, position + len(content), self._path)
+        except OSError:
+            if self._files.takes_what_fits:
+                self._inode.write(position, content[:max(0, self._files._end_of_room(self._inode) - position)])
+                self._files._end(interrupted)
+            raise
         self._inode.write(position, content)
         self._files._end(interrupted)
         if sync:
