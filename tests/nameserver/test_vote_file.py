@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.nameserver.errors import MetadataCorrupt, MetadataUnavailable
+from mainstem.nameserver.room import Room
 from mainstem.nameserver.vote_file import SLOT_BYTES, SLOT_STRIDE_BYTES, Owner, Vote, VoteFile
 
 OWNER = Owner(3, bytes(range(16)))
@@ -96,3 +99,51 @@ def test_after_a_failed_sync_nothing_is_promised_any_more() -> None:
         assert file.vote == Vote(1, None, 0)
 
     run(scenario())
+
+
+async def no_pause(_seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def votes_on_a_full_disk(disk: SimulatedFiles, answered: list[Vote]) -> None:
+    file = await VoteFile.open(disk)
+    room = Room(no_pause, lambda: None)
+    for term in range(answered[-1].term + 1, answered[-1].term + 5):
+        answered.append(Vote(term, term % 3 + 1, 0))
+        await file.write(answered[-1], room.wait)
+        answered[:-1] = []
+    await file.close()
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_what_finds_no_room_is_written_again_and_the_power_may_go_at_every_step(operation: str) -> None:
+    randomness = random.Random(2)
+    for cut_after in range(1, 24):
+        for seed in range(12):
+            disk = SimulatedFiles(seed)
+            run(written(disk, Vote(1, 1, 0)))
+            answered = [Vote(1, 1, 0)]
+            for nth in sorted(randomness.sample(range(1, 12), 3)):
+                disk.fail(operation, path=PATH, nth=nth, error=randomness.choice([errno.ENOSPC, errno.EDQUOT]))
+            disk.cut_power(after=cut_after)
+            with suppress(PowerLoss):
+                run(votes_on_a_full_disk(disk, answered))
+            disk.crash(keep_bytes=randomness.choice([None, SLOT_BYTES // 2]))
+            assert run(read(disk)) in answered[-2:]
+
+
+def test_the_power_may_go_again_while_the_copies_are_made_the_same() -> None:
+    for cut_after in range(1, 26):
+        for seed in range(4):
+            disk = SimulatedFiles(seed)
+            answered = [Vote(0, None, 0)]
+            with suppress(PowerLoss):
+                run(votes(disk, cut_after, answered))
+            disk.crash()
+            for second_cut in range(1, 6):
+                again = disk.clone(10 * seed + second_cut)
+                again.cut_power(after=second_cut)
+                with suppress(PowerLoss):
+                    run(read(again))
+                again.crash(keep_bytes=SLOT_BYTES // 2)
+                assert run(read(again)) in answered[-2:]

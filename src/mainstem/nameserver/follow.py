@@ -48,6 +48,8 @@ class Feed:
                 raise MetadataUnavailable(f"the metadata of this node failed: {self._group.failure}")
             if self._group.leader_id == 0:
                 raise MetadataUnavailable("this node knows no leader of the metadata group; ask another")
+            if self._group.waits_for_room and self._group.leader_id != self._group.node_id:
+                raise MetadataUnavailable("this node's disk has no room for changes of the metadata; ask another")
             version = self._group.version
             if index < self._group.entries.first_index():
                 name, commands = await self._group.snapshots.to_give()

@@ -1,5 +1,8 @@
-"""The disk of a member of the metadata group: makes durable what the core hands out, in that order, and tells the core
-when it is.
+"""The disk of a member of the metadata group: makes durable what the core hands out, and tells the core when it is.
+
+Entries are written in the order they came, none before the term and vote that were handed in before it. Term and vote
+go ahead of entries that wait for room: their place in the file is there already, and a member that cannot log anything
+may vote and follow all the same.
 """
 
 from __future__ import annotations
@@ -7,15 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from mainstem.nameserver.group_log import GroupLog, to_stored
 from mainstem.nameserver.metadata_log import MetadataLog
+from mainstem.nameserver.room import Room
 from mainstem.nameserver.vote_file import Vote, VoteFile
 from mainstem.raft import Entry, HardState, RaftCore
 
 
+class _Batch(NamedTuple):
+    entries: Sequence[Entry]
+    votes: int
+    """How many terms and votes were handed in before."""
+
+
 class GroupDisk:
-    """`run` is the task; what a disk refuses (`MetadataUnavailable`) ends it."""
+    """`write_votes` and `write_entries` are the tasks; what a disk refuses (`MetadataUnavailable`) ends them, unless it
+    is for lack of room."""
 
     def __init__(
         self,
@@ -23,6 +35,7 @@ class GroupDisk:
         entries: GroupLog,
         metadata_log: MetadataLog,
         vote_file: VoteFile,
+        room: Room,
         told: Callable[[], None],
     ) -> None:
         """`told` is called whenever the core was told something."""
@@ -30,48 +43,72 @@ class GroupDisk:
         self._entries = entries
         self._log = metadata_log
         self._vote_file = vote_file
+        self._room = room
         self._told = told
-        self._to_write: deque[HardState | Sequence[Entry]] = deque()  # bounded by the core
-        self._has_to_write = asyncio.Event()
+        self._hard_state: HardState | None = None
+        """The newest: it says all that those before it did."""
+        self._votes_given = self._votes_written = 0
+        self._has_vote = asyncio.Event()
+        self._batches: deque[_Batch] = deque()  # bounded by the core
+        self._has_batches = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def write(self, what: HardState | Sequence[Entry]) -> None:
-        """Make this durable behind everything handed in before."""
-        self._to_write.append(what)
-        self._has_to_write.set()
+        """Make this durable behind what was handed in before."""
+        if isinstance(what, HardState):
+            self._hard_state = what
+            self._votes_given += 1
+            self._has_vote.set()
+        else:
+            self._batches.append(_Batch(what, self._votes_given))
+            self._has_batches.set()
+            self._idle.clear()
 
-    async def run(self) -> None:
+    async def entries_written(self) -> None:
+        """Until no entry that was handed in waits any more."""
+        await self._idle.wait()
+
+    async def write_votes(self) -> None:
         while True:
-            await self._has_to_write.wait()
-            self._has_to_write.clear()
-            while self._to_write:
-                work = self._to_write.popleft()
-                if isinstance(work, HardState):
-                    await self._write_vote(work)
-                else:
-                    await self._write_entries(work)
+            await self._has_vote.wait()
+            self._has_vote.clear()
+            hard_state, count = self._hard_state, self._votes_given
+            assert hard_state is not None, "there is one to write"
+            vote = Vote(hard_state.term, hard_state.vote or None, self._commit)
+            await self._vote_file.write(vote, self._room.wait)
+            self._votes_written = count
+            self._has_batches.set()
+            self._core.hard_state_persisted(hard_state)
+            self._told()
+
+    async def write_entries(self) -> None:
+        while True:
+            await self._has_batches.wait()
+            self._has_batches.clear()
+            while entries := self._due():
+                await self._log.append([to_stored(entry) for entry in entries], self._room.wait)
+                if self._entries.has(entries[-1].index, entries[-1].term):
+                    self._core.persisted(entries[-1].index, entries[-1].term)
+                if not self._batches:
+                    self._idle.set()
                 self._told()
 
-    async def _write_vote(self, hard_state: HardState) -> None:
-        await self._vote_file.write(Vote(hard_state.term, hard_state.vote or None, self._commit))
-        self._core.hard_state_persisted(hard_state)
-
-    async def _write_entries(self, first: Sequence[Entry]) -> None:
-        """One sync for all that follow each other."""
-        entries = list(first)
-        while self._to_write:
-            following = self._to_write[0]
-            if isinstance(following, HardState) or following[0].index != entries[-1].index + 1:
+    def _due(self) -> list[Entry]:
+        """The next entries to be written: one sync for all that follow each other."""
+        entries: list[Entry] = []
+        while self._batches and self._batches[0].votes <= self._votes_written:
+            following = self._batches[0].entries
+            if entries and following[0].index != entries[-1].index + 1:
                 break
             entries.extend(following)
-            self._to_write.popleft()
-        await self._log.append([to_stored(entry) for entry in entries])
-        if self._entries.has(entries[-1].index, entries[-1].term):
-            self._core.persisted(entries[-1].index, entries[-1].term)
+            self._batches.popleft()
+        return entries
 
     @property
     def _commit(self) -> int:
-        """How far the log on the disk is committed."""
-        return min(self._core.commit_index, self._log.last_index)
+        """How far the log on the disk is committed: what it has behind that may be about to be replaced."""
+        return min(self._core.commit_index, self._core.persisted_index)
 
     async def remember_commit(self) -> None:
         """Note at a stop how far the state may be applied at the next start, before there is a leader."""

@@ -10,6 +10,7 @@ from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
 from mainstem.nameserver.group_log import GroupLog, encode_membership, to_stored
 from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
 from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.room import Room
 from mainstem.raft import LoggedMembership, Membership
 from mainstem.raft import Snapshot as RaftSnapshot
 
@@ -32,6 +33,7 @@ class GroupSnapshots:
         metadata_log: MetadataLog,
         entries: GroupLog,
         replica: Replica,
+        room: Room,
     ) -> None:
         """`memberships` of the log, some of which may not be applied yet."""
         self.tried = 0
@@ -41,6 +43,7 @@ class GroupSnapshots:
         self._log = metadata_log
         self._entries = entries
         self._replica = replica
+        self._room = room
         self._membership = max(
             (it for it in memberships if it.index <= replica.applied_index), key=lambda it: it.index
         ).membership
@@ -95,7 +98,8 @@ class GroupSnapshots:
     # from the leader
 
     async def take(self, name: RaftSnapshot) -> bool:
-        """Have what was received take the place of state and log; False if that is another snapshot, or nonsense."""
+        """Have what was received take the place of state and log, once there is room for it; False if that is another
+        snapshot, or nonsense."""
         received, self.received = self.received, None
         try:
             if received is None or received.name != name:
@@ -104,9 +108,8 @@ class GroupSnapshots:
         except (ValueError, InconsistentCommand) as error:
             log.error("the metadata leader's snapshot at entry %d is not taken: %s", name.index, error)
             return False
-        await self._log.install(
-            Snapshot(name.index, name.term, encode_membership(name.membership), received.commands)
-        )
+        snapshot = Snapshot(name.index, name.term, encode_membership(name.membership), received.commands)
+        await self._log.install(snapshot, self._room.wait)
         await self._replica.replace(state, name.index, name.term)
         self._membership = name.membership
         self._entries.reset(name.index, name.term)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from mainstem.ports import File, Files
 
@@ -47,8 +48,21 @@ async def remove_unfinished(files: Files) -> None:
 
 
 async def write_aside(files: Files, path: str, chunks: Iterable[bytes]) -> int:
-    """Write a whole file under a temporary name, force it to disk and rename it; returns its length."""
-    file = await files.open(f"{path}.tmp", create=True)
+    """Write a whole file under a temporary name, force it to disk and rename it; returns its length. Where that fails
+    nothing is left under the temporary name: others need the room."""
+    unfinished = f"{path}.tmp"
+    try:
+        length = await _write_whole(files, unfinished, chunks)
+        await files.rename(unfinished, path)
+    except OSError:
+        with suppress(OSError):
+            await files.remove(unfinished)
+        raise
+    return length
+
+
+async def _write_whole(files: Files, path: str, chunks: Iterable[bytes]) -> int:
+    file = await files.open(path, create=True)
     try:
         length = await file.size(truncate_to=0)
         for chunk in chunks:
@@ -58,7 +72,6 @@ async def write_aside(files: Files, path: str, chunks: Iterable[bytes]) -> int:
         await file.sync()
     finally:
         await file.close()
-    await files.rename(f"{path}.tmp", path)
     return length
 
 

@@ -1,12 +1,14 @@
 """This node's part in the metadata group: owns the Raft core, and does what it says.
 
-Three tasks share one event loop. `_drive` runs `mainstem.raft`'s loop, persist → send → apply → advance, whenever
+A few tasks share one event loop. `_drive` runs `mainstem.raft`'s loop, persist → send → apply → advance, whenever
 something happened; `group_disk` makes durable what it is handed, in that order, and tells the core; `_tick` counts time
 while there is anybody to hear from. A group of one voter elects itself at once, needs no clock, and rests when
 nothing is asked of it.
 
 What a disk refuses ends the member: what is on the disk is then unknown until the next start, so it says nothing any
-more, and the others elect a leader without it.
+more, and the others elect a leader without it. But a disk without room is waited for (`room`): meanwhile the member
+votes and hears of what is committed, but acknowledges and applies no entry; as leader it makes way for a member that
+could write what it cannot, and where there never is another it refuses changes until all it has logged is applied.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.group_disk import GroupDisk
 from mainstem.nameserver.group_log import GroupLog
 from mainstem.nameserver.group_snapshots import GroupSnapshots, ReceivedSnapshot
+from mainstem.nameserver.metadata_files import VOTE
 from mainstem.nameserver.metadata_log import MetadataLog
 from mainstem.nameserver.proposer import NotLeading, Unsettled
 from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.room import Room
 from mainstem.nameserver.vote_file import Vote, VoteFile
 from mainstem.raft import (
     KIND_DATA,
@@ -44,6 +48,8 @@ from mainstem.raft import Snapshot as RaftSnapshot
 from mainstem.raft.messages import InstallSnapshot
 
 log = logging.getLogger(__name__)
+
+NO_ROOM_HERE = "there is no room on disk 1 for changes of the metadata: free space where write_dir is, then try again"
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -87,7 +93,8 @@ class MetadataGroup:
         self.node_id = config.node_id
         self._entries = started.log
         self._replica = replica
-        self.snapshots = GroupSnapshots(started.memberships, metadata_log, started.log, replica)
+        self._room = Room(self._sleep, self._room_missed)
+        self.snapshots = GroupSnapshots(started.memberships, metadata_log, started.log, replica, self._room)
         self._core = RaftCore(
             config,
             started.log,
@@ -99,7 +106,9 @@ class MetadataGroup:
         self._broken: BrokenInvariant | None = None
         self._asked_last = 0
         self._news = asyncio.Event()
-        self._disk = GroupDisk(self._core, started.log, metadata_log, vote_file, self._news.set)
+        self._disk = GroupDisk(self._core, started.log, metadata_log, vote_file, self._room, self._news.set)
+        self._refused_up_to = 0
+        """No change is taken before this entry is applied: who proposed it was told that there is no room for it."""
         self._changed = asyncio.Event()
         self._in_company = asyncio.Event()
         self._reads: dict[object, asyncio.Future[bool]] = {}
@@ -110,7 +119,8 @@ class MetadataGroup:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self._look_around()
-                tasks.create_task(self._disk.run(), name="metadata disk")
+                tasks.create_task(self._disk.write_votes(), name="metadata votes")
+                tasks.create_task(self._disk.write_entries(), name="metadata disk")
                 tasks.create_task(self._tick(), name="metadata ticks")
                 if self._core.membership.voters == {self.node_id}:
                     self._core.campaign()
@@ -158,6 +168,11 @@ class MetadataGroup:
         return self.failure is None and self._core.serves
 
     @property
+    def waits_for_room(self) -> bool:
+        """This node's disk is full: it falls behind what is committed."""
+        return bool(self._room.missed_by)
+
+    @property
     def membership(self) -> Membership:
         return self._core.membership
 
@@ -186,7 +201,7 @@ class MetadataGroup:
 
     def propose(self, payload: bytes) -> int:
         """Log an entry; its index. Raises `NotLeading`, `MetadataUnavailable`."""
-        self._check()
+        self._check_changes()
         try:
             entry = self._core.propose(payload, len(payload), KIND_DATA)
         except RaftNotLeader as error:
@@ -198,7 +213,7 @@ class MetadataGroup:
 
     def change_membership(self, change: MembershipChange) -> int:
         """One step; the index of its entry. Raises as `propose`, and `MembershipRefused`."""
-        self._check()
+        self._check_changes()
         try:
             entry = self._core.propose_membership(change)
         except RaftNotLeader as error:
@@ -238,13 +253,18 @@ class MetadataGroup:
         self._step(InstallSnapshot(sender, self.node_id, term, received.name))
 
     def _step(self, message: Message) -> None:
-        if self.failure is not None or self._broken is not None:
+        if self.failure is not None or self._broken is not None or self._is_idle_talk(message):
             return
         try:
             self._core.step(message)
         except BrokenInvariant as error:
             self._broken = error  # ends `_drive`, not the one who delivers
         self._news.set()
+
+    def _is_idle_talk(self, message: Message) -> bool:
+        """As long as its term waits for room a member cannot answer anything; what would only have answers pile up is
+        lost on it, all but who leads."""
+        return VOTE in self._room.missed_by and message.term == self.term and bool(self.leader_id)
 
     def unreachable(self, node_id: int) -> None:
         self._core.report_unreachable(node_id)
@@ -261,6 +281,11 @@ class MetadataGroup:
     def _check(self) -> None:
         if self.failure is not None:
             raise MetadataUnavailable(f"the metadata takes no more changes: {self.failure}")
+
+    def _check_changes(self) -> None:
+        self._check()
+        if self._core.applied_index < self._refused_up_to:
+            raise MetadataUnavailable(NO_ROOM_HERE)
 
     # the loop
 
@@ -332,16 +357,46 @@ class MetadataGroup:
             if self.outside is None:
                 return
             await self.outside.sleep(self.outside.tick_seconds)
+            if VOTE in self._room.missed_by:
+                continue  # it may not stand
             self._core.tick()
+            self._make_way()
             self._news.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         assert self._tasks is not None, "the group runs"
         self._tasks.create_task(work, name=name)
 
+    # a full disk
+
+    async def _sleep(self, seconds: float) -> None:
+        await (self.outside.sleep if self.outside is not None else asyncio.sleep)(seconds)
+
+    def _room_missed(self) -> None:
+        """Nobody who waits for a change here shall wait for room, where nobody else could make it."""
+        if self._core.membership.voters == {self.node_id}:
+            self._refused_up_to = self._core.last_index
+            self._replica.fail_proposals(MetadataUnavailable(f"{NO_ROOM_HERE}; the change may be made then"))
+
+    def _make_way(self) -> None:
+        """A leader that cannot log hands over to a voter that could log more: whose disk has proved better."""
+        core = self._core
+        if not self._room.missed_by or core.role is not Role.LEADER or core.transfer_to:
+            return
+        able = [
+            peer
+            for peer in core.peers()
+            if peer.active and peer.match_index > core.persisted_index and peer.node_id in core.membership.voters
+        ]
+        if able:
+            successor = max(able, key=lambda peer: peer.match_index).node_id
+            log.info("node %d, which has room on its disk, is to lead the metadata group", successor)
+            core.transfer_leadership(successor)
+
     # snapshots
 
     async def _install(self, name: RaftSnapshot) -> None:
+        await self._disk.entries_written()
         if await self.snapshots.take(name):
             self._core.snapshot_installed(name)
             self._look_around()

@@ -12,8 +12,9 @@ other way round, since there is nothing between the old entries and it.
 
 Invariants: `append` returns when the entries are on disk; entries appended together share one write and one sync, a
 stop in between may leave the first of them, never one without those before it; a torn end is written over, anything
-else that cannot be read is refused, file and position named, and left as it is; after a failed write nothing more is
-written, since what is on disk is then unknown until the next start; nothing outside `metadata/` is ever touched.
+else that cannot be read is refused, file and position named, and left as it is; a write for which there is no room is
+made again until there is (`room`), and none before it; after one that failed otherwise nothing more is written, since
+what is on disk is then unknown until the next start; nothing outside `metadata/` is ever touched.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from mainstem.nameserver.errors import ForeignDirectory, MetadataUnavailable
@@ -37,6 +39,7 @@ from mainstem.nameserver.log_format import (
     encode_record,
 )
 from mainstem.nameserver.metadata_files import (
+    DIRECTORY,
     LOCK,
     log_path,
     remove_replaced,
@@ -45,6 +48,7 @@ from mainstem.nameserver.metadata_files import (
     write_aside,
 )
 from mainstem.nameserver.metadata_recovery import Found, find
+from mainstem.nameserver.room import NO_ROOM, Wait, at_once
 from mainstem.ports import File, Files
 
 _CHUNK_BYTES = 64 * 1024  # of a snapshot, encoded between two turns of the event loop: about 2 ms
@@ -132,10 +136,11 @@ class MetadataLog:
             return False  # a record of unknown fate may lie in the log: no other log may follow it
         return self._end - self._bytes_at_last_try > max(self._bytes_max, self._snapshot_bytes)
 
-    async def append(self, entries: Sequence[Entry]) -> None:
+    async def append(self, entries: Sequence[Entry], wait: Wait = at_once) -> None:
         """Write entries, one after the other in their indexes, and force them to disk; the first may replace one that
         is there. Raises `MetadataUnavailable` when the disk refuses: the entries, or the first of them, may or
-        may not be there after a restart, and no other is taken before."""
+        may not be there after a restart, and no other is taken before. While it waits for room they lie in the file
+        in part, if at all; a start finds a torn end there."""
         async with self._turn:
             if self._failure is not None or self._file is None:
                 raise MetadataUnavailable(
@@ -145,8 +150,10 @@ class MetadataLog:
                 "entries follow those before"
             )
             records, end = _records(entries, self._end)
+            # all that is not known to be on disk: the mark of the last record lies where the first of these goes
+            write = partial(self._file.write, self._end, records, sync=True)
             try:
-                await self._file.write(self._end, records, sync=True)
+                await wait(log_path(self._first_index), end - self._end, write)
             except OSError as error:
                 self._failure = error
                 raise MetadataUnavailable(f"the metadata log cannot be written: {error}") from error
@@ -154,13 +161,15 @@ class MetadataLog:
             await self._write_mark(sync=False)
 
     async def snapshot(self, snapshot: Snapshot, behind: Callable[[], Sequence[Entry]]) -> bool:
-        """Replace the log up to `snapshot.index`; `behind` gives the entries that follow it. False: a failing disk
-        leaves the log longer than wanted, and the next try comes later."""
+        """Replace the log up to `snapshot.index`; `behind` gives the entries that follow it. False: a failing or full
+        disk leaves the log longer than wanted, and the next try comes later."""
         assert self._file is not None, "a closed log takes no snapshot"
         try:
             async with self._turn:
+                if self._failure is not None:
+                    return False
                 if self._first_index != snapshot.index + 1:
-                    await self._open_next(snapshot.index + 1, behind())
+                    await self._go_on_in_next(snapshot.index + 1, behind())
             self._snapshot_bytes = await self._write_snapshot(snapshot)
             await remove_replaced(self._files)
         except OSError as error:
@@ -169,15 +178,38 @@ class MetadataLog:
             return False
         return True
 
-    async def install(self, snapshot: Snapshot) -> None:
-        """Put another node's snapshot in the place of all that is here. Raises `MetadataUnavailable`."""
+    async def _go_on_in_next(self, first_index: int, entries: Sequence[Entry]) -> None:
+        try:
+            await self._open_next(first_index, entries)
+        except OSError:
+            if self._first_index != first_index:
+                await self._take_back(first_index)
+            raise
+
+    async def _take_back(self, first_index: int) -> None:
+        """A log that did not take over may stand in its place all the same, where it would hide from the next start
+        what the old one is yet to take."""
+        try:
+            await self._files.remove(log_path(first_index))
+        except OSError as error:
+            self._failure = error
+            log.error("the metadata log takes no more changes: %s", error)
+
+    async def install(self, snapshot: Snapshot, wait: Wait = at_once) -> None:
+        """Put another node's snapshot, whose commands can be read more than once, in the place of all that is here.
+        Raises `MetadataUnavailable`."""
+
+        async def write() -> None:
+            self._snapshot_bytes = await self._write_snapshot(snapshot)
+
         async with self._turn:
             if self._failure is not None or self._file is None:
                 raise MetadataUnavailable(f"the metadata log takes no snapshot: {self._failure or 'closed'}")
+            following = snapshot.index + 1
             try:
-                self._snapshot_bytes = await self._write_snapshot(snapshot)
-                await self._open_next(snapshot.index + 1, ())
-                await remove_replaced(self._files)
+                await wait(snapshot_path(snapshot.index), 0, write)
+                await wait(log_path(following), 0, partial(self._open_next, following, ()))
+                await wait(DIRECTORY, 0, partial(remove_replaced, self._files))
             except OSError as error:
                 self._failure = error
                 raise MetadataUnavailable(f"the metadata cannot be written: {error}") from error
@@ -195,14 +227,16 @@ class MetadataLog:
         await self._lock.close()
 
     async def _write_mark(self, *, sync: bool) -> None:
-        """Vouch for the newest record. It is durable already, so a failure only stops what comes next."""
+        """Vouch for the newest record. It is durable already, so a failure only stops what comes next; and what comes
+        next vouches for it, too, where there is no room for the mark."""
         assert self._file is not None
         mark = encode_mark(self._end, self._last_index, self._end)
         try:
             await self._file.write(self._end, [mark], sync=sync)
         except OSError as error:
-            self._failure = error
-            log.error("the metadata log takes no more changes: %s", error)
+            if error.errno not in NO_ROOM:
+                self._failure = error
+                log.error("the metadata log takes no more changes: %s", error)
 
     async def _open_next(self, first_index: int, entries: Sequence[Entry]) -> None:
         """The log that begins with `entries` takes over."""

@@ -6,18 +6,21 @@ costs nothing. The commit index rides along as a hint of how far the state may b
 leader; it may be old.
 
 Invariants: `write` returns when the change is on disk, and nothing that follows from it (a vote, an answer) may leave
-before; a file without a whole slot is refused, never taken for a new one: a forgotten vote can be cast twice.
+before; a file without a whole slot is refused, never taken for a new one: a forgotten vote can be cast twice; no slot
+is written before the other one is whole on disk and says the newest that was promised.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import NamedTuple
 
 import google_crc32c
 
 from mainstem.nameserver.errors import MetadataCorrupt, MetadataUnavailable
 from mainstem.nameserver.metadata_files import VOTE, write_aside
+from mainstem.nameserver.room import NO_ROOM, Wait, at_once
 from mainstem.ports import File, Files
 
 FORMAT_VERSION = 1
@@ -48,18 +51,20 @@ class Owner(NamedTuple):
 class VoteFile:
     """Made by `create` or `open`. One writer."""
 
-    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote) -> None:
+    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote, *, second_written: bool) -> None:
         self.owner = owner
         self.vote = vote
         self._file = file
         self._sequence = sequence
+        self._second_written = second_written
+        """The second slot says the same as the first, or is newer; a sync will have it on disk."""
         self._failure: OSError | None = None
 
     @classmethod
     async def create(cls, files: Files, owner: Owner, vote: Vote) -> VoteFile:
         slot = _encode(1, owner, vote)
         await write_aside(files, VOTE, [slot.ljust(SLOT_STRIDE_BYTES, b"\0"), slot])
-        return cls(await files.open(VOTE), 1, owner, vote)
+        return cls(await files.open(VOTE), 1, owner, vote, second_written=True)
 
     @classmethod
     async def open(cls, files: Files) -> VoteFile:
@@ -73,28 +78,48 @@ class VoteFile:
         except BaseException:
             await file.close()
             raise
-        sequence, owner, vote = max(found, key=lambda slot: slot[0])
-        opened = cls(file, sequence, owner, vote)
+        newest = max(found, key=lambda slot: slot[0])
+        sequence, owner, vote = newest
+        opened = cls(file, sequence, owner, vote, second_written=slots[1] == newest)
         if len(set(slots)) > 1:
             await opened.write(vote)  # heals the other one
         return opened
 
-    async def write(self, vote: Vote) -> None:
+    async def write(self, vote: Vote, wait: Wait = at_once) -> None:
         """Raises `MetadataUnavailable` when the disk refuses; nothing may follow from the change then."""
         if self._failure is not None:
             raise MetadataUnavailable(f"{VOTE} takes no more changes: {self._failure}")
         slot = _encode(self._sequence + 1, self.owner, vote)
         try:
-            await (
-                self._file.sync()
-            )  # the second slot, of the change before: one slot is being written at a time
-            await self._file.write(0, [slot], sync=True)
-            await self._file.write(SLOT_STRIDE_BYTES, [slot])
+            await wait(VOTE, SLOT_BYTES, self._settle_second)
+            await wait(VOTE, SLOT_BYTES, partial(self._file.write, 0, [slot], sync=True))
+            self._second_written = await self._write_second(slot)
         except OSError as error:
             self._failure = error
             raise MetadataUnavailable(f"{VOTE} cannot be written: {error}") from error
         self._sequence += 1
         self.vote = vote
+
+    async def _settle_second(self) -> None:
+        """Have the second slot on disk as it should be: one slot is being written at a time. What a sync that failed
+        may have dropped is written again."""
+        if self._second_written:
+            self._second_written = False
+            await self._file.sync()
+        else:
+            slot = _encode(self._sequence, self.owner, self.vote)
+            await self._file.write(SLOT_STRIDE_BYTES, [slot], sync=True)
+        self._second_written = True
+
+    async def _write_second(self, slot: bytes) -> bool:
+        """Whether it was; for want of room it may be written later, before the first is written again."""
+        try:
+            await self._file.write(SLOT_STRIDE_BYTES, [slot])
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
 
     async def close(self) -> None:
         await self._file.close()
