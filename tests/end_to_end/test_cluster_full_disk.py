@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.serving import eventually
@@ -18,6 +22,8 @@ from tests.serving import eventually
 MEBIBYTE = 1 << 20
 DISK_BYTES = 48 * MEBIBYTE
 SMALL = 2
+TOPICS = 100
+"""More than the last page of a log has room for, in one entry."""
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="a small disk is a tmpfs, which only root can mount"
@@ -62,4 +68,35 @@ def test_a_leader_whose_disk_is_full_makes_way_and_comes_back(cluster: Cluster, 
         eventually(lambda: not cluster.led_by(SMALL, "full"), what="other leaders than the full node")
         goes_on(load, "full", range(PARTITIONS))
         assert all(cluster.get("/v1/cluster", node_id) for node_id in cluster.nodes)
+        names = [f"meanwhile-{number}" for number in range(TOPICS)]
+        create(cluster, names)
+        full = cluster.nodes[SMALL]
+        eventually(lambda: full.output_lines("no room on disk 1 for"), what="a word of the full node")
+        assert not set(names) & topics_known_to(cluster, SMALL), "it has nothing that is not on its disk"
         ballast.unlink()
+        eventually(lambda: set(names) <= topics_known_to(cluster, SMALL), what="the full node to catch up")
+        assert full.output_lines("there is room on disk 1 again")
+        create(cluster, ["afterwards"])
+        eventually(lambda: "afterwards" in topics_known_to(cluster, SMALL), what="the node to take part again")
+
+
+def create(cluster: Cluster, names: list[str]) -> None:
+    """The full node may be the one that is asked first: what it is asked is made by others, but it cannot tell."""
+
+    def created() -> bool:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+        topics = [NewTopic(name, 1) for name in names]
+        return all(made(done) for done in admin.create_topics(topics, request_timeout=1.0).values())
+
+    def made(done: Future[None]) -> bool:
+        try:
+            done.result()
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    eventually(created, what=f"topics {names[0]} to {names[-1]}")
+
+
+def topics_known_to(cluster: Cluster, node_id: int) -> set[str]:
+    return {topic["name"] for topic in cluster.get("/v1/topics", node_id)["topics"]}
