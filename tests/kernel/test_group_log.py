@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from array import array
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ class Node:
     """The groups of one node, without a disk: what is closed is applied when the story says so."""
 
     kernel: ModuleType
+    block_bytes_max: int = 1500
+    chunk_bytes: int = CHUNK_BYTES
     blocks: list[list[Block]] = field(default_factory=lambda: [[] for _ in range(GROUPS)])
 
     def __post_init__(self) -> None:
@@ -43,10 +46,15 @@ class Node:
         self.table = kernel.QueueTable()
         self.table.create(TOPIC, 0, PARTITIONS)
         self.producers = [kernel.ProducerStates() for _ in range(GROUPS)]
-        self.arenas = [kernel.Arena(CHUNK_BYTES) for _ in range(GROUPS)]
+        self.arenas = [kernel.Arena(self.chunk_bytes) for _ in range(GROUPS)]
         self.logs = [
             kernel.GroupLog(
-                group, self.table, self.producers[group], self.opener(group), block_bytes_max=1500, batch_bytes_max=900
+                group,
+                self.table,
+                self.producers[group],
+                self.opener(group),
+                block_bytes_max=self.block_bytes_max,
+                batch_bytes_max=900,
             )
             for group in range(GROUPS)
         ]
@@ -189,6 +197,36 @@ def test_checksums_are_right_whoever_looks_at_them_first(story: list[Any]) -> No
             scan.release()
         assert found[0] == found[1] == found[2]
         assert nodes[0].state() == nodes[1].state() == nodes[2].state()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_long_requests_of_mostly_plain_batches(seed: int) -> None:
+    """Long runs for one group and for several, and what ends them; blocks of some hundred rows, then of a few."""
+    rng = random.Random(seed)
+    nodes = [Node(kernel, block_bytes_max=40_000, chunk_bytes=90_000) for kernel in (pure, compiled)]
+    partitions = rng.choices(range(PARTITIONS), k=rng.choice([1, 2, PARTITIONS]))
+    for now_ms in range(8):
+        sent = []
+        for _ in range(rng.choice([1, 7, 9, 40, 400])):
+            partition = PARTITIONS if rng.random() < 0.02 else rng.choice(partitions)
+            producer, sequence = (rng.randrange(2), rng.randrange(3)) if rng.random() < 0.03 else (-1, -1)
+            size = 950 if rng.random() < 0.01 else rng.randrange(61, 200)
+            batch = append_of(partition, size, rng.randrange(1, 4), producer, 0, sequence, False)
+            sent.append((batch, rng.randrange(62, 600) if rng.random() < 0.02 else 0))
+        led = [rng.random() < 0.9 for _ in range(GROUPS)]
+        found = []
+        for node in nodes:
+            scan = scan_of(node.kernel, sent, log_append_time=False)
+            results, waiting = node.append(scan, led, now_ms)
+            if results is not scan:
+                scan.settle(results)
+            found.append((waiting, scan.scanned(), scan.accepted_count, scan.response(3, ERRORS)))
+            scan.release()
+        assert found[0] == found[1]
+        assert nodes[0].state() == nodes[1].state()
+        if rng.random() < 0.5:
+            group = rng.randrange(GROUPS)
+            assert nodes[0].apply(group) == nodes[1].apply(group)
 
 
 @both

@@ -51,9 +51,13 @@ cdef class Directory:
     def __dealloc__(self):
         ms_give(self.rows, self.capacity * sizeof(Row))
 
-    cdef int grow(self) except -1:
+    cdef int grow(self, Py_ssize_t start) except -1:
+        """Room for more, from the first time on for `start`."""
         cdef Py_ssize_t capacity = 2 * self.capacity if self.capacity else ROWS_START
-        cdef Row *rows = <Row *> ms_take(capacity * sizeof(Row))
+        cdef Row *rows
+        while capacity < start:
+            capacity *= 2
+        rows = <Row *> ms_take(capacity * sizeof(Row))
         if rows == NULL:
             raise MemoryError(f"no memory for a directory of {capacity} rows")
         if self.count:
@@ -111,7 +115,7 @@ cdef class BlockBuilder:
             self.chunk = self.arena.chunk
             self.start = self.arena.next - self.chunk.memory
         if self.rows.count == self.rows.capacity:
-            self.rows.grow()
+            self.rows.grow(0 if self.rows.capacity else self.arena.rows_last)
         return 0
 
     def add(self, batch, base_offset, leader_epoch, log_append_time_ms=-1):

@@ -1,8 +1,9 @@
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 from mainstem.kernel.compiled.block cimport BlockBuilder
 from mainstem.kernel.compiled.layout cimport Batch, Slot
+from mainstem.kernel.compiled.produce cimport ProduceScan
 from mainstem.kernel.compiled.producer_states cimport ProducerStates
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 
@@ -26,6 +27,8 @@ cdef class GroupLog:
     cdef int64_t told_index      # the last index `append_all` has listed for this request
     cdef int64_t told_request
 
-    cdef bint takes(self, const Batch *batch, const Slot *slot) noexcept
-    cdef int64_t put_copied(self, Batch *batch, Slot *slot) noexcept
+    cdef Py_ssize_t put_run(
+        self, ProduceScan scan, Py_ssize_t place, const uint8_t *frame, const uint16_t *groups, Slot **ahead
+    ) noexcept
     cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1
+    cdef int tell(self, int64_t index, int64_t request, list waiting) except -1

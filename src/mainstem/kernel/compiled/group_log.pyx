@@ -3,16 +3,17 @@
 Both touch one slot of the queue table per batch, which is a cache miss when many queues are active: they ask for the
 slots of the batches to come a few ahead.
 
-What most batches are (no producer, room in the open block) is copied first and has its checksum computed then, while
-the copy still makes its way to memory; where the block ends moves only if the checksum is right.
+What most batches are (no producer, room in the open block) goes in runs of one group. Each is copied first and has its
+checksum computed then, while the copy still makes its way to memory; where the block ends moves only if the checksum
+is right.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.string cimport memcpy
 
-from mainstem.kernel.compiled.block cimport BlockBuilder, fill_batch
-from mainstem.kernel.compiled.bytes_io cimport ms_crc_prepare, ms_prefetch
+from mainstem.kernel.compiled.block cimport BlockBuilder, Tail, fill_batch, put_copied
+from mainstem.kernel.compiled.bytes_io cimport ms_crc_prepare
 from mainstem.kernel.compiled.layout cimport (
     BAD_CHECKSUM,
     NOT_LEADER,
@@ -41,6 +42,7 @@ assert SLOTS == 1 << (64 - SLOT_SHIFT)
 ms_crc_prepare()     # every module has tables of its own
 
 cdef dict OUTCOME_OF_VERDICT = {int(verdict): outcome for verdict, outcome in twin.OUTCOME_OF_VERDICT.items()}
+cdef QueueTable NO_QUEUES = QueueTable()
 cdef int64_t requests = 0
 
 
@@ -57,31 +59,56 @@ cdef class GroupLog:
         self.block_bytes_max = block_bytes_max
         self.batch_bytes_max = batch_bytes_max
 
-    cdef inline bint takes(self, const Batch *batch, const Slot *slot) noexcept:
-        """Can a batch be copied to the end of the open block before anything else is looked at? Nearly always."""
-        cdef Py_ssize_t size = batch.length
-        return (
-            slot != NULL
-            and self.builder is not None
-            and batch.producer_id < 0
-            and not batch.log_append_time
-            and size <= self.batch_bytes_max
-            and (self.builder.rows.count + 1) * <Py_ssize_t> sizeof(Row) + self.builder.payload_bytes + size
-            <= self.block_bytes_max
-            and self.builder.takes(size)
-        )
-
-    cdef inline int64_t put_copied(self, Batch *batch, Slot *slot) noexcept:
-        """`put` where `takes` said yes and the bytes have been copied."""
-        cdef int64_t base_offset = slot.next_offset
-        self.builder.put_copied(batch, base_offset, self.term)
-        slot.next_offset = base_offset + batch.last_offset_delta + 1
-        self.appended_bytes += batch.length
-        self.appended_batches += 1
-        self.pending_bytes += batch.length
-        batch.base_offset = base_offset
-        batch.log_start_offset = slot.log_start
-        return self.open_index
+    cdef Py_ssize_t put_run(
+        self, ProduceScan scan, Py_ssize_t place, const uint8_t *frame, const uint16_t *groups, Slot **ahead
+    ) noexcept:
+        """`put` batches of this group from `place` on, up to the first that is not like most; how many. `ahead` has the
+        slots of this batch and the next ones, going round, and is kept up."""
+        cdef QueueTable table = self.table
+        cdef Batch *batch = scan.batches + place
+        cdef Batch *stop = scan.batches + scan.batch_count
+        cdef Slot *slot
+        cdef Py_ssize_t first = place, size, sums = 0, largest = self.batch_bytes_max
+        cdef int64_t base_offset, index = self.open_index
+        cdef int32_t epoch = self.term
+        cdef uint16_t group = self.group
+        cdef Tail tail
+        if self.builder is None or not self.builder.open_tail(&tail, self.block_bytes_max):
+            return 0
+        while batch < stop:
+            slot = ahead[place & AHEAD - 1]
+            size = batch.length
+            if (
+                batch.verdict > OK or slot == NULL or batch.producer_id >= 0 or batch.log_append_time
+                or size > largest or size > tail.room or tail.row == tail.rows_end
+                or size + <Py_ssize_t> sizeof(Row) > tail.budget
+                or groups[batch.queue_id * SPREAD >> SLOT_SHIFT] != group
+            ):
+                break
+            memcpy(tail.next, frame + batch.start, size)
+            if batch.verdict == UNCHECKED:
+                if not sum_is_right(batch, frame):
+                    break
+                sums += 1
+                batch.verdict = OK
+            base_offset = slot.next_offset
+            slot.next_offset = base_offset + batch.last_offset_delta + 1
+            put_copied(&tail, batch, base_offset, epoch)
+            batch.base_offset = base_offset     # after its row was copied from it: the load would wait for the store
+            batch.log_start_offset = slot.log_start
+            batch.block_index = index
+            batch.group = group
+            if stop - batch > AHEAD:
+                ahead[place & AHEAD - 1] = table.ask_for(batch[AHEAD].queue_id)
+            batch += 1
+            place += 1
+        size = self.builder.close_tail(&tail)
+        self.appended_bytes += size
+        self.appended_batches += place - first
+        self.pending_bytes += size
+        scan.unchecked -= sums
+        scan.accepted += sums
+        return place - first
 
     cdef int64_t put(self, Batch *batch, Slot *slot, const uint8_t *data, int64_t now_ms) except -1:
         """Append the batch at `data` to the queue of `slot` (NULL: there is none), filling in what came of it; the
@@ -135,6 +162,15 @@ cdef class GroupLog:
         batch.log_start_offset = slot.log_start
         return index
 
+    cdef int tell(self, int64_t index, int64_t request, list waiting) except -1:
+        """Note a block to wait for among those of a request, once."""
+        if self.told_request != request or self.told_index != index:
+            self.told_request = request
+            self.told_index = index
+            if (self.group, index) not in waiting:     # a duplicate may lead back to an older block
+                waiting.append((self.group, index))
+        return 0
+
     def append(self, batch, now_ms):
         """Put a batch into the open block. The result is final; the number is the index of the block that must be
         applied, and as safe as was asked for, before it may be told (0: none)."""
@@ -183,13 +219,13 @@ cdef class GroupLog:
         try:
             rows = <Row *> view.buf
             count = view.len // <Py_ssize_t> sizeof(Row)
-            for place in range(-AHEAD, count):
+            for place in range(min(count, <Py_ssize_t> AHEAD)):
+                ahead[place] = table.ask_for(rows[place].queue_id)
+            for place in range(count):
                 slot = ahead[place & AHEAD - 1]
                 if place < count - AHEAD:
-                    ahead[place & AHEAD - 1] = table.find_slot(rows[place + AHEAD].queue_id)
-                    if ahead[place & AHEAD - 1] != NULL:
-                        ms_prefetch(ahead[place & AHEAD - 1])
-                if place < 0 or slot == NULL:
+                    ahead[place & AHEAD - 1] = table.ask_for(rows[place + AHEAD].queue_id)
+                if slot == NULL:
                     continue
                 row = &rows[place]
                 end = row.base_offset + row.last_offset_delta + 1
@@ -242,6 +278,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     cdef Batch *batches = scan.batches
     cdef Batch *batch
     cdef const uint8_t *frame = scan.frame_bytes()
+    cdef const uint16_t *groups = &slots[0]
     cdef GroupLog log = None
     cdef int32_t log_group = -1
     cdef QueueTable table = None
@@ -249,55 +286,48 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     cdef Slot *ahead[AHEAD]
     cdef int64_t index
     cdef uint16_t group
+    cdef Py_ssize_t run
     cdef list waiting = []
     requests += 1
     for entry in logs:
         if entry is not None:
-            table = (<GroupLog> entry).table
+            table = (<GroupLog?> entry).table
             break
     if table is None:     # nothing is led here
+        table = NO_QUEUES
         scan.check()
-    for place in range(-AHEAD, count):
-        slot = ahead[place & AHEAD - 1]
-        if place < count - AHEAD:
-            ahead[place & AHEAD - 1] = NULL
-            batch = &batches[place + AHEAD]
-            if batch.verdict <= OK and table is not None:
-                ahead[place & AHEAD - 1] = table.find_slot(batch.queue_id)
-                if ahead[place & AHEAD - 1] != NULL:
-                    ms_prefetch(ahead[place & AHEAD - 1])
-        if place < 0:
-            continue
+    for place in range(min(count, <Py_ssize_t> AHEAD)):
+        ahead[place] = table.ask_for(batches[place].queue_id)
+    place = 0
+    while place < count:
         batch = &batches[place]
-        if batch.verdict > OK:
-            continue
-        group = slots[batch.queue_id * SPREAD >> SLOT_SHIFT]
-        if group != log_group:
-            if group >= len(logs):
-                raise IndexError(f"no write group {group}")
-            log = <GroupLog?> logs[group] if logs[group] is not None else None
-            log_group = group
-        if log is not None and log.takes(batch, slot):
-            memcpy(log.builder.arena.next, frame + batch.start, batch.length)
+        if batch.verdict <= OK:
+            group = groups[batch.queue_id * SPREAD >> SLOT_SHIFT]
+            if group != log_group:
+                if group >= len(logs):
+                    raise IndexError(f"no write group {group}")
+                log = <GroupLog?> logs[group] if logs[group] is not None else None
+                log_group = group
+            if log is not None and batch.producer_id < 0:
+                run = log.put_run(scan, place, frame, groups, ahead)
+                if run:
+                    place += run
+                    log.tell(log.open_index, requests, waiting)
+                    continue
+            slot = ahead[place & AHEAD - 1]
             if batch.verdict == UNCHECKED and not checked(scan, batch, frame):
-                continue
-            index = log.put_copied(batch, slot)
-        else:
-            if batch.verdict == UNCHECKED and not checked(scan, batch, frame):
-                continue
-            if log is None:
+                pass
+            elif log is None:
                 batch.verdict = NOT_LEADER
-                continue
-            index = log.put(batch, slot, frame + batch.start, now_ms)
-        if not index:
-            continue
-        batch.block_index = index
-        batch.group = group
-        if log.told_request != requests or log.told_index != index:
-            log.told_request = requests
-            log.told_index = index
-            if (group, index) not in waiting:     # a duplicate may lead back to an older block
-                waiting.append((group, index))
+            else:
+                index = log.put(batch, slot, frame + batch.start, now_ms)
+                if index:
+                    batch.block_index = index
+                    batch.group = group
+                    log.tell(index, requests, waiting)
+        if place < count - AHEAD:
+            ahead[place & AHEAD - 1] = table.ask_for(batch[AHEAD].queue_id)
+        place += 1
     return waiting
 
 

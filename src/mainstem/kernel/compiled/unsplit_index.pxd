@@ -71,7 +71,6 @@ cdef class UnsplitIndex:
 
     cdef IndexedBlock block_of(self, uint64_t link)
     cdef int grow_ring(self) except -1
-    cdef int link(self, IndexedBlock block, Slot *slot, Py_ssize_t row) except -1
     cdef Py_ssize_t walk(self, const Slot *slot, int64_t offset) except -1
     cdef Py_ssize_t walk_back(self, uint64_t link, int64_t offset) except -1
     cdef int collect(

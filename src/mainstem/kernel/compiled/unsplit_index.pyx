@@ -11,7 +11,7 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_prefetch, ms_take
+from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_take
 from mainstem.kernel.compiled.layout cimport ROW_BITS, ROW_MASK, SKIP_EVERY, Row, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.pure.unsplit_index import Entry
@@ -155,25 +155,32 @@ cdef class UnsplitIndex:
         cdef Slot *slot
         cdef Slot *ahead[AHEAD]
         cdef Py_ssize_t row, count
+        cdef uint64_t *links
+        cdef uint64_t serial, own
         if self._serial + 1 - self._first_serial > self._ring_mask:
             self.grow_ring()
         block = IndexedBlock(self._serial + 1, header, directory, payload)
         self._serial += 1
         self._order.append(block)
         self._ring[self._serial & self._ring_mask] = <PyObject *> block
-        rows, count = block.rows, block.row_count
-        for row in range(-AHEAD, count):
+        rows, count, links = block.rows, block.row_count, block.links
+        serial = block.serial << ROW_BITS
+        for row in range(min(count, <Py_ssize_t> AHEAD)):
+            ahead[row] = table.ask_for(rows[row].queue_id)
+        for row in range(count):
             slot = ahead[row & AHEAD - 1]
             if row < count - AHEAD:
-                ahead[row & AHEAD - 1] = table.find_slot(rows[row + AHEAD].queue_id)
-                if ahead[row & AHEAD - 1] != NULL:
-                    ms_prefetch(ahead[row & AHEAD - 1])
-            if row < 0:
-                continue
+                ahead[row & AHEAD - 1] = table.ask_for(rows[row + AHEAD].queue_id)
             if slot == NULL:
-                block.links[row] = 0
+                links[row] = 0
                 continue
-            self.link(block, slot, row)
+            links[row] = slot.tail_link
+            own = serial | <uint64_t> row
+            slot.tail_link = own
+            if <uint64_t> slot.entries % SKIP_EVERY == 0:
+                block.add_skip(row, slot.skip_link)
+                slot.skip_link = own
+            slot.entries += 1
         if payload is not None and self._cache_bytes_max:
             self._cached.append(block)
             self.cached_bytes += block.payload_bytes
@@ -184,17 +191,6 @@ cdef class UnsplitIndex:
         else:
             block.release_payload()
         self._release()
-
-    cdef int link(self, IndexedBlock block, Slot *slot, Py_ssize_t row) except -1:
-        """Make a row its queue's newest entry."""
-        cdef uint64_t own = block.serial << ROW_BITS | <uint64_t> row
-        block.links[row] = slot.tail_link
-        slot.tail_link = own
-        if slot.entries % SKIP_EVERY == 0:
-            block.add_skip(row, slot.skip_link)
-            slot.skip_link = own
-        slot.entries += 1
-        return 0
 
     def release(self, journal_position):
         """Blocks that end at or before a journal position are found by other means: free them, those still cached as
