@@ -135,7 +135,7 @@ def test_a_queue_missing_from_most_segments_is_found_in_the_others(tmp_path: Pat
                 await node.fill(1, OTHER)
             await node.fill(1)
         await node.rounds(1)
-        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache)
+        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache, node.storage.state.index)
         assert len(set(rare)) == 3
         assert len(node.segments()) > 6
         for offset in range(4):
@@ -173,7 +173,7 @@ def test_a_place_in_a_recycled_segment_or_a_wrong_one_is_not_taken_for_the_batch
     async def story(node: SmallNode) -> None:
         await node.fill(30)
         await node.rounds(1)
-        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache)
+        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache, node.storage.state.index)
         (place,) = await sealed.places(QUEUE, 0, 1)
         assert len(await sealed.read([place])) == 1
         for wrong in (place._replace(base_offset=5), place._replace(position=place.position + 8)):
@@ -213,7 +213,7 @@ def test_a_search_goes_on_without_the_segments_that_are_recycled_under_it(tmp_pa
         assert len(node.segments()) > 8
         oldest = (await node.storage.journal.index(node.segments()[6])).rows["base_offset"].min()
         recycling = Recycling(node, 6)
-        sealed = SealedSegments(recycling, node.storage.queue_store.cache)  # type: ignore[arg-type]
+        sealed = SealedSegments(recycling, node.storage.queue_store.cache, node.storage.state.index)  # type: ignore[arg-type]
         (place, *_rest) = await sealed.places(QUEUE, 0, 1)
         assert place.base_offset == oldest, "the next there is"
 
@@ -339,7 +339,7 @@ def test_the_journal_is_read_the_same_through_memory_and_past_it(tmp_path: Path)
         for queue_id, offset in ((QUEUE, 0), (QUEUE, 33), (OTHER, 0)):
             found = []
             for cache in caches:
-                sealed = SealedSegments(journal, cache)
+                sealed = SealedSegments(journal, cache, node.storage.state.index)
                 places = await sealed.places(queue_id, offset, 1 << 20)
                 found.append([list(map(bytes, await sealed.read(places))) for _ in range(6)])
                 if places:
@@ -357,7 +357,7 @@ def test_a_reader_who_comes_back_is_where_it_was_and_one_who_does_not_is_looked_
     async def story(node: SmallNode) -> None:
         await node.fill(90)
         await node.rounds(1)
-        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache)
+        sealed = SealedSegments(node.storage.journal, node.storage.queue_store.cache, node.storage.state.index)
         assert await sealed.places_of_reader(QUEUE, 0, 1) == []
         offset = 0
         for _ in range(20):

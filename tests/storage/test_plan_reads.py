@@ -207,3 +207,47 @@ def test_what_is_cached_of_the_segment_being_written_to_lies_before_its_end(tmp_
         assert {len(batches) for batches in reader.found.values()} == {48}
 
     simulated(tmp_path, story, prepare)
+
+
+def test_a_segment_without_an_index_is_read_together_as_well(tmp_path: Path) -> None:
+    """Again after a restart, when no batch of it is in memory, and after as much more was written."""
+
+    def larger(node: SmallNode) -> None:
+        prepare(node)
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=8 << 20)
+        node.config = msgspec.structs.replace(node.config, checkpoint_seconds=1e6)
+
+    async def story(node: SmallNode) -> None:
+        reader, restarted = Reader(node), Reader(node)
+        for number in range(2):
+            before = node.storage.messages.plan_reads.together
+            await publish(node, 60)
+            await reader.read_all()
+            assert node.storage.messages.plan_reads.together > before + QUEUES, number
+        assert not [segment for segment in node.storage.journal.segments() if segment.index_ready]
+        await node.restart()
+        await restarted.read_all()
+        assert node.storage.messages.plan_reads.together > QUEUES
+        assert node.storage.queue_store.cache.bytes_held > 0
+        for partition in range(QUEUES):
+            assert reader.found[partition] == restarted.found[partition] == await alone(node, partition)
+            assert len(reader.found[partition]) == 120
+
+    simulated(tmp_path, story, larger)
+
+
+def test_segments_that_are_indexed_and_recycled_under_readers_of_memorys_rows(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        reader = Reader(node, bytes_max=100_000)
+        for _ in range(6):
+            await publish(node, 20)
+            while await reader.fetch(partition_bytes=8_000):
+                await asyncio.sleep(0.3)  # maintenance goes round now and then
+        await node.split()
+        await node.rounds(3)
+        late = Reader(node, bytes_max=100_000)
+        await late.read_all(partition_bytes=8_000)
+        assert {len(batches) for batches in reader.found.values()} == {120}
+        assert reader.found == late.found
+
+    simulated(tmp_path, story, prepare)

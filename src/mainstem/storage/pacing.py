@@ -45,11 +45,11 @@ SAMPLES_MIN = 10
 QUANTILE = 0.9
 """The median does not feel what hurts publishers first; the 99th percentile of a window is one outlier."""
 
-IDLE_SECONDS = 0.5
-"""Without a turn for this long nobody publishes…"""
+IDLE_SECONDS = 0.25
+"""Without a turn for this long nobody publishes: twenty turns a second, at random, pause as long once in 150 turns…"""
 
 TURNS_MIN = 5
-"""…nor with fewer in this time: a commit of the splitter's own is no load."""
+"""…nor with fewer in a prolonged window: a commit of the splitter's own is no load."""
 
 CALM_EVERY_SECONDS = 2.0
 """How often the undisturbed latency is measured anew, for which two windows are needed (what was under way fades in

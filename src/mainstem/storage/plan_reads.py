@@ -152,7 +152,7 @@ class PlanReads:
 
     async def _near(self, read: QueueRead, bytes_max: int, reach: int) -> _Near | None:
         """Where the queue lies on a disk; None when only a read of its own can tell."""
-        if not self._store.cache.enabled or self._path.is_indexed(read.queue_id, read.offset):
+        if not self._store.cache.enabled:
             return None
         idle = self._pacing.idle
         window = WINDOW_BYTES if idle else BUSY_WINDOW_BYTES
@@ -167,7 +167,8 @@ class PlanReads:
             sparse_bytes=SPARSE_BYTES,
             sparse_window_bytes=ANYWHERE,
         )
-        segments, position = await self._sealed.near(read.queue_id, read.offset, sparse_window)
+        known = self._path.position_in_memory(read.queue_id, read.offset)
+        segments, position = await self._sealed.near(read.queue_id, read.offset, sparse_window, known)
         if segments:
             return _Near(segments, [], limits._replace(
                 source_bytes=self._sealed.segment_bytes, start=max(0, position - window),

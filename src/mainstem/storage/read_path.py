@@ -143,11 +143,11 @@ class ReadPath:
             self, self._table, self._index, self._sealed, self._store, self._pacing, logs, slots
         )
 
-    def is_indexed(self, queue_id: int, offset: int) -> bool:
-        """Whether memory knows where the journal has the offset: the newest segments have no index on disk yet."""
-        slot = self._table.find(queue_id)
-        entries = self._index.window(slot, offset) if slot != NO_SLOT else []
-        return bool(entries) and entries[0].base_offset <= offset
+    def position_in_memory(self, queue_id: int, offset: int) -> int | None:
+        """Where the journal has the batch that holds the offset, if memory knows: the newest segments have no index on
+        disk yet."""
+        entries = self._indexed(queue_id, offset)
+        return place_of(entries[0]).position if entries and entries[0].base_offset <= offset else None
 
     def count(self, tier: Tier, slices: int, size: int) -> None:
         """So many slices of so many bytes in all were served."""

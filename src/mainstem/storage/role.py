@@ -98,7 +98,7 @@ class Storage:
         self.write_loop = WriteLoop(
             journal, self.groups, state.journal_map, hard_states, clock, pacing.committed
         )
-        sealed = SealedSegments(journal, store.cache)
+        sealed = SealedSegments(journal, store.cache, state.index)
         self.read_path = ReadPath(
             state.table, state.index, journal, sealed, store, self.group_of, self._leader_epoch, pacing
         )

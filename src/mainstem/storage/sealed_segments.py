@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy
 
-from mainstem.kernel import first_damaged
+from mainstem.kernel import UnsplitIndex, first_damaged
 from mainstem.model import Buffer
 from mainstem.storage.chunk_loads import load_chunks
 from mainstem.storage.errors import CorruptJournal, SegmentGone
@@ -27,6 +27,7 @@ from mainstem.storage.journal.format import offset_of, position_of, segment_name
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.read_cache import ChunkKey, Extent, ReadCache, Source
+from mainstem.storage.unsealed_rows import UnsealedRows
 
 GAP_BYTES = 64 * 1024
 """Reading this much in vain is cheaper than another trip to the reading thread."""
@@ -89,9 +90,10 @@ class NearSegment(NamedTuple):
 class SealedSegments:
     """Look-ups over the sealed, indexed segments of a journal."""
 
-    def __init__(self, journal: Journal, cache: ReadCache) -> None:
+    def __init__(self, journal: Journal, cache: ReadCache, index: UnsplitIndex) -> None:
         self._journal = journal
         self._cache = cache
+        self._unsealed = UnsealedRows(journal, index)
         self._readers: OrderedDict[tuple[int, int], int] = OrderedDict()
         """By queue and offset, the segment in which a reader goes on."""
         self._asked: OrderedDict[tuple[int, int], int] = OrderedDict()
@@ -149,32 +151,42 @@ class SealedSegments:
                 if self._sequences()[:1] == sequences[:1]:
                     raise
 
-    async def near(self, queue_id: int, offset: int, window_bytes: int) -> tuple[list[NearSegment], int]:
-        """The segments from the one that holds this offset of the queue on, as far as a window of so many bytes may
-        reach, and the byte of the first at which the batch lies. No segments when none holds it. Only such that the
-        read cache takes. Raises as `places`."""
+    async def near(
+        self, queue_id: int, offset: int, window_bytes: int, position: int | None
+    ) -> tuple[list[NearSegment], int]:
+        """The segments from the one that holds this offset of the queue on, sealed or not, as far as a window of so
+        many bytes may reach, and the byte of the first at which the batch lies. No segments when none holds it.
+        `position`: where in the journal memory knows the batch to be. Raises as `places`."""
+        if position is None:
+            position = await self._position_of(queue_id, offset)
+            if position is None:
+                return [], 0
+        candidate, found = sequence_of(position), offset_of(position)
+        self._nearest = candidate
+        reach = (found + window_bytes) // self.segment_bytes
+        segments: list[NearSegment] = []
+        for segment in self._journal.segments():
+            sequence = segment.sequence
+            if sequence != candidate + len(segments) or len(segments) > reach:
+                continue
+            if segment.index_ready:
+                self._unsealed.forget(sequence)
+                extents = await self._journal.index(sequence)
+            else:
+                extents = await self._unsealed.extents(sequence)
+            segments.append(NearSegment(SegmentSource(self._journal, sequence), extents))
+        return segments, found
+
+    async def _position_of(self, queue_id: int, offset: int) -> int | None:
+        """Where the sealed segments have the batch that holds the offset."""
         known = self._sequences()
-        known = known[: bisect_left(known, sequence_of(self._journal.end))]
-        hint = self._readers.get((queue_id, offset), self._nearest)
-        at = bisect_left(known, hint)
+        at = bisect_left(known, self._readers.get((queue_id, offset), self._nearest))
         for candidate in known[at : at + SEGMENTS_AHEAD]:
             found = await self._holding(candidate, queue_id, offset)
             if found is not None:
-                break
-        else:
-            places = await self.places(queue_id, offset, 1)
-            if not places or places[0].base_offset > offset:
-                return [], 0
-            candidate, found = sequence_of(places[0].position), offset_of(places[0].position)
-        self._nearest = candidate
-        reach = (found + window_bytes) // self.segment_bytes
-        segments = []
-        for sequence in range(candidate, candidate + reach + 1):
-            at = bisect_left(known, sequence)
-            if at == len(known) or known[at] != sequence:
-                break
-            segments.append(NearSegment(SegmentSource(self._journal, sequence), await self._journal.index(sequence)))
-        return segments, found
+                return position_of(candidate, found)
+        places = await self.places(queue_id, offset, 1)
+        return places[0].position if places and places[0].base_offset <= offset else None
 
     async def _holding(self, sequence: int, queue_id: int, offset: int) -> int | None:
         """The byte at which a segment has the batch that holds the offset."""
@@ -198,6 +210,7 @@ class SealedSegments:
             key = source.sequence, number
             asked[key] = asked.pop(key, 0) + length
             much = asked[key] >= WHOLE_BYTES or self._cache.holds(source, number)
+            much = much and self._is_written(source, number)
             worth.append((source, number, length if much else 0))
         while len(asked) > ASKED_CHUNKS_MAX:
             asked.popitem(last=False)
@@ -285,13 +298,16 @@ class SealedSegments:
     def _worth_caching(self, source: SegmentSource, span: Sequence[Place]) -> bool:
         if not self._cache.enabled:
             return False
-        chunk_bytes, journal_end = self._cache.chunk_bytes, self._journal.end
-        if source.sequence >= sequence_of(journal_end):
-            last = offset_of(span[-1].position) + span[-1].length - 1
-            if (last // chunk_bytes + 1) * chunk_bytes > offset_of(journal_end):
-                return False
+        chunk_bytes = self._cache.chunk_bytes
+        if not self._is_written(source, (offset_of(span[-1].position) + span[-1].length - 1) // chunk_bytes):
+            return False
         number = offset_of(span[0].position) // chunk_bytes
         return self._asked.get((source.sequence, number), 0) >= WHOLE_BYTES or self._cache.holds(source, number)
+
+    def _is_written(self, source: SegmentSource, number: int) -> bool:
+        """Whether a chunk will stay as it is: the journal ends behind it."""
+        end = self._journal.end
+        return source.sequence < sequence_of(end) or (number + 1) * self._cache.chunk_bytes <= offset_of(end)
 
     def _read_ahead(self, source: SegmentSource, span: Sequence[Place]) -> None:
         """Readers of a journal's queues move through it together: ahead of all of them when one goes on."""
@@ -307,8 +323,10 @@ class SealedSegments:
     async def _upcoming(self, source: SegmentSource, number: int) -> AsyncGenerator[Extent, None]:
         """The chunks from this one on, those of the next segment behind it."""
         chunk_bytes = self._cache.chunk_bytes
-        while source.sequence < sequence_of(self._journal.end):
+        while source.sequence <= sequence_of(self._journal.end):
             for position in range(number * chunk_bytes, self._journal.segment_bytes, chunk_bytes):
+                if not self._is_written(source, position // chunk_bytes):
+                    return
                 yield Extent(source, position, chunk_bytes, 0)
             source, number = SegmentSource(self._journal, source.sequence + 1), 0
 
