@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import mmap
+import os
 import random
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +20,7 @@ from tests.fakes.split_log import SplitJournal
 
 from mainstem.pipeline.block_walk import batches_of
 from mainstem.pipeline.errors import SliceDamaged
-from mainstem.pipeline.journal_slice import read_segment, read_slice
+from mainstem.pipeline.journal_slice import mapped_segment, places_of, slice_bytes
 from mainstem.pipeline.split_slice import TAKE_BYTES, SplitSlice, gather, split_slice
 from mainstem.rpc.split import SegmentExtent, Slice
 from mainstem.storage.errors import SegmentGone
@@ -30,8 +35,8 @@ def no_remote(extent: SegmentExtent) -> object:
 
 
 def split(journal: SplitJournal, work: Slice, runs: Path) -> SplitSlice:
-    buffer = read_slice(work, no_remote, local=True)
-    return split_slice(work, buffer, journal.classes, lambda name: LocalRunTarget(runs, name))
+    with slice_bytes(work, no_remote, local=True) as buffer:
+        return split_slice(work, buffer, journal.classes, lambda name: LocalRunTarget(runs, name))
 
 
 def split_all(journal: SplitJournal, runs: Path, *, trigger_bytes: int, slice_bytes: int) -> list[SplitSlice]:
@@ -97,10 +102,10 @@ def test_gather_bounds_a_step_by_bytes(tmp_path: Path) -> None:
     for _ in range(5):
         journal.append(0, [(0, bytes(300 << 10)), (1, b"small")])
     (work,) = journal.slices({}, {0: 5}, 1 << 30)
-    buffer = read_slice(work, no_remote, local=True)
-    batches = batches_of(work, buffer)
-    order = batches.rows["queue_id"].argsort(kind="stable")
-    steps = [len(payload) for _, payload in gather(batches, buffer, order)]
+    with slice_bytes(work, no_remote, local=True) as buffer:
+        batches = batches_of(work, buffer)
+        order = batches.rows["queue_id"].argsort(kind="stable")
+        steps = [len(payload) for payload in gather(batches, buffer, order)]
     assert sum(steps) == int(batches.rows["length"].sum())
     assert max(steps) <= TAKE_BYTES
     assert len(steps) > 1
@@ -111,7 +116,8 @@ def test_every_flipped_byte_of_a_block_is_noticed(tmp_path: Path) -> None:
     journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
     block = journal.append(0, [(0, b"first"), (1, b"second batch")])
     (work,) = journal.slices({}, {0: 1}, 1 << 20)
-    whole = read_slice(work, no_remote, local=True)
+    with slice_bytes(work, no_remote, local=True) as buffer:
+        whole = buffer.copy()
     payload_end = len(bytes(whole).rstrip(b"\0"))
     for position in range(block.end - block.start):
         damaged = whole.copy()
@@ -159,16 +165,42 @@ class TestLeasedReading:
         extent = self.extent(journal)
         with journal.segment(1).open("r+b") as file:
             file.write(SegmentHeader(9, 1 << 16, 0, 0, 0).pack())
-        with pytest.raises(SegmentGone, match="holds segment 9"):
-            read_segment(extent, memoryview(bytearray(extent.end - extent.start)))
+        with pytest.raises(SegmentGone, match="holds segment 9"), mapped(extent):
+            pass
+
+    def test_segment_that_changes_in_spite_of_its_lease_is_noticed_at_the_end(self, tmp_path: Path) -> None:
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        with (
+            pytest.raises(SegmentGone, match="holds segment 9"),
+            journal.segment(1).open("r+b", buffering=0) as file,
+            mapped(extent),
+        ):
+            file.write(SegmentHeader(9, 1 << 16, 0, 0, 0).pack())
 
     def test_segment_that_is_being_recycled_is_gone(self, tmp_path: Path) -> None:
         journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
         extent = self.extent(journal)
         with journal.segment(1).open("rb") as recycler:
             fcntl.flock(recycler, fcntl.LOCK_EX)
-            with pytest.raises(SegmentGone):
-                read_segment(extent, memoryview(bytearray(extent.end - extent.start)))
+            with pytest.raises(SegmentGone), mapped(extent):
+                pass
+
+    def test_segment_is_leased_as_long_as_it_is_mapped(self, tmp_path: Path) -> None:
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        with journal.segment(1).open("rb") as recycler:
+            with mapped(extent), pytest.raises(BlockingIOError):
+                fcntl.flock(recycler, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(recycler, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def test_segment_shorter_than_promised_is_gone(self, tmp_path: Path) -> None:
+        """A mapping that reaches beyond its file ends the process."""
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        os.truncate(extent.path, extent.end - 1)
+        with pytest.raises(SegmentGone, match="ends at"), mapped(extent):
+            pass
 
     def test_absent_segment_is_asked_of_the_node(self, tmp_path: Path) -> None:
         journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
@@ -176,6 +208,45 @@ class TestLeasedReading:
         data = journal.segment(1).read_bytes()[extent.start:extent.end]
         journal.segment(1).unlink()
         work = Slice((), (extent,), 0)
-        assert bytes(read_slice(work, lambda _: iter([data[:10], data[10:]]), local=True)) == data
-        with pytest.raises(SliceDamaged, match="10 of"):
-            read_slice(work, lambda _: iter([data[:10]]), local=True)
+        with slice_bytes(work, lambda _: iter([data[:10], data[10:]]), local=True) as buffer:
+            assert bytes(buffer[:len(data)]) == data
+        with (
+            pytest.raises(SliceDamaged, match="10 of"),
+            slice_bytes(work, lambda _: iter([data[:10]]), local=True),
+        ):
+            pass
+
+    def test_a_disk_that_fails_leaves_room_for_what_the_node_sends(self, tmp_path: Path) -> None:
+        journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
+        extent = self.extent(journal)
+        data = journal.segment(1).read_bytes()[extent.start:extent.end]
+
+        def pace(size: int) -> None:
+            raise OSError(errno.EIO, "the disk does not read")
+
+        with slice_bytes(Slice((), (extent,), 0), lambda _: iter([data]), local=True, pace=pace) as buffer:
+            assert bytes(buffer[:len(data)]) == data
+
+
+def test_extents_anywhere_in_their_files_lie_in_one_buffer(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=64 << 10, classes=CLASSES)
+    contents = [journal.append(0, [(0, bytes([number]) * 9_000)]) for number in range(20)]
+    extents = [
+        SegmentExtent(block.sequence, block.start, block.end, str(journal.segment(block.sequence)))
+        for block in contents[1::3]
+    ]
+    assert len({extent.sequence for extent in extents}) > 1
+    assert any(extent.start % mmap.PAGESIZE for extent in extents)
+    with slice_bytes(Slice((), tuple(extents), 0), no_remote, local=True) as buffer:
+        for extent, place in zip(extents, places_of(extents), strict=False):
+            expected = Path(extent.path).read_bytes()[extent.start:extent.end]
+            assert bytes(buffer[place:place + len(expected)]) == expected
+        with pytest.raises(ValueError, match="read-only"):
+            buffer[0] = 1
+
+
+@contextmanager
+def mapped(extent: SegmentExtent) -> Iterator[None]:
+    *places, size = places_of([extent])
+    with mapped_segment(extent, mmap.mmap(-1, size), places[0]):
+        yield

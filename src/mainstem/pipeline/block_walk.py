@@ -19,7 +19,7 @@ import numpy
 import numpy.typing
 
 from mainstem.pipeline.errors import SliceDamaged
-from mainstem.pipeline.journal_slice import Bytes
+from mainstem.pipeline.journal_slice import Bytes, places_of
 from mainstem.protocol.records.checksum import first_damaged
 from mainstem.rpc.split import GroupRange, SegmentExtent, Slice
 from mainstem.storage.errors import FormatError
@@ -65,10 +65,10 @@ def batches_of(work: Slice, buffer: Bytes) -> Batches:
     data = [block for block in kept if block.header.kind == KIND_DATA and block.header.batch_count]
     if not data:
         return Batches(numpy.empty(0, DIRECTORY_ROW), numpy.empty(0, numpy.int64))
-    rows = numpy.concatenate([
-        numpy.frombuffer(buffer, DIRECTORY_ROW, block.header.batch_count, block.at + BLOCK_HEADER_BYTES)
-        for block in data
+    directories = b"".join([
+        buffer.data[block.at + BLOCK_HEADER_BYTES:][:block.header.batch_count * DIRECTORY_ROW_BYTES] for block in data
     ])
+    rows = numpy.frombuffer(directories, DIRECTORY_ROW)
     counts = [block.header.batch_count for block in data]
     payloads = numpy.array([
         block.at + BLOCK_HEADER_BYTES + block.header.batch_count * DIRECTORY_ROW_BYTES for block in data
@@ -84,11 +84,8 @@ def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:
     ranges = {entry.group: entry for entry in work.ranges}
     assert len(ranges) == len(work.ranges), "a slice has one range per group"
     kept: dict[int, dict[int, _Kept]] = {group: {} for group in ranges}
-    base = 0
-    view = buffer.data
-    for extent in work.extents:
-        _walk(extent, base, view, ranges, kept)
-        base += extent.end - extent.start
+    for extent, place in zip(work.extents, places_of(work.extents), strict=False):
+        _walk(extent, place, buffer.data, ranges, kept)
     for entry in work.ranges:
         if len(kept[entry.group]) != entry.upto - entry.after:
             raise SliceDamaged(_missing(entry, kept[entry.group], work.extents))
@@ -96,12 +93,12 @@ def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:
 
 
 def _walk(
-    extent: SegmentExtent, base: int, view: memoryview, ranges: dict[int, GroupRange],
+    extent: SegmentExtent, place: int, view: memoryview, ranges: dict[int, GroupRange],
     kept: dict[int, dict[int, _Kept]],
 ) -> None:
     offset = extent.start
     while offset < extent.end:
-        at = base + offset - extent.start
+        at = place + offset - extent.start
         where = f"{extent.path} at {offset}"
         try:
             header = BlockHeader.unpack(view, at, where)

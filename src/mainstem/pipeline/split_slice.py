@@ -85,21 +85,21 @@ def _write_run(
     name: str, retention_class: str, batches: Batches, buffer: Bytes, order: Integers, open_target: OpenTarget,
     pace: Pace,
 ) -> RunFile:
+    directory = batches.rows[order]
+    described = numpy.zeros(len(order), BATCH_ROW)
+    for field in COPIED_FIELDS:
+        described[field] = directory[field]
+    described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
     with RunWriter(name, open_target(name)) as writer:
-        for rows, payload in gather(batches, buffer, order):
-            pace(payload.size)
-            described = numpy.zeros(len(rows), BATCH_ROW)
-            directory = batches.rows[rows]
-            for field in COPIED_FIELDS:
-                described[field] = directory[field]
-            described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
-            writer.append(payload, described)
+        writer.append(gather(batches, buffer, order, pace), described)
         summary = writer.finish()
     return RunFile(retention_class=retention_class, **summary._asdict())
 
 
-def gather(batches: Batches, buffer: Bytes, order: Integers) -> Iterator[tuple[Integers, pyarrow.Buffer]]:
-    """The batches in this order: row numbers and their contiguous bytes, a bounded step at a time."""
+def gather(
+    batches: Batches, buffer: Bytes, order: Integers, pace: Pace = lambda size: None
+) -> Iterator[pyarrow.Buffer]:
+    """The bytes of the batches in this order, a bounded and paced step at a time."""
     if not len(order):
         return
     count = len(batches.rows)
@@ -115,6 +115,6 @@ def gather(batches: Batches, buffer: Bytes, order: Integers) -> Iterator[tuple[I
         done = int(ends[start - 1]) if start else 0
         stop = int(numpy.searchsorted(ends, done + TAKE_BYTES, side="right"))
         stop = min(max(stop, start + 1), start + TAKE_ROWS)
-        rows = order[start:stop]
-        yield rows, elements.take(pyarrow.array(2 * rows)).buffers()[2]
+        pace(int(ends[stop - 1]) - done)
+        yield elements.take(pyarrow.array(2 * order[start:stop])).buffers()[2]
         start = stop

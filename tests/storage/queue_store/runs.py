@@ -61,7 +61,7 @@ def write(writer: RunWriter, batches: Iterable[Batch], piece: int = 64) -> RunSu
     with writer:
         for start in range(0, len(batches), piece):
             part = batches[start:start + piece]
-            writer.append(b"".join(batch.data for batch in part), describe(part))
+            writer.append([b"".join(batch.data for batch in part)], describe(part))
         return writer.finish()
 
 

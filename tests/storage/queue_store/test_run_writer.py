@@ -82,16 +82,16 @@ def test_batches_out_of_order_are_refused(second: Batch, together: bool) -> None
     if together:
         payload, rows = first.data + second.data, describe([first, second])
     else:
-        writer.append(first.data, describe([first]))
+        writer.append([first.data], describe([first]))
     with pytest.raises(FormatError, match=r"a\.run: batch 1 \(queue 0x"):
-        writer.append(payload, rows)
+        writer.append([payload], rows)
 
 
 def test_a_payload_of_another_length_is_refused() -> None:
     batch = make_batch(1, 0)
     writer = RunWriter("a.run", SimulatedTarget(WatchedFiles(), "a.run"))
     with pytest.raises(FormatError, match=r"a\.run: 79 bytes of payload described as 80"):
-        writer.append(batch.data[:-1], describe([batch]))
+        writer.append([batch.data[:-1]], describe([batch]))
 
 
 def test_a_local_run_is_there_when_finished_and_not_before(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_local_run_is_there_when_finished_and_not_before(tmp_path: Path) -> No
     batches = [make_batch(1, offset, size=3 * WINDOW_BYTES // 2) for offset in range(5)]
     with RunWriter("a.run", LocalRunTarget(runs, "a.run")) as writer:
         for batch in batches:
-            writer.append(batch.data, describe([batch]))
+            writer.append([batch.data], describe([batch]))
         assert [path.suffix for path in runs.iterdir()] != [".run"]
         assert not (runs / "a.run").exists()
         summary = writer.finish()
@@ -112,7 +112,7 @@ def test_a_local_run_is_there_when_finished_and_not_before(tmp_path: Path) -> No
 def test_an_abandoned_run_leaves_nothing(tmp_path: Path) -> None:
     batch = make_batch(1, 0)
     with RunWriter("a.run", LocalRunTarget(tmp_path, "a.run")) as writer:
-        writer.append(batch.data, describe([batch]))
+        writer.append([batch.data], describe([batch]))
     assert not list(tmp_path.iterdir())
 
 
@@ -120,7 +120,7 @@ def test_two_writers_of_one_name_do_not_meet(tmp_path: Path) -> None:
     zombie = RunWriter("a.run", LocalRunTarget(tmp_path, "a.run"))
     write(RunWriter("a.run", LocalRunTarget(tmp_path, "a.run")), [make_batch(1, 0)])
     before = (tmp_path / "a.run").read_bytes()
-    zombie.append(make_batch(9, 0).data, describe([make_batch(9, 0)]))
+    zombie.append([make_batch(9, 0).data], describe([make_batch(9, 0)]))
     assert (tmp_path / "a.run").read_bytes() == before
 
 

@@ -1,8 +1,8 @@
 """Writes a run: sorted batches in, one finished file and its summary out.
 
-Synchronous, made for an executor of the pipeline that does nothing else meanwhile. Batches come in large
-contiguous pieces (what a gather yields), each with an array that describes them; extents are cut with numpy,
-and Python runs per extent, never per batch. Memory is bounded by one piece plus 64 bytes per extent.
+Synchronous, made for an executor of the pipeline that does nothing else meanwhile. An array describes all batches
+of a call, and extents are cut with numpy; their bytes come in contiguous pieces (what a gather yields), and Python
+runs per extent and piece, never per batch. Memory is bounded by one piece plus 64 bytes per extent.
 
 Where the bytes go is a `RunTarget` (see there for what it promises). An extent is the batches of a queue that
 start within the same `EXTENT_BYTES` of the queue's bytes in this run, so that cutting needs no loop.
@@ -10,6 +10,7 @@ start within the same `EXTENT_BYTES` of the queue's bytes in this run, so that c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import NamedTuple
 
@@ -79,23 +80,20 @@ class RunWriter:
         if not self._finished:
             self._target.abandon()
 
-    def append(self, payload: Buffer, batches: Array) -> None:
-        """Append batches: `payload` is their bytes one after the other, `batches` an array of `BATCH_ROW`.
+    def append(self, pieces: Iterable[Buffer], batches: Array) -> None:
+        """Append batches: `pieces` are their bytes one after the other, cut anywhere; `batches` is an array of
+        `BATCH_ROW`.
 
         Sorted by (queue, offset) within and across calls. Raises `FormatError`, having written nothing, when
-        they are not, or when the lengths do not add up to the payload; OSError when the disk refuses."""
+        they are not; `FormatError` when the lengths do not add up to the pieces and OSError when the disk refuses,
+        and then the run must be abandoned."""
         assert batches.dtype == BATCH_ROW
         assert not self._finished
-        view = memoryview(payload).cast("B")
-        described = int(batches["length"].sum(dtype=numpy.int64))
-        if described != len(view):
-            raise FormatError(f"{self._name}: {len(view)} bytes of payload described as {described}")
         if not len(batches):
             return
         self._check_order(batches)
-        self._target.write(view)
         extents, grows = self._cut(batches)
-        self._checksum(extents, view, self._extents[-1][-1]["crc"] if grows else 0)
+        self._write(pieces, extents, int(self._extents[-1][-1]["crc"]) if grows else 0)
         if grows:
             self._grow(extents[0])
             extents = extents[1:]
@@ -103,7 +101,7 @@ class RunWriter:
             self._extents.append(extents)
         low = int(batches["max_timestamp"].min())
         self._min_timestamp = min(self._min_timestamp, low) if self._batch_count else low
-        self._batch_bytes += len(view)
+        self._batch_bytes += int(batches["length"].sum(dtype=numpy.int64))
         self._batch_count += len(batches)
         self._record_count += int(batches["record_count"].sum(dtype=numpy.int64))
 
@@ -178,14 +176,25 @@ class RunWriter:
         extents["record_count"] = numpy.add.reduceat(batches["record_count"].astype(numpy.int64), firsts)
         return extents, grows
 
-    def _checksum(self, extents: Array, payload: memoryview, crc: int) -> None:
-        """Fill in the CRC of every extent; the first continues from `crc`."""
-        positions = (extents["position"] - extents["position"][0]).tolist()
-        checksums = []
-        for position, length in zip(positions, extents["length"].tolist(), strict=True):
-            crc = crc32c(payload[position:position + length], int(crc))
-            checksums.append(crc)
-            crc = 0
+    def _write(self, pieces: Iterable[Buffer], extents: Array, crc: int) -> None:
+        """Write the pieces and fill in the CRC of every extent; the first continues from `crc`."""
+        checksums: list[int] = []
+        ends = numpy.cumsum(extents["length"], dtype=numpy.int64).tolist()
+        written = 0
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            self._target.write(view)
+            start, written = written, written + len(view)
+            done = start
+            while done < written and len(checksums) < len(ends):
+                end = ends[len(checksums)]
+                crc = crc32c(view[done - start:end - start], crc)
+                done = min(end, written)
+                if done == end:
+                    checksums.append(crc)
+                    crc = 0
+        if written != ends[-1]:
+            raise FormatError(f"{self._name}: {written} bytes of payload described as {ends[-1]}")
         extents["crc"] = checksums
 
     def _grow(self, more: numpy.void) -> None:
