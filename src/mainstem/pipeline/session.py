@@ -37,6 +37,10 @@ LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1 -Xss
 for code that runs twice a trigger."""
 
 
+WORKER_START = Path(mainstem.__file__).parent / "pipeline" / "worker_start"
+"""What the local Python processes of Spark run first."""
+
+
 def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
@@ -48,15 +52,17 @@ def start_session(
     options of a local JVM."""
     root = str(Path(mainstem.__file__).parent.parent)
     # The planner's and the local tasks' Python processes are children of the JVM, which is a child of ours.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    path = [root, os.environ.get("PYTHONPATH", "")]
     settings = dict(SETTINGS)
     if is_local(master):
+        path.insert(0, str(WORKER_START))
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.extraJavaOptions"] = f"{LOCAL_JVM} {jvm}".rstrip()
     else:
         settings["spark.submit.pyFiles"] = str(package_code(local_dir / "mainstem.zip"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
     settings["spark.local.dir"] = str(local_dir)
     settings["spark.driver.memory"] = driver_memory
     builder = SparkSession.builder.master(master).appName(name)

@@ -1,0 +1,1 @@
+"""On the path of local Python workers only, see `sitecustomize`."""
