@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from mainstem.pipeline.class_archive import archive_of, archive_options, write_archive
@@ -26,6 +27,14 @@ def test_each_release_of_java_has_its_own(cache: Path) -> None:
     newer = found._replace(release=f"{found.release}.1")
     assert archive_of(found).parent == archive_of(newer).parent == cache / "mainstem"
     assert archive_of(found) != archive_of(newer)
+
+
+def test_each_installation_of_spark_has_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM takes no archive whose jars lay elsewhere."""
+    java = find_java()
+    here = archive_of(java)
+    monkeypatch.setattr(pyspark, "__file__", "/elsewhere/pyspark/__init__.py")
+    assert archive_of(java) != here
 
 
 def test_without_an_archive_nothing_is_said_to_the_jvm(cache: Path) -> None:
