@@ -241,7 +241,8 @@ def test_segments_that_are_indexed_and_recycled_under_readers_of_memorys_rows(tm
         reader = Reader(node, bytes_max=100_000)
         for _ in range(6):
             await publish(node, 20)
-            while await reader.fetch(partition_bytes=8_000):
+            for _ in range(20):
+                await reader.fetch(partition_bytes=8_000)
                 await asyncio.sleep(0.3)  # maintenance goes round now and then
         await node.split()
         await node.rounds(3)
