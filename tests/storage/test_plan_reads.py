@@ -252,3 +252,22 @@ def test_segments_that_are_indexed_and_recycled_under_readers_of_memorys_rows(tm
         assert reader.found == late.found
 
     simulated(tmp_path, story, prepare)
+
+
+def test_fetches_of_many_queues_that_follow_each_other_are_read_ahead_of(tmp_path: Path) -> None:
+    def larger(node: SmallNode) -> None:
+        prepare(node)
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=8 << 20)
+
+    async def story(node: SmallNode) -> None:
+        await publish(node, 60)
+        reader = Reader(node, bytes_max=4 * CHUNK_BYTES)
+        await reader.fetch(4 * CHUNK_BYTES // QUEUES)
+        await reader.fetch(4 * CHUNK_BYTES // QUEUES)
+        await asyncio.sleep(1)
+        ahead = {sample.name: sample.value for sample in node.storage.queue_store.cache.samples()}
+        assert ahead["mainstem_read_cache_ahead_chunks_total"] > 4
+        await reader.read_all()
+        assert {len(batches) for batches in reader.found.values()} == {60}
+
+    simulated(tmp_path, story, larger)

@@ -26,7 +26,7 @@ from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.read_cache import ChunkKey, Extent, ReadCache, Source
+from mainstem.storage.read_cache import Extent, ReadCache, Source
 from mainstem.storage.unsealed_rows import UnsealedRows
 
 GAP_BYTES = 64 * 1024
@@ -48,6 +48,10 @@ while they receive it."""
 
 READERS_MAX = 4096
 """Readers remembered. One that is forgotten pays a bisection."""
+
+DENSE_SHARE = 8
+"""A read of many queues that wants an eighth of what it goes through is one of several that want all of it: what comes
+behind is wanted next."""
 
 ROWS_MAX = 4096
 """Of an index, looked at in one search."""
@@ -98,8 +102,8 @@ class SealedSegments:
         """By queue and offset, the segment in which a reader goes on."""
         self._asked: OrderedDict[tuple[int, int], int] = OrderedDict()
         """Bytes asked for lately, by sequence and number of the chunk."""
-        self._newest: ChunkKey | None = None
-        """The chunk that was read last."""
+        self._newest: tuple[int, int] | None = None
+        """The chunk that was read last: sequence and number."""
         self._nearest = 0
         """The segment that many queues were read from last."""
 
@@ -215,9 +219,17 @@ class SealedSegments:
         while len(asked) > ASKED_CHUNKS_MAX:
             asked.popitem(last=False)
         found = await load_chunks(self._cache, worth)
-        last, number, _length = max(wanted, key=lambda one: (one[0].sequence, one[1]))
-        self._go_ahead(last, number)
+        self._go_ahead(*max(wanted, key=_place_of)[:2], dense=self._is_dense(wanted))
         return found
+
+    def _is_dense(self, wanted: Sequence[tuple[SegmentSource, int, int]]) -> bool:
+        """Whether most of what lies between these chunks is wanted by somebody, as far as can be seen from one read."""
+        start, end = (
+            position_of(sequence, number * self._cache.chunk_bytes)
+            for sequence, number in (min(map(_place_of, wanted)), max(map(_place_of, wanted)))
+        )
+        span = self.distance(start, end) + self._cache.chunk_bytes
+        return sum(length for _source, _number, length in wanted) * DENSE_SHARE >= span
 
     def _sequences(self) -> list[int]:
         return [segment.sequence for segment in self._journal.segments() if segment.index_ready]
@@ -314,9 +326,13 @@ class SealedSegments:
         last = span[-1]
         self._go_ahead(source, (offset_of(last.position) + last.length - 1) // self._cache.chunk_bytes)
 
-    def _go_ahead(self, source: SegmentSource, number: int) -> None:
-        before, self._newest = self._newest, (source.name, number)
-        forward = before == (source.name, number - 1) or (before is not None and before[0] != source.name)
+    def _go_ahead(self, source: SegmentSource, number: int, *, dense: bool = False) -> None:
+        """Read ahead if the read that ended in this chunk goes on from the one before: in the next chunk, or where
+        a read is `dense` anywhere behind it."""
+        before, self._newest = self._newest, (source.sequence, number)
+        if before is None:
+            return
+        forward = before[0] != source.sequence or before[1] == number - 1 or (dense and before < self._newest)
         if forward and not self._cache.holds(source, number + AHEAD_CHUNKS_MAX // 2):
             self._cache.read_ahead(self._upcoming(source, number + 1), AHEAD_CHUNKS_MAX)
 
@@ -329,6 +345,10 @@ class SealedSegments:
                     return
                 yield Extent(source, position, chunk_bytes, 0)
             source, number = SegmentSource(self._journal, source.sequence + 1), 0
+
+
+def _place_of(wanted: tuple[SegmentSource, int, int]) -> tuple[int, int]:
+    return wanted[0].sequence, wanted[1]
 
 
 def places_from(sequence: int, index: ExtentIndex, queue_id: int, row: int, bytes_max: int) -> list[Place]:
