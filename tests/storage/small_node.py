@@ -24,6 +24,7 @@ from mainstem.model import (
     Topic,
     TopicSettings,
 )
+from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.storage.config import StorageConfig
@@ -144,8 +145,11 @@ class SmallNode:
         after = {group.group: group.split for group in log.positions()}
         done = []
         for work in log.slices(after, log.limit(after, 1 << 40), 1 << 40):
-            parts = [await log.read(part.sequence, part.start, part.end - part.start) for part in work.extents]
-            buffer = numpy.frombuffer(b"".join(parts), numpy.uint8)
+            *places, size = places_of(work.extents)
+            buffer = numpy.zeros(size, numpy.uint8)
+            for part, place in zip(work.extents, places, strict=True):
+                content = await log.read(part.sequence, part.start, part.end - part.start)
+                buffer[place : place + len(content)] = numpy.frombuffer(content, numpy.uint8)
             done.append(
                 split_slice(work, buffer, log.retention_classes(), lambda name: SimulatedTarget(self.disk2, name))
             )
