@@ -3,20 +3,23 @@
 One file, `hard_states`, of two copies that are written in turn, so that a torn write leaves the other:
 
     magic (8 bytes) · CRC32C of all that follows (u32) · groups (u32) · sequence (u64) ·
-    per group: number (u32) · how it began here (u32) · term (u64) · vote (u64, 0: nobody)
+    per group: number (u32) · how it began here (u16) · founders (u16) · term (u64) · vote (u64, 0: nobody) ·
+               node id of each founder (u32)
 
 A group begins on a node in one of two ways: with the node among those that found it (0), or with a replica that moves
 there (1). A replica of the latter kind has no say until the group's log gives it one. A replica that was moved away is
-remembered as such (2), with the votes it gave, until another one comes.
+remembered as such (2), with the votes it gave, until another one comes. Founders remember each other: the log tells of
+the members that came and went, not of the first ones, and placement may want others by the time it is read again.
 
-Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of the higher sequence counts.
+Format 1 knew no founders. Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of
+the higher sequence counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from mainstem.kernel import crc32c
@@ -25,21 +28,28 @@ from mainstem.raft import HardState
 from mainstem.storage.errors import FormatError, StorageFailed
 
 NAME = "hard_states"
-MAGIC = b"MSHARDS1"
+MAGIC = b"MSHARDS2"
+MAGIC_1 = b"MSHARDS1"
 FRAME = struct.Struct("<8sI")
 SIZES = struct.Struct("<IQ")
-ROW = struct.Struct("<IIQQ")
+ROW = struct.Struct("<IHHQQ")
+NODE_ID = struct.Struct("<I")
 LATER, LEFT = 1, 2
 COPY_BYTES = 64 * 1024
-"""Room for more than 2,700 groups."""
-GROUPS_MAX = (COPY_BYTES - FRAME.size - SIZES.size) // ROW.size
+"""Room for 1,800 groups of three founders."""
 
 
 class HardStates:
     """The hard states of all groups, in memory and on disk. Made by `open`."""
 
     def __init__(
-        self, file: File, states: dict[int, HardState], sequence: int, came_later: set[int], gone: set[int]
+        self,
+        file: File,
+        states: dict[int, HardState],
+        sequence: int,
+        came_later: set[int],
+        gone: set[int],
+        founders: dict[int, frozenset[int]],
     ) -> None:
         self._file = file
         self._states = states
@@ -49,6 +59,7 @@ class HardStates:
         """Nothing was ever saved before this start."""
         self._came_later = came_later
         self._left = gone
+        self._founders = founders
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -65,7 +76,7 @@ class HardStates:
         ]
         if not copies and content.strip(b"\0"):
             await file.close()
-            if content.startswith(MAGIC[:-1]) and not content.startswith(MAGIC):
+            if content.startswith(MAGIC[:-1]) and not content.startswith((MAGIC, MAGIC_1)):
                 found = content[: len(MAGIC)].decode("latin-1")
                 raise FormatError(
                     f"{NAME}: of format {found}, this version reads {MAGIC.decode()}: start the version that wrote it"
@@ -74,8 +85,8 @@ class HardStates:
                 f"{NAME}: neither copy passes its checksum. Which votes this node gave is unknown: restore the file, "
                 "or replace the node by one with an empty directory"
             )
-        newest = max(copies, key=lambda copy: copy.sequence, default=Copy(0, {}, set(), set()))
-        return cls(file, newest.states, newest.sequence, newest.came_later, newest.left)
+        newest = max(copies, key=lambda copy: copy.sequence, default=Copy(0, {}, set(), set(), {}))
+        return cls(file, newest.states, newest.sequence, newest.came_later, newest.left, newest.founders)
 
     def of(self, group: int) -> HardState:
         return self._states.get(group, HardState())
@@ -92,16 +103,24 @@ class HardStates:
         """Whether its replica was moved away, and none came since."""
         return group in self._left
 
-    def begin(self, group: int, *, later: bool) -> None:
-        """It begins here; part of the next save."""
+    def founders(self, group: int) -> frozenset[int]:
+        """The nodes that founded it, this one among them; empty: it came later, or that was not written down."""
+        return self._founders.get(group, frozenset())
+
+    def begin(self, group: int, founders: Collection[int] = ()) -> None:
+        """It begins here, founded by these nodes or, without any, with a replica that moves here; part of the next
+        save."""
         self._states.setdefault(group, HardState())
         self._left.discard(group)
-        if later:
+        if founders:
+            self._founders[group] = frozenset(founders)
+        else:
             self._came_later.add(group)
 
     def leave(self, group: int) -> None:
         """Its replica was moved away; part of the next save."""
         self._came_later.discard(group)
+        self._founders.pop(group, None)
         self._left.add(group)
 
     async def save(self, changed: Mapping[int, HardState]) -> None:
@@ -112,16 +131,20 @@ class HardStates:
     async def _save(self, changed: Mapping[int, HardState]) -> None:
         self._states.update(changed)
         self.sequence += 1
-        rows = b"".join(
-            ROW.pack(group, self._beginning(group), state.term, state.vote)
-            for group, state in sorted(self._states.items())
-        )
+        rows = b"".join(self._row(group, state) for group, state in sorted(self._states.items()))
         content = SIZES.pack(len(self._states), self.sequence) + rows
+        if FRAME.size + len(content) > COPY_BYTES:
+            raise StorageFailed(f"{NAME}: {len(self._states)} write groups are more than it has room for")
         place = COPY_BYTES * (self.sequence % 2)
         try:
             await self._file.write(place, [FRAME.pack(MAGIC, crc32c(content)) + content], sync=True)
         except OSError as error:
             raise StorageFailed(f"{NAME}: terms and votes cannot be written: {error}") from error
+
+    def _row(self, group: int, state: HardState) -> bytes:
+        founders = sorted(self.founders(group))
+        row = ROW.pack(group, self._beginning(group), len(founders), state.term, state.vote)
+        return row + b"".join(map(NODE_ID.pack, founders))
 
     def _beginning(self, group: int) -> int:
         return LEFT if group in self._left else int(group in self._came_later)
@@ -137,6 +160,7 @@ class Copy(NamedTuple):
     states: dict[int, HardState]
     came_later: set[int]
     left: set[int]
+    founders: dict[int, frozenset[int]]
 
 
 def _copy(content: bytes) -> Copy | None:
@@ -145,15 +169,22 @@ def _copy(content: bytes) -> Copy | None:
         return None
     magic, checksum = FRAME.unpack_from(content)
     count, sequence = SIZES.unpack_from(content, FRAME.size)
-    end = FRAME.size + SIZES.size + count * ROW.size
-    if (
-        magic != MAGIC
-        or count > GROUPS_MAX
-        or end > len(content)
-        or crc32c(content[FRAME.size : end]) != checksum
-    ):
+    copy = Copy(sequence, {}, set(), set(), {})
+    end = FRAME.size + SIZES.size
+    for _ in range(count):
+        if end + ROW.size > len(content):
+            return None
+        group, beginning, founders, term, vote = ROW.unpack_from(content, end)
+        end += ROW.size
+        if end + founders * NODE_ID.size > len(content):
+            return None
+        node_ids = [NODE_ID.unpack_from(content, end + NODE_ID.size * place)[0] for place in range(founders)]
+        end += founders * NODE_ID.size
+        copy.states[group] = HardState(term, vote)
+        if node_ids:
+            copy.founders[group] = frozenset(node_ids)
+        if beginning in (LATER, LEFT):
+            (copy.came_later if beginning == LATER else copy.left).add(group)
+    if magic not in (MAGIC, MAGIC_1) or crc32c(content[FRAME.size : end]) != checksum:
         return None
-    rows = list(ROW.iter_unpack(content[FRAME.size + SIZES.size : end]))
-    states = {group: HardState(term, vote) for group, _, term, vote in rows}
-    came_later = {group for group, beginning, _, _ in rows if beginning == LATER}
-    return Copy(sequence, states, came_later, {group for group, beginning, _, _ in rows if beginning == LEFT})
+    return copy

@@ -124,9 +124,12 @@ class Replication:
         alone: list[WriteGroup] = []
         parts = [group for group in self._groups if self._has_part(group)]
         for group in parts:
+            founders = consensus.members(group.group).voters
             if not hard_states.began(group.group):
                 founds = hard_states.is_new or bool(group.blocks.memberships) or consensus.exchange is None
-                hard_states.begin(group.group, later=not founds)
+                hard_states.begin(group.group, founders if founds else ())
+            elif not (hard_states.came_later(group.group) or hard_states.founders(group.group)):
+                hard_states.begin(group.group, founders)  # it was begun by a version that kept no founders
         await hard_states.save({})
         for group in parts:
             began_with = self._began_with(group.group, consensus.members(group.group).members)
@@ -145,18 +148,22 @@ class Replication:
                 raise group.consensus.failure or StorageError(f"write group {group.group} is not served")
 
     def _has_part(self, group: WriteGroup) -> bool:
+        """It has one until it was told by a leader that it is no member, wherever placement has the group by now."""
+        assert self._hard_states is not None, "started"
         if self.has_left(group.group):
             return False  # a replica that comes back begins with `take_part`
-        return self._consensus.node_id in self._consensus.members(group.group).members or bool(
-            group.blocks.memberships
-        )
+        placed = self._consensus.node_id in self._consensus.members(group.group).members
+        return placed or bool(group.blocks.memberships) or self._hard_states.began(group.group)
 
     def _began_with(self, number: int, placed: Collection[int]) -> Membership:
-        """A replica that came later is no member, as far as it knows, before the log or a snapshot says so: it must not
-        stand for election, or count votes, with a membership that nobody has committed."""
+        """What the group began with, as far as this node may act on it. Founders go by who founded it: with those that
+        placement wants by now they could make a majority that overlaps none of the group's. A replica that came later
+        is no member, as far as it knows, before the log or a snapshot says so: it must not stand for election, or
+        count votes, with a membership that nobody has committed."""
         assert self._hard_states is not None, "started"
-        later = self._hard_states.came_later(number)
-        return Membership.of(set(placed) - {self._consensus.node_id} if later else placed)
+        if self._hard_states.came_later(number):
+            return Membership.of(set(placed) - {self._consensus.node_id})
+        return Membership.of(self._hard_states.founders(number) or placed)
 
     def _join(self, group: WriteGroup, began_with: Membership) -> None:
         consensus = self._consensus
@@ -174,7 +181,7 @@ class Replication:
         assert group.consensus.core is None, f"write group {number} is here already"
         if group.last_index:
             raise StorageError(f"write group {number}: what was here of it before is not removed yet")
-        self._hard_states.begin(number, later=True)
+        self._hard_states.begin(number)
         await self._hard_states.save({})
         log.info("write group %d: a replica of it comes to this node", number)
         self._join(group, self._began_with(number, placed))
@@ -197,8 +204,11 @@ class Replication:
         memberships = self._groups[number].blocks.memberships
         if not memberships and hard_states.came_later(number):
             return False
-        newest = memberships[max(memberships)] if memberships else self._consensus.members(number)
-        return newest.voters <= {self._consensus.node_id}
+        if memberships:
+            voters = memberships[max(memberships)].voters
+        else:
+            voters = hard_states.founders(number) or self._consensus.members(number).voters
+        return voters <= {self._consensus.node_id}
 
     async def run(self) -> None:
         """Let time pass, until cancelled."""
