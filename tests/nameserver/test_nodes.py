@@ -278,6 +278,60 @@ def test_racks_are_spread() -> None:
     simulate(scenario())
 
 
+@pytest.mark.parametrize("log_bytes_max", [16 * 1024, 16 << 20], ids=["behind a snapshot", "with the log"])
+def test_who_was_replaced_while_it_was_away_follows_and_can_be_a_member_again(log_bytes_max: int) -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(44, log_bytes_max=log_bytes_max)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        gone, asked = (node_id for node_id in cluster.running if node_id != leader)
+        await cluster.start(4)
+        await cluster.kill(gone)
+        await cluster.running[asked].change_member(gone, 4)
+        for number in range(200):
+            await cluster.running[asked].create_topic(f"meanwhile-{number}", 1, 1, {"retention.ms": "1000"})
+        back = await cluster.start(gone)
+        voters = {leader, asked, 4}
+        await cluster.until(lambda: back.topic("meanwhile-199") is not None)
+        assert back._group.membership.voters == voters
+        assert not back._group.is_member
+        await back.create_topic("asked-by-it", 1, 1, {})
+        term = cluster.running[leader]._group.term
+        await asyncio.sleep(10)
+        assert cluster.running[leader]._group.term == term, "it stands for no election"
+        assert not back.out_of_touch
+        assert {node.node_id for node in cluster.running[asked].alive_nodes()} == {1, 2, 3, 4}
+        assert cluster.running[leader].verdict(gone).state is State.ALIVE
+        await cluster.running[leader].change_member(4, gone)
+        assert cluster.running[leader]._group.membership.voters == {1, 2, 3}
+        await cluster.until(lambda: back._group.is_member)
+        await cluster.kill(4)
+        await cluster.kill(asked)
+        await back.create_topic("with-its-vote", 1, 1, {})
+        await cluster.start(asked)
+        await cluster.settled()
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_who_is_cut_off_and_was_not_replaced_stays_a_member() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(45)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        away = next(node_id for node_id in cluster.running if node_id != leader)
+        cluster.network.split({away})
+        await asyncio.sleep(20)
+        assert cluster.running[away]._group.is_member
+        cluster.network.heal()
+        await cluster.until(lambda: cluster.running[away].metadata_leader > 0)
+        await cluster.settled()
+        await cluster.close()
+
+    simulate(scenario())
+
+
 def test_without_a_majority_a_start_waits_and_goes_on_when_there_is_one() -> None:
     async def scenario() -> None:
         cluster = Nameservers(41)

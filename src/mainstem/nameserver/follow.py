@@ -1,4 +1,4 @@
-"""Nodes that are no members of the metadata group follow it: a member streams them what it applies.
+"""Nodes that are no members of the metadata group, or not any more, follow it: a member streams them what it applies.
 
 A follower begins with a snapshot, then takes entry after entry; it keeps nothing on disk. When the stream breaks it
 asks another member, from where it stands.
@@ -41,7 +41,7 @@ class Feed:
 
     async def parts(self, index: int) -> AsyncIterator[FollowPart]:
         """From entry `index` on, without end. Raises `MetadataUnavailable`."""
-        if self._group.node_id not in self._group.membership.members:
+        if not self._group.is_member:
             raise MetadataUnavailable("this node is no member of the metadata group itself; ask another")
         while True:
             if self._group.failure is not None:
@@ -81,12 +81,13 @@ class Follower:
         self._asked_last = 0
 
     async def run(self) -> None:
-        """Until this node is a member itself."""
+        """Whenever this node is no member itself."""
         while True:
-            membership = self._group.membership
-            if self._group.node_id in membership.members:
-                return
-            voters = sorted(membership.voters)
+            version = self._group.version
+            if self._group.is_member:
+                await self._group.changed_since(version)
+                continue
+            voters = sorted(self._group.membership.voters)
             self._asked_last += 1
             member = voters[self._asked_last % len(voters)]
             try:
@@ -109,7 +110,7 @@ class Follower:
                 else:
                     await replica.apply(part.index, replica.applied_term, part.payload)
                 self._group.tell()
-                if self._group.node_id in self._group.membership.members:
+                if self._group.is_member:
                     return
 
     async def _restore(self, first: SnapshotPart, rest: AsyncIterator[FollowPart]) -> None:

@@ -126,6 +126,7 @@ class Heartbeats:
             )
         except RpcError as error:
             log.debug("no answer to a heartbeat from node %d: %s", leader, error)
+            self._group.asked_in_vain()
             return
         self._learn(reply.message)
 

@@ -104,7 +104,9 @@ class MetadataGroup:
             applied_index=replica.applied_index,
         )
         self._broken: BrokenInvariant | None = None
-        self._asked_last = 0
+        self._strangers_voters: Membership | None = None
+        """What this node takes for the membership, while it is a member by its own log only."""
+        self._asked = 0
         self._news = asyncio.Event()
         self._disk = GroupDisk(self._core, started.log, metadata_log, vote_file, self._room, self._news.set)
         self._refused_up_to = 0
@@ -148,11 +150,14 @@ class MetadataGroup:
         leader = self._core.leader_id
         if leader:
             return leader if leader != self.node_id else 0
-        if self.node_id in self._core.membership.members:
+        if self.is_member:
             return 0
-        voters = sorted(self._core.membership.voters)
-        self._asked_last += 1
-        return voters[self._asked_last % len(voters)]
+        voters = sorted(self.membership.voters)
+        return voters[self._asked % len(voters)]
+
+    def asked_in_vain(self) -> None:
+        """Whom `whom_to_ask` named does not answer, or does not lead: another one next time."""
+        self._asked += 1
 
     @property
     def term(self) -> int:
@@ -174,7 +179,17 @@ class MetadataGroup:
 
     @property
     def membership(self) -> Membership:
-        return self._core.membership
+        return self._strangers_voters or self._core.membership
+
+    @property
+    def is_member(self) -> bool:
+        """Takes part, as voter or learner."""
+        return self.node_id in self.membership.members
+
+    def follow_only(self, voters: Iterable[int]) -> None:
+        """This node is no member any more, whatever its log says, until a leader sends to it again."""
+        self._strangers_voters = Membership.of(voters)
+        self.tell()
 
     @property
     def entries(self) -> GroupLog:
@@ -337,6 +352,8 @@ class MetadataGroup:
             if (future := self._reads.get(read.context)) is not None and not future.done():
                 future.set_result(read.granted)
         self._look_around()
+        if self._core.leader_id:
+            self._strangers_voters = None
         if ready.role_change is not None or ready.committed:
             self.tell()
         level = self._replica.applied_index == self._core.applied_index > 0
@@ -357,8 +374,8 @@ class MetadataGroup:
             if self.outside is None:
                 return
             await self.outside.sleep(self.outside.tick_seconds)
-            if VOTE in self._room.missed_by:
-                continue  # it may not stand
+            if VOTE in self._room.missed_by or self._strangers_voters is not None:
+                continue  # it may not stand; or would, among those who have left it behind
             self._core.tick()
             self._make_way()
             self._news.set()

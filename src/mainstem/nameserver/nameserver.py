@@ -49,6 +49,7 @@ from mainstem.nameserver.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.replica import Listener
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Introducer, Service
+from mainstem.nameserver.standing import Standing
 from mainstem.nameserver.transfer import Transfer
 from mainstem.ports import Files
 from mainstem.raft import Membership, RaftConfig, RaftError
@@ -345,6 +346,7 @@ class Nameserver(MetadataAdministration):
                 timeout_seconds=CATCH_UP_SECONDS_MAX,
             )
         except (NotLeading, Unsettled, RpcError) as error:
+            self._group.asked_in_vain()
             raise MetadataUnavailable(
                 f"the change of members may not be done: {error}; begin it again"
             ) from error
@@ -415,6 +417,8 @@ class Nameserver(MetadataAdministration):
                     tasks.create_task(self._heartbeats.run(), name="metadata heartbeats")
                     follower = Follower(self._group, self._replica, self._link.ports)
                     tasks.create_task(follower.run(), name="metadata follower")
+                    standing = Standing(self._group, self._link.ports)
+                    tasks.create_task(standing.run(), name="metadata standing")
         except Exception as failure:
             log.error("the metadata takes no more changes: %s", self._group.failure or failure)
             log.debug("how that came", exc_info=failure)

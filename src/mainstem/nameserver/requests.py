@@ -105,9 +105,13 @@ class Requests:
         leader = self._group.whom_to_ask()
         if leader == 0:
             raise NotLeading("no leader of the metadata group is known")
-        reply = await ports.calls.call(
-            leader, CHANGE, ChangeRequest(request, wanted), timeout_seconds=ATTEMPT_SECONDS_MAX
-        )
+        try:
+            reply = await ports.calls.call(
+                leader, CHANGE, ChangeRequest(request, wanted), timeout_seconds=ATTEMPT_SECONDS_MAX
+            )
+        except RpcError:
+            self._group.asked_in_vain()
+            raise
         if reply.message.index:
             return await asyncio.shield(applied)
         return _all_refused(reply.message)
