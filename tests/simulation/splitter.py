@@ -15,6 +15,7 @@ from tests.fakes.files import SimulatedFiles
 from tests.simulation.machine import SimulatedTarget
 from tests.simulation.oracle import require
 
+from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.rpc.split import GroupPositions, Slice
 from mainstem.storage.errors import SegmentGone
@@ -75,14 +76,15 @@ class Splitters:
     async def _split_slice(self, work: Slice) -> SplitSlice | None:
         """Runs of a slice, or None when the journal does not have it any more: somebody else split it."""
         log = self._node.storage.split_log
-        parts = []
-        for extent in work.extents:
+        *places, size = places_of(work.extents)
+        buffer = numpy.zeros(size, numpy.uint8)
+        for extent, place in zip(work.extents, places, strict=True):
             try:
-                parts.append(await log.read(extent.sequence, extent.start, extent.end - extent.start))
+                content = await log.read(extent.sequence, extent.start, extent.end - extent.start)
             except SegmentGone:
                 return None
+            buffer[place:place + len(content)] = numpy.frombuffer(content, numpy.uint8)
         await asyncio.sleep(self._pause_seconds())
-        buffer = numpy.frombuffer(b"".join(parts), numpy.uint8)
         return split_slice(
             work, buffer, log.retention_classes(),
             lambda name: SimulatedTarget(self._node.machine.disk2, name),
