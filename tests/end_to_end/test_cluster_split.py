@@ -53,6 +53,8 @@ class Story:
         self.snapshots = 0.0
         """Those that the newcomer installed."""
         self.again: Reading = {}
+        self.by_the_lost: Reading = {}
+        """The same, asked of the node that was replaced and is back."""
         self.committed: dict[int, Committed] = {}
         """Node -> what its manifest says at the end."""
         self.stored: dict[int, dict[int, list[list[Record]]]] = {}
@@ -68,7 +70,7 @@ class Story:
         cluster.start().wait_until_well()
         with load_on(cluster, TOPIC) as self.load:
             cluster.kill(LOST)
-            del cluster.nodes[LOST]
+            self.lost = cluster.nodes.pop(LOST)
             goes_on(self.load, TOPIC)
             self._split("first")
             for node in cluster.nodes.values():
@@ -91,14 +93,19 @@ class Story:
             self.values[node_id] = Counter(
                 record.value for records in records_in_runs(node).values() for record in records)
         self.group_of = [view["write_group"] for view in cluster.get(f"/v1/topics/{TOPIC}")["partitions"]]
-        self.again = read_all(
-            cluster.bootstrap, {queue: len(records) for queue, records in self.load.expected().items()})
+        wanted = {queue: len(records) for queue, records in self.load.expected().items()}
+        self.again = read_all(cluster.bootstrap, wanted)
+        self.lost.start()
+        eventually(partial(has_nothing, self.lost), seconds=SECONDS_MAX, what="a replaced node that holds nothing")
+        self.by_the_lost = read_all(self.lost.kafka, wanted)
 
     def close(self) -> None:
         if hasattr(self, "load"):
             self.load.stop()
         self.commands.close()
         self.cluster.close()
+        if hasattr(self, "lost"):
+            self.lost.close()
 
     def _split(self, name: str) -> None:
         """Every node splits what it has, all in one JVM: most of a splitter's time is the start of that."""
@@ -139,6 +146,10 @@ def is_split(node: Serving) -> bool:
     return all(
         group["split"] == group["committed"] and not group["lag_bytes"] for group in groups
     ) and not any(topic["unsplit_bytes"] for topic in topics)
+
+
+def has_nothing(node: Serving) -> bool:
+    return not any(group["committed"] or group["files"] for group in node.get("/v1/split")["groups"].values())
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +209,14 @@ def test_every_block_of_a_journal_was_split_once(story: Story, node_id: int) -> 
 
 def test_everything_is_read_back_from_the_stores(story: Story, expected: dict[Queue, list[Record]]) -> None:
     assert story.again == expected
+
+
+def test_who_was_replaced_comes_back_without_a_say_and_shows_clients_the_way(
+    story: Story, expected: dict[Queue, list[Record]]
+) -> None:
+    """Its own log says that it is a member of everything."""
+    assert "was replaced in the metadata group" in story.lost.output
+    assert story.lost.output.count("this node is no member any more") == len(GROUPS)
+    assert {node["node_id"] for node in story.cluster.get("/v1/cluster")["nodes"] if node["state"] == "alive"} == {
+        1, 2, LOST, NEW}
+    assert story.by_the_lost == expected
