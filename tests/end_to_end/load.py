@@ -99,7 +99,9 @@ class Load:
     def check_order(self) -> None:
         """Offsets are gapless, and numbers rise with them: nothing was lost, repeated or reordered."""
         for queue, offsets in self.acknowledged.items():
-            assert sorted(offsets) == list(range(len(offsets))), queue
+            missing = sorted(set(range(max(offsets) + 1)) - offsets.keys())
+            around = {one: offsets[one] for gap in missing[:5] for one in range(gap - 3, gap + 4) if one in offsets}
+            assert not missing, f"{queue}: nobody was told of offsets {missing}; numbers by offset around: {around}"
             numbers = [number for _, number in sorted(offsets.items())]
             assert numbers == sorted(set(numbers)), queue
         every = [number for offsets in self.acknowledged.values() for number in offsets.values()]
