@@ -32,16 +32,9 @@ class ThereAndBack(Run):
 
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
-        cluster.moves = True
         cluster.settings.store = msgspec.structs.replace(
             cluster.settings.store, orphan_grace_seconds=GRACE_SECONDS)
-        new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
-        cluster.nodes[new.node_id] = new
-        self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
-        for node in cluster.nodes.values():
-            await node.start()
-        await cluster.create_topic(3, patience=30)
-        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        new, working = await self._begin()
         splitting = {node_id: self._splitting(node) for node_id, node in cluster.nodes.items()}
         await asyncio.sleep(3.0)
         old = cluster.nodes[rng.choice(list(cluster.placements[0]))]
@@ -76,6 +69,18 @@ class ThereAndBack(Run):
             await self._settle()
         finally:
             cluster.nodes[new.node_id] = new
+
+    async def _begin(self) -> tuple[SimulatedNode, list[asyncio.Task[None]]]:
+        """Have everybody run, with a node more than there are replicas, under load: that node, and the load."""
+        cluster, rng = self.cluster, self._rng
+        cluster.moves = True
+        new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
+        cluster.nodes[new.node_id] = new
+        self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.create_topic(3, patience=30)
+        return new, [self.loop.create_task(self._looked_after(task)) for task in self._load()]
 
     async def _end_load(self, working: Sequence[asyncio.Task[None]]) -> None:
         self.clients.ending = True
@@ -160,17 +165,10 @@ class MovedWhileAway(ThereAndBack):
 
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
-        cluster.moves = True
         cluster.settings.storage = msgspec.structs.replace(
             cluster.settings.storage, checkpoint_seconds=3600.0, checkpoint_bytes=1 << 30)
         founders = frozenset(cluster.placements[0])
-        new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
-        cluster.nodes[new.node_id] = new
-        self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
-        for node in cluster.nodes.values():
-            await node.start()
-        await cluster.create_topic(3, patience=30)
-        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        new, working = await self._begin()
         await asyncio.sleep(1.0)
         old = cluster.nodes[rng.choice(sorted(founders))]
         old.lose_power()
