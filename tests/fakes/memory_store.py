@@ -295,10 +295,7 @@ class MemoryStore:
                     return AppendResult(Outcome.OK, offset, -1, queue.log_start)
             newest = state.batches[-1][1]
             if batch.base_sequence != (newest + 1) & 0x7FFFFFFF:
-                older = batch.base_sequence <= newest
-                return AppendResult(
-                    Outcome.DUPLICATE_SEQUENCE if older else Outcome.OUT_OF_ORDER_SEQUENCE
-                )
+                return AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
         state.batches.append((batch.base_sequence, last_sequence, queue.end))
         return None
 

@@ -35,10 +35,12 @@ ERROR_OF_OUTCOME: dict[Outcome, ErrorCode] = {
     Outcome.OUT_OF_ORDER_SEQUENCE: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Outcome.UNKNOWN_PRODUCER: ErrorCode.UNKNOWN_PRODUCER_ID,
     Outcome.STALE_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
-    Outcome.DUPLICATE_SEQUENCE: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     Outcome.TOO_LARGE: ErrorCode.RECORD_LIST_TOO_LARGE,
     # clients retry NOT_ENOUGH_REPLICAS with backoff and without asking for metadata again
+    Outcome.SKIPPED_SEQUENCE: ErrorCode.NOT_ENOUGH_REPLICAS,
     Outcome.STORAGE_BUSY: ErrorCode.NOT_ENOUGH_REPLICAS,
+    # which tells a client that the batch may be there, where NOT_LEADER_OR_FOLLOWER tells it that it is not
+    Outcome.UNDECIDED: ErrorCode.REQUEST_TIMED_OUT,
     Outcome.STORAGE_FAILED: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 

@@ -28,6 +28,7 @@ VERDICTS = {
     Outcome.NOT_LEADER: Verdict.NOT_LEADER,
     Outcome.STORAGE_BUSY: Verdict.STORAGE_BUSY,
     Outcome.STORAGE_FAILED: Verdict.STORAGE_FAILED,
+    Outcome.UNDECIDED: Verdict.UNDECIDED,
 }
 """Why what was appended will not be acknowledged."""
 
