@@ -272,8 +272,8 @@ def test_a_leader_that_is_cut_off_answers_and_forgets_what_it_took_alone(copies_
         command = old.group.propose([control.LogStartMoved(())])
         new = cluster.leader()
         assert new is not old
-        assert alone.done(), "check-quorum ended its leadership"
-        assert (await alone)[0].outcome is Outcome.NOT_LEADER
+        cluster.until(alone.done)
+        assert (await alone)[0].outcome is Outcome.UNDECIDED
         with pytest.raises(NotTheLeader):
             await command
         assert old.cell(NEXT_OFFSET) == old.cell(COMMITTED_END) == 1
@@ -285,6 +285,84 @@ def test_a_leader_that_is_cut_off_answers_and_forgets_what_it_took_alone(copies_
         cluster.until(lambda: old.cell(COMMITTED_END) == 2)
         assert old.applied.blocks == new.applied.blocks
         assert old.dead, "the block it wrote alone lies dead in its journal"
+
+    told(story)
+
+
+def test_a_deposed_leader_tells_that_what_it_took_is_committed_by_the_next() -> None:
+    """A client that heard a refusal might send it again under another sequence number."""
+
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        ticket = old.append(new_batch(QUEUE), new_batch(QUEUE))
+        old.write()
+        cluster.turn(ticks=False)  # it leaves, nothing comes back
+        cluster.cut = {old.node_id}
+        command = old.group.propose([control.LogStartMoved(())])
+        new = cluster.leader()
+        cluster.until(lambda: not old.group.serving)
+        assert not ticket.done(), "it does not know yet"
+        assert old.cell(NEXT_OFFSET) == old.cell(COMMITTED_END) == 0, "nothing is built on it"
+        with pytest.raises(NotTheLeader):
+            await command
+        cluster.cut = set()
+        cluster.until(ticket.done)
+        assert [(result.outcome, result.base_offset) for result in await ticket] == [(Outcome.OK, 0), (Outcome.OK, 1)]
+        assert old.cell(COMMITTED_END) == 2
+        cluster.until(lambda: old.applied.blocks == new.applied.blocks)
+
+    told(story)
+
+
+def test_a_deposed_leader_refuses_what_the_next_one_replaces() -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        cluster.cut = {old.node_id}
+        ticket = old.append(new_batch(QUEUE))
+        old.write()
+        new = cluster.leader()
+        cluster.until(lambda: not old.group.serving)
+        assert not ticket.done(), "it does not know yet"
+        other = new.append(new_batch(QUEUE))
+        cluster.cut = set()
+        cluster.until(ticket.done)
+        assert (await ticket)[0].outcome is Outcome.NOT_LEADER
+        cluster.until(other.done)
+        cluster.until(lambda: old.cell(COMMITTED_END) == 1)
+
+    told(story)
+
+
+def test_who_waits_hears_no_more_of_a_log_that_is_replaced_as_a_whole() -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        cluster.cut = {old.node_id}
+        ticket = old.append(new_batch(QUEUE))
+        old.write()
+        cluster.leader()
+        cluster.until(lambda: not old.group.serving)
+        assert not ticket.done(), "it does not know yet"
+        old.group.restart_behind(Snapshot(9, 9, Membership.of(NODES)))
+        assert (await ticket)[0].outcome is Outcome.UNDECIDED
+
+    told(story)
+
+
+def test_a_leadership_that_is_handed_over_fails_no_batch() -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        tickets = [old.append(new_batch(QUEUE))]
+        old.write()
+        old.group.consensus.transfer_leadership(next(iter(set(NODES) - {old.node_id})))
+        tickets.append(old.append(new_batch(QUEUE)))  # too late to be proposed
+        new = cluster.leader()
+        while new is old:
+            cluster.turn()
+            new = cluster.leader()
+        cluster.until(lambda: all(ticket.done() for ticket in tickets))
+        outcomes = [(await ticket)[0].outcome for ticket in tickets]
+        assert outcomes == [Outcome.OK, Outcome.NOT_LEADER]
+        cluster.until(lambda: all(one.cell(COMMITTED_END) == 1 for one in cluster.members.values()))
 
     told(story)
 

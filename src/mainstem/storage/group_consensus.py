@@ -55,7 +55,7 @@ class Driven(Protocol):
         ...
 
     def stop_serving(self, outcome: Outcome, error: Exception) -> None:
-        """It leads no more; what to answer whoever waits."""
+        """It leads no more; what to answer where that decides, and what to raise."""
         ...
 
     def commit(self, index: int) -> None:

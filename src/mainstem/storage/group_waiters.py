@@ -56,11 +56,11 @@ class GroupWaiters:
         else:
             read.context.set_exception(refusal())
 
-    def give_up(self, group: int, outcome: Outcome, error: Exception) -> None:
-        """This node leads no more: whether what they wait for comes about is not known here."""
+    def give_up(self, group: int, error: Exception) -> None:
+        """This node leads no more: whether what they wait for comes about will not be known here."""
         awaited, self.copies = self.copies, []
         for index, _copies, ticket in awaited:
-            ticket.block_failed(group, index, outcome)
+            ticket.block_failed(group, index, Outcome.UNDECIDED)
         for confirmed in self._confirming:
             if not confirmed.done():
                 confirmed.set_exception(error)

@@ -146,10 +146,15 @@ class LogBlock:
             self.outcome.set_result(outcomes)
 
     def given_up(self, group: int, outcome: Outcome, error: Exception) -> None:
-        """Whether it will be committed is not known here, and nobody will be told."""
+        """It will not be committed, or nobody waits any longer to hear of it."""
         for ticket in (*self.tickets_here, *self.tickets):
             ticket.block_failed(group, self.index, outcome)
         self.tickets_here, self.tickets = [], []
+        self.deposed(error)
+
+    def deposed(self, error: Exception) -> None:
+        """Another node will decide what becomes of it. Batches can wait for that; commands cannot: what they come to
+        is told by who leads."""
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_exception(error)
 

@@ -13,6 +13,11 @@ A follower enters at `GroupConsensus.received`: the blocks a leader sent go to t
 same on every node, live and at recovery. Offsets of appended blocks are an overlay; nothing of it is served before
 `apply`, and it is discarded when the leadership is lost. A leader takes batches only once its own no-op is applied, so
 that it begins with no overlay.
+
+Who appended a batch hears a refusal only if the batch is in no log: clients take refusals for that, and may send it
+again in a way that nobody recognizes. So a leader that is deposed lets them wait until the next one has decided: its
+blocks are committed or replaced. Only when that takes too long are they told that it is not known. (That the disk has
+failed is told at once; no client takes it for an answer.)
 """
 
 from __future__ import annotations
@@ -33,6 +38,10 @@ from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP,
 from mainstem.storage.journal.framing import BlockToWrite
 from mainstem.storage.log_block import Ticket
 from mainstem.storage.open_blocks import OpenBlocks
+
+FATE_TICKS = 30
+"""How long after the end of a leadership those wait who do not know what became of their batches: 1.5 s, an election
+that takes its longest, and half as much again."""
 
 
 class GroupState(NamedTuple):
@@ -76,6 +85,8 @@ class WriteGroup:
         self._waiters = GroupWaiters()
         self.consensus = GroupConsensus(group, self.blocks, self, self._waiters, watcher)
         """With the other nodes; also where this node is the only one."""
+        self._fate_ticks = 0
+        """How much longer appenders wait for what a later leader decides; 0: nobody does."""
 
     @property
     def term(self) -> int:
@@ -151,6 +162,10 @@ class WriteGroup:
     def tick(self) -> None:
         """Time passes by one tick."""
         self.consensus.tick()
+        if self._fate_ticks:
+            self._fate_ticks -= 1
+            if not self._fate_ticks:
+                self._leave_undecided()
         if self._open.closed:  # the core took no proposals when their turn came
             self._watcher.wake()
 
@@ -256,20 +271,31 @@ class WriteGroup:
 
     def begin_serving(self, term: int, next_index: int) -> None:
         """This node leads, and all that was ever committed is applied: it takes batches from block `next_index` on."""
+        self._fate_ticks = 0  # all that was appended here before is applied
         self._open.begin(term, next_index)
         self.serving = True
         self._watcher.serving_changed(self.group, serving=True)
 
     def stop_serving(self, outcome: Outcome, error: Exception) -> None:
-        """What was appended and is not committed may still be, or not: nobody is told, and nothing is built on it."""
+        """What was proposed and is not committed may still be, or not: nothing is built on it. `outcome` is for what
+        was not."""
         self.serving = False
         self._open.close()
         self._watcher.serving_changed(self.group, serving=False)
-        unapplied = [*self.blocks.unapplied(self.applied_index), *self._open.take_closed()]
-        self._open.discard(unapplied)
-        for block in unapplied:
+        proposed, unproposed = self.blocks.unapplied(self.applied_index), self._open.take_closed()
+        self._open.discard([*proposed, *unproposed])
+        for block in unproposed:
             block.given_up(self.group, outcome, error)
-        self._waiters.give_up(self.group, outcome, error)
+        for block in proposed:
+            block.deposed(error)
+        self._waiters.give_up(self.group, error)
+        self._fate_ticks = FATE_TICKS
+
+    def _leave_undecided(self) -> None:
+        """Nobody is heard of who would decide about what was appended here, or the log is replaced as a whole."""
+        self._fate_ticks = 0
+        for block in self.blocks.all_held():
+            block.given_up(self.group, Outcome.UNDECIDED, self.consensus.not_the_leader())
 
     def commit(self, index: int) -> None:
         """A block is committed, and durable here: apply it, and answer who waits for it."""
@@ -323,6 +349,7 @@ class WriteGroup:
         """An empty log, and a state that nothing has led to; queues and producers are the caller's. Returns the journal
         positions of the blocks that were in the log."""
         places = self.blocks.places()
+        self._leave_undecided()
         self.blocks.begin_behind(0, 0)
         self.blocks.memberships = {}
         self.applied_index = self.applied_term = 0
@@ -332,6 +359,7 @@ class WriteGroup:
         """A snapshot takes the place of the log and, with what the caller put into queues and producers, of the
         applied state. Returns the journal positions of the blocks that were in the log."""
         places = self.blocks.places()
+        self._leave_undecided()
         self.blocks.begin_behind(snapshot.index, snapshot.term)
         self.blocks.memberships = {snapshot.index: snapshot.membership}
         self.applied_index, self.applied_term = snapshot.index, snapshot.term

@@ -19,8 +19,12 @@ SIZES = (0, 10, 100, 1000, 3000)
 
 ANSWERS = {
     Outcome.OK, Outcome.NOT_LEADER, Outcome.STORAGE_BUSY, Outcome.STORAGE_FAILED, Outcome.UNKNOWN_QUEUE,
+    Outcome.UNDECIDED,
 }
 """What a well-behaved producer may be told."""
+
+REFUSALS = {Outcome.NOT_LEADER, Outcome.STORAGE_BUSY, Outcome.UNKNOWN_QUEUE}
+"""Answers that mean: not in the log, nor will it be."""
 
 
 @dataclass(slots=True)
@@ -148,9 +152,14 @@ class Producer:
         term = storage.groups[group].term
         if term < known:
             return term, [AppendResult(Outcome.NOT_LEADER) for _ in batches]
+        history = self._clients.cluster.history
         for batch in batches:
-            self._clients.cluster.history.sending(batch.data)
-        return term, await storage.messages.append([batch.append for batch in batches], self._acks)
+            history.sending(batch.data)
+        results = await storage.messages.append([batch.append for batch in batches], self._acks)
+        for batch, result in zip(batches, results, strict=True):
+            if result.outcome in REFUSALS:
+                history.refused(batch.append.crc)
+        return term, results
 
 
 class Reader:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mainstem.kernel import ProducerStates
+from mainstem.model import Outcome
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
 from mainstem.rpc.split import RunFile
@@ -86,6 +87,18 @@ def _producer_state_lost_at_failover() -> tuple[type, str, Any]:
     return WriteGroup, "begin_serving", begin_serving
 
 
+def _refuse_what_may_be_committed() -> tuple[type, str, Any]:
+    """A leader that is deposed refuses everything that it has not seen committed."""
+    stop = WriteGroup.stop_serving
+
+    def stop_serving(group: WriteGroup, outcome: Outcome, error: Exception) -> None:
+        stop(group, outcome, error)
+        for block in group.blocks.all_held():
+            block.given_up(group.group, outcome, error)
+
+    return WriteGroup, "stop_serving", stop_serving
+
+
 PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
     "ack-before-quorum": _ack_before_quorum,
     "vote-not-persisted": _vote_not_persisted,
@@ -94,6 +107,7 @@ PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
     "split-committed-twice": _split_committed_twice,
     "prune-before-manifest": _prune_before_manifest,
     "producer-state-lost-at-failover": _producer_state_lost_at_failover,
+    "refuse-what-may-be-committed": _refuse_what_may_be_committed,
 }
 
 

@@ -33,6 +33,7 @@ BROUGHT_TO_LIGHT_BY = {
     "split-committed-twice": ["metadata"],
     "prune-before-manifest": ["metadata"],
     "producer-state-lost-at-failover": ["transfer"],
+    "refuse-what-may-be-committed": ["transfer", "cut off"],
 }
 """Per planted bug the faults that show it."""
 

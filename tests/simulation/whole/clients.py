@@ -33,8 +33,14 @@ NONE = ErrorCode.NONE
 TOPIC_UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 PRODUCE_ANSWERS = TOPIC_UNKNOWN | {
     NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
 }
 """What a well-behaved producer may be told."""
+
+REFUSALS = TOPIC_UNKNOWN | {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+}
+"""Answers that mean: not in the log, nor will it be."""
 
 READ_ANSWERS = TOPIC_UNKNOWN | {
     NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.FENCED_LEADER_EPOCH,
@@ -208,10 +214,15 @@ class Producer:
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
             require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}")
             if answered.error_code != NONE:
-                self._client.doubt(batch.place)
+                self._refused(batch, answered.error_code)
                 continue
             self._acknowledged(what, batch, answered.base_offset)
             waiting.pop(batch.place, None)
+
+    def _refused(self, batch: Batch, error_code: int) -> None:
+        self._client.doubt(batch.place)
+        if error_code in REFUSALS:
+            self._work.cluster.history.refused(batch.crc)
 
     def _acknowledged(self, what: str, batch: Batch, base_offset: int) -> None:
         self._work.acknowledged += 1
@@ -280,7 +291,7 @@ class PipeliningProducer(Producer):
             require(answered.error_code in allowed, f"{what}: {answered}")
             if answered.error_code != NONE:
                 failed = True
-                self._client.doubt(batch.place)
+                self._refused(batch, answered.error_code)
                 continue
             require(not failed, f"{what}: {answered} behind one that failed")
             batches.remove(batch)
