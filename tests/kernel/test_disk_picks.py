@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.kernel.fetch_requests import KERNELS
 from tests.kernel.fetch_world import LARGE, World, asking, at, plan_of, resolver, whole
 
-from mainstem.kernel import NO_SLOT, PickLimits, PickSource
+from mainstem.kernel import NO_SLOT, PICK_SOURCES_MAX, PickLimits, PickSource
 from mainstem.model import QueueRead, queue_id_of, slot_of
 from mainstem.protocol.messages.fetch import FetchPartition
 from mainstem.storage.queue_store.format import EXTENT_ROW
@@ -333,6 +333,9 @@ def test_what_makes_no_sense_is_refused(kernel: ModuleType) -> None:
         found.picks.put(found.table, [])
     with pytest.raises(ValueError):
         kernel.DiskPicks(found.plan, 0, extents=False)
+    with pytest.raises(ValueError, match="65 sources"):
+        many = (1 + PICK_SOURCES_MAX) * files
+        chosen(kernel, world, asking(12, (0, [at(0)])), many, 4096, False, FAR, 1 << 30)
     where = KERNELS.index(kernel)
     picks = kernel.DiskPicks(found.plan, 4096, extents=False)
     for slots, rows in ((world.slots, b"short"), (b"", files[0].source.rows)):

@@ -236,6 +236,24 @@ def test_a_segment_without_an_index_is_read_together_as_well(tmp_path: Path) -> 
     simulated(tmp_path, story, larger)
 
 
+def test_more_small_segments_than_are_looked_at_together(tmp_path: Path) -> None:
+    def tiny(node: SmallNode) -> None:
+        prepare(node)
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=16 << 10)
+
+    async def story(node: SmallNode) -> None:
+        await publish(node, 60)
+        assert len(node.segments()) > kernel.PICK_SOURCES_MAX
+        reader = Reader(node)
+        await reader.read_all()
+        assert node.storage.messages.plan_reads.together
+        for partition in range(QUEUES):
+            assert reader.found[partition] == await alone(node, partition)
+            assert len(reader.found[partition]) == 60
+
+    simulated(tmp_path, story, tiny)
+
+
 def test_segments_that_are_indexed_and_recycled_under_readers_of_memorys_rows(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         reader = Reader(node, bytes_max=100_000)

@@ -71,6 +71,10 @@ SEQUENCE_MODULUS = 1 << 31
 """Sequence numbers run from 0 to 2^31 - 1 and wrap to 0."""
 
 
+PICK_SOURCES_MAX = 64
+"""Files that `DiskPicks` picks from at once."""
+
+
 class Verdict(enum.IntEnum):
     """What became of one partition of a Produce or Fetch request, as found by the scan, the broker or the store."""
 

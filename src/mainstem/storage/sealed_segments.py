@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy
 
-from mainstem.kernel import UnsplitIndex, first_damaged
+from mainstem.kernel import PICK_SOURCES_MAX, UnsplitIndex, first_damaged
 from mainstem.model import Buffer
 from mainstem.storage.chunk_loads import load_chunks
 from mainstem.storage.errors import CorruptJournal, SegmentGone
@@ -159,7 +159,7 @@ class SealedSegments:
         self, queue_id: int, offset: int, window_bytes: int, position: int | None
     ) -> tuple[list[NearSegment], int]:
         """The segments from the one that holds this offset of the queue on, sealed or not, as far as a window of so
-        many bytes may reach, and the byte of the first at which the batch lies. No segments when none holds it.
+        many bytes may reach and the kernel picks from, and the byte of the first at which the batch lies. No segments when none holds it.
         `position`: where in the journal memory knows the batch to be. Raises as `places`."""
         if position is None:
             position = await self._position_of(queue_id, offset)
@@ -167,7 +167,7 @@ class SealedSegments:
                 return [], 0
         candidate, found = sequence_of(position), offset_of(position)
         self._nearest = candidate
-        reach = (found + window_bytes) // self.segment_bytes
+        reach = min((found + window_bytes) // self.segment_bytes, PICK_SOURCES_MAX - 1)
         segments: list[NearSegment] = []
         for segment in self._journal.segments():
             sequence = segment.sequence

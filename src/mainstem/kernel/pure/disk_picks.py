@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT
+from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT, PICK_SOURCES_MAX
 from mainstem.kernel.pure.batch_check import LENGTH_EXCLUDES, is_batch
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.fetch_plan import FetchPlan, PlanRow, groups_of_slots
@@ -117,7 +117,9 @@ class DiskPicks:
         sources: Sequence[PickSource],
         limits: PickLimits,
     ) -> None:
-        """Pick. Once."""
+        """Pick. Once. Raises ValueError for more than `PICK_SOURCES_MAX` sources."""
+        if len(sources) > PICK_SOURCES_MAX:
+            raise ValueError(f"{len(sources)} sources")
         plan, groups = self._plan, groups_of_slots(slots)
         rows = [memoryview(source.rows).cast("B") for source in sources]
         if any(len(view) % ROW.size for view in rows):
