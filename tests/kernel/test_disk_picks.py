@@ -333,8 +333,8 @@ def test_what_makes_no_sense_is_refused(kernel: ModuleType) -> None:
         found.picks.put(found.table, [])
     with pytest.raises(ValueError):
         kernel.DiskPicks(found.plan, 0, extents=False)
+    many = (1 + PICK_SOURCES_MAX) * files
     with pytest.raises(ValueError, match="65 sources"):
-        many = (1 + PICK_SOURCES_MAX) * files
         chosen(kernel, world, asking(12, (0, [at(0)])), many, 4096, False, FAR, 1 << 30)
     where = KERNELS.index(kernel)
     picks = kernel.DiskPicks(found.plan, 4096, extents=False)

@@ -159,8 +159,8 @@ class SealedSegments:
         self, queue_id: int, offset: int, window_bytes: int, position: int | None
     ) -> tuple[list[NearSegment], int]:
         """The segments from the one that holds this offset of the queue on, sealed or not, as far as a window of so
-        many bytes may reach and the kernel picks from, and the byte of the first at which the batch lies. No segments when none holds it.
-        `position`: where in the journal memory knows the batch to be. Raises as `places`."""
+        many bytes may reach and the kernel picks from, and the byte of the first at which the batch lies. No segments
+        when none holds it. `position`: where in the journal memory knows the batch to be. Raises as `places`."""
         if position is None:
             position = await self._position_of(queue_id, offset)
             if position is None:

@@ -3,8 +3,8 @@
 The observer sees every block that any node applies. The first to apply a block of a group says what it is; whoever
 applies it after that, on any node and in any life, must apply the very same (J). The blocks of a group, one after the
 other, are the history of its queues: offsets without a gap (C), producers' sequences without a gap or a repeat (D),
-nothing that nobody sent, or whose sender was told that it is refused. Whatever any node serves at any time is compared with it (B), and so is what was
-acknowledged with acks=all, once everything has come to rest (A).
+nothing that nobody sent, or whose sender was told that it is refused. Whatever any node serves at any time is compared
+with it (B), and so is what was acknowledged with acks=all, once everything has come to rest (A).
 
 Batches are told apart by their own CRC, which covers all of them but what a leader stamps: every batch that clients
 send is unique.
@@ -190,7 +190,8 @@ class History:
         require(base_offset == queue.end, f"{what}: a batch at offset {base_offset} where {queue.end} is next")
         require(crc in self.sent, f"{what}: a batch at offset {base_offset} that nobody sent")
         count = self.committed[crc] = self.committed.get(crc, 0) + 1
-        require(count <= self.attempts[crc], f"{what}: {count} times what was sent {self.attempts[crc]} times and not refused")
+        attempts = self.attempts[crc]
+        require(count <= attempts, f"{what}: {count} times what was sent {attempts} times and not refused")
         producer = int(row["producer_id"])
         if producer >= 0:
             sequence, expected = int(row["base_sequence"]), queue.sequences.get(producer, 0)
@@ -219,7 +220,7 @@ class History:
         self.note("refused", crc)
         self.attempts[crc] -= 1
         count, attempts = self.committed.get(crc, 0), self.attempts[crc]
-        require(count <= attempts, f"a batch was refused, and is committed {count} times; else it was sent {attempts} times")
+        require(count <= attempts, f"a refused batch is committed {count} times; it was sent {attempts} times else")
 
     def acknowledged(self, queue_id: int, base_offset: int, crc: int, *, promised: bool) -> None:
         """A batch was answered with OK; `promised`: with acks=all."""
