@@ -19,6 +19,7 @@ from mainstem.broker.handlers import produce
 from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.broker.started import EncodedFrame
 from mainstem.kernel import MalformedProduce, ProduceScan, Verdict
+from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import BatchAppend, Node, Outcome, QueueRange, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -278,6 +279,10 @@ def test_idempotent_producers_get_the_first_offset_for_a_duplicate() -> None:
         for sequence, offset in ((0, 0), (1, 1), (0, 0)):
             (answer,) = await answers(fakes, request_for(topic, numbered(sequence)))
             assert (answer.error_code, answer.base_offset) == (0, offset)
+        for _ in range(PATIENCE):
+            (answer,) = await answers(fakes, request_for(topic, numbered(5)))
+            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert "have not arrived; send again" in answer.error_message
         assert await error(fakes, request_for(topic, numbered(5))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     asyncio.run(scenario())

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import google_crc32c
 from tests.fakes.clock import FakeClock
 
+from mainstem.kernel.pure.producer_states import PATIENCE, UNKNOWN_PATIENCE
 from mainstem.model import (
     AppendResult,
     BatchAppend,
@@ -69,6 +70,8 @@ class MemoryQueue:
     end: int = 0
     batches: list[StoredBatch] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
+    skipped: dict[int, int] = field(default_factory=dict)
+    """Producer id → how often it was refused for sequence numbers that it skipped."""
 
 
 class MemoryStore:
@@ -284,8 +287,10 @@ class MemoryStore:
         last_sequence = (batch.base_sequence + batch.last_offset_delta) & 0x7FFFFFFF
         state = queue.producers.get(batch.producer_id)
         if state is None or batch.producer_epoch > state.epoch:
-            if batch.base_sequence != 0 and state is not None:
-                return AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
+            if batch.base_sequence != 0:
+                refused = self._skipped(queue, batch.producer_id, PATIENCE if state else UNKNOWN_PATIENCE)
+                if refused or state is not None:
+                    return AppendResult(refused or Outcome.OUT_OF_ORDER_SEQUENCE)
             state = queue.producers[batch.producer_id] = ProducerState(batch.producer_epoch)
         elif batch.producer_epoch < state.epoch:
             return AppendResult(Outcome.STALE_PRODUCER_EPOCH)
@@ -293,11 +298,21 @@ class MemoryStore:
             for first, last, offset in state.batches:
                 if first == batch.base_sequence and last == last_sequence:
                     return AppendResult(Outcome.OK, offset, -1, queue.log_start)
-            newest = state.batches[-1][1]
-            if batch.base_sequence != (newest + 1) & 0x7FFFFFFF:
-                return AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
+            ahead = (batch.base_sequence - state.batches[-1][1] - 1) & 0x7FFFFFFF
+            if ahead:
+                refused = self._skipped(queue, batch.producer_id, PATIENCE) if ahead < 1 << 30 else None
+                return AppendResult(refused or Outcome.OUT_OF_ORDER_SEQUENCE)
         state.batches.append((batch.base_sequence, last_sequence, queue.end))
+        queue.skipped.pop(batch.producer_id, None)
         return None
+
+    def _skipped(self, queue: MemoryQueue, producer_id: int, patience: int) -> Outcome | None:
+        """None: patience has run out."""
+        refused = queue.skipped.pop(producer_id, 0)
+        if refused >= patience:
+            return None
+        queue.skipped[producer_id] = refused + 1
+        return Outcome.SKIPPED_SEQUENCE
 
     def _read(self, read: QueueRead, bytes_max: int, first: bool) -> QueueSlice:
         queue = self.queues.get(read.queue_id)

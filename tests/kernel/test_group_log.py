@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
 from mainstem.kernel.layout import CELLS, ROW_BYTES, WATCHED, Verdict
+from mainstem.kernel.pure.group_log import VERDICT_OF_OUTCOME
+from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import SLOTS, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
 
 GROUPS = 3
@@ -175,6 +177,32 @@ scanned_requests = st.tuples(
 ERRORS = [(number, b"message %d" % number) for number in range(64)]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_long_requests_of_batches_that_skip_sequence_numbers(seed: int) -> None:
+    """Until patience runs out: of two producers in five queues, known and unknown."""
+    rng = random.Random(seed)
+    nodes = [Node(kernel, block_bytes_max=40_000, chunk_bytes=90_000) for kernel in (pure, compiled)]
+    outcomes: set[int] = set()
+    for now_ms in range(6):
+        sent = []
+        for _ in range(600):
+            sequence = rng.randrange(20, 24) if rng.random() < 0.95 else rng.randrange(4)
+            batch = append_of(rng.randrange(PARTITIONS), 80, 1, rng.randrange(2), 0, sequence, False)
+            sent.append((batch, 0))
+        found = []
+        for node in nodes:
+            scan = scan_of(node.kernel, sent, log_append_time=False)
+            results, waiting = node.append(scan, [True] * GROUPS, now_ms)
+            if results is not scan:
+                scan.settle(results)
+            found.append((waiting, scan.scanned(), scan.response(3, ERRORS)))
+            scan.release()
+        assert found[0] == found[1]
+        assert nodes[0].state() == nodes[1].state()
+        outcomes |= {batch.verdict for batch in found[0][1]}
+    assert outcomes == {Verdict.OK, Verdict.SKIPPED_SEQUENCE, Verdict.OUT_OF_ORDER_SEQUENCE}
+
+
 @given(st.lists(st.one_of(scanned_requests, st.integers(0, GROUPS - 1)), max_size=15))
 def test_checksums_are_right_whoever_looks_at_them_first(story: list[Any]) -> None:
     nodes = Node(pure), Node(compiled), Node(compiled)
@@ -261,10 +289,42 @@ def test_results_of_each_kind(kernel: ModuleType) -> None:
     assert append(0, 950, 1, -1, -1, -1, False).outcome is Outcome.TOO_LARGE
     assert append(1, 100, 2, 9, 3, 0, False).base_offset == 0
     assert append(1, 100, 2, 9, 3, 0, False).base_offset == 0, "a repeated batch has the offset it got"
-    assert append(1, 100, 2, 9, 3, 7, False).outcome is Outcome.OUT_OF_ORDER_SEQUENCE
+    for _ in range(PATIENCE):
+        assert append(1, 100, 2, 9, 3, 7, False) == AppendResult(Outcome.SKIPPED_SEQUENCE)
+    assert append(1, 100, 2, 9, 3, 7, False) == AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
     assert append(1, 100, 2, 9, 2, 2, False).outcome is Outcome.STALE_PRODUCER_EPOCH
     led[slot_of(queue_id_of(TOPIC, 0)) % GROUPS] = False
     assert append(0, 100, 1, -1, -1, -1, False).outcome is Outcome.NOT_LEADER
+
+
+@both
+@pytest.mark.parametrize("scanned", [False, True], ids=["batches", "scan"])
+def test_what_skipped_sequence_numbers_leaves_nothing_behind_until_it_is_in_order(
+    kernel: ModuleType, scanned: bool
+) -> None:
+    """The producer is unknown: without its first batch the others are not let in, in whatever order they come."""
+    node = Node(kernel)
+    first, second, third = (append_of(2, 100, 1, 9, 0, sequence, False) for sequence in range(3))
+
+    def append(*sent: BatchAppend) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(verdict, base offset) of each, and the blocks to wait for."""
+        if not scanned:
+            results, waiting = node.append(list(sent), [True] * GROUPS, 5)
+            return [(VERDICT_OF_OUTCOME[result.outcome], result.base_offset) for result in results], waiting
+        scan = scan_of(kernel, [(batch, 0) for batch in sent], log_append_time=False)
+        results, waiting = node.append(scan, [True] * GROUPS, 5)
+        if results is not scan:
+            scan.settle(results)
+        scan.release()
+        return [(batch.verdict, batch.base_offset) for batch in scan.scanned()], waiting
+
+    skipped = (Verdict.SKIPPED_SEQUENCE, -1)
+    assert append(second, third) == ([skipped, skipped], [])
+    assert not any(node.blocks)
+    found, (block,) = append(third, first, third, second, third)
+    assert found == [skipped, (Verdict.OK, 0), skipped, (Verdict.OK, 1), (Verdict.OK, 2)]
+    (opened,) = node.blocks[block[0]]
+    assert opened.builder.batch_count == 3
 
 
 @both

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 from tests.simulation.node import SimulatedNode
-from tests.simulation.oracle import QueueOracle, require
+from tests.simulation.oracle import PATIENCE, UNKNOWN_PATIENCE, QueueOracle, require
 
 from mainstem.model import AppendResult, BatchAppend, Outcome, QueueRead, TimestampType
 from mainstem.protocol.records import NewRecord, build_batch, find_timestamp, read_records
@@ -35,6 +35,8 @@ class Clients:
         """One request of a few batches; fresh ones, repeated ones, and some that must be refused."""
         rng, node = self._rng, self._node
         batches = [self._batch() for _ in range(rng.choice([1, 1, 2, 5, 12]))]
+        if rng.random() < 0.05:  # one that must be refused is, until patience with it has run out
+            batches += [self._batch(skips=True)] * rng.choice([UNKNOWN_PATIENCE, PATIENCE, PATIENCE + 1])
         acks = rng.choice([0, 1, -1, -1])
         future = node.storage.messages.append(batches, acks)
         expected = [self._expected(batch) for batch in batches]
@@ -59,20 +61,22 @@ class Clients:
         group = node.storage.groups[node.storage.group_of(batch.queue_id)]
         return queue.append(batch, group.term, node.loop.now_ms())
 
-    def _batch(self) -> BatchAppend:
+    def _batch(self, *, skips: bool = False) -> BatchAppend:
+        """`skips`: of a producer, with sequence numbers left out before it."""
         rng = self._rng
         queue = self._queue()
         if queue is None or rng.random() < 0.02:
             return self._new_batch(999 << 32, TimestampType.CREATE_TIME, (-1, -1, -1), 1)
         kind = queue.settings.message_timestamp_type
-        if rng.random() < 0.5:
+        if not skips and rng.random() < 0.5:
             return self._new_batch(queue.queue_id, kind, (-1, -1, -1), rng.randint(1, 4))
         producer_id = rng.randint(1, 3)
         seen = [kept for kept in queue.batches if kept.producer is not None and kept.producer[0] == producer_id]
         count = rng.randint(1, 4)
         if not seen:
-            return self._new_batch(queue.queue_id, kind, (producer_id, 0, 0), count)
-        choice = rng.random()
+            first = 3 if skips or rng.random() < 0.1 else 0
+            return self._new_batch(queue.queue_id, kind, (producer_id, 0, first), count)
+        choice = 0.38 if skips else rng.random()
         if choice < 0.3:
             again = rng.choice(seen[-7:])
             assert again.producer is not None

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.simulation.machine import Machine
-from tests.simulation.oracle import QueueOracle, require
+from tests.simulation.oracle import QueueOracle, Refusals, require
 
 from mainstem.model import SLOTS, Durability, QueueOffsets, QueueRange, TimestampType, Topic, TopicSettings
 from mainstem.storage.config import StorageConfig
@@ -103,11 +103,14 @@ class SimulatedNode:
         """Of the topics that exist."""
         self.storage: Storage
         self.loop: SimulatedLoop
+        self._refusals: list[Refusals] = []
+        """Of each write group, in this life."""
         self._slots = [slot % settings.groups for slot in range(SLOTS)]
 
     async def start(self, loop: SimulatedLoop) -> None:
         """Recover, as a node does; then see what came back."""
         self.loop = loop
+        self._refusals = [Refusals() for _ in range(self.settings.groups)]
         self.storage = await Storage.open(
             write_files=self.machine.disk1,
             store_files=self.machine.disk2,
@@ -128,6 +131,7 @@ class SimulatedNode:
         for topic in list(self.metadata.topics.values()):
             await self.create(topic)
         for queue in self.queues.values():
+            queue.refusals = self._refusals[self.storage.group_of(queue.queue_id)]
             offsets = self.offsets(queue)
             require(offsets.end == offsets.high_watermark, f"{offsets}: uncommitted records after a start")
             queue.survived(offsets.end)
@@ -137,7 +141,8 @@ class SimulatedNode:
         for partition in range(topic.partitions):
             queue_id = topic.queue_id(partition)
             if queue_id not in self.queues and topic.number in self.metadata.topics:
-                self.queues[queue_id] = QueueOracle(queue_id, topic.settings)
+                refusals = self._refusals[self.storage.group_of(queue_id)]
+                self.queues[queue_id] = QueueOracle(queue_id, topic.settings, refusals=refusals)
 
     def forget(self, number: int) -> None:
         """The topic is being deleted: nothing is known of its queues any more."""

@@ -11,11 +11,17 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mainstem.kernel.pure.producer_states import place_of
 from mainstem.model import AppendResult, BatchAppend, Outcome, QueueRead, QueueSlice, TopicSettings
 from mainstem.protocol.records import restamp, stamp_log_append_time
 
 REMEMBERED = 5
 """Batches of a producer that a queue knows again."""
+
+
+PATIENCE, UNKNOWN_PATIENCE = 100, 5
+"""How often a producer is told that it skipped sequence numbers, before it is refused, or begins there if the queue
+does not know it."""
 
 
 class Violation(AssertionError):
@@ -25,6 +31,10 @@ class Violation(AssertionError):
 def require(holds: bool, what: str) -> None:
     if not holds:
         raise Violation(what)
+
+
+Producer = tuple[int, int]
+"""(queue id, producer id)"""
 
 
 class Kept(NamedTuple):
@@ -37,6 +47,28 @@ class Kept(NamedTuple):
     producer: tuple[int, int, int] | None
     """Producer id, epoch, base sequence."""
     data: bytes
+
+
+class Refusals:
+    """How often the producers of a write group were told that they skipped sequence numbers. Those whose place is the
+    same share a count, known and unknown ones apart; in order, only who was told last begins anew."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[bool, int], tuple[int, Producer]] = {}
+
+    def in_order(self, producer: Producer, known: bool) -> None:
+        place = known, place_of(*producer)[0]
+        if place in self._counts and self._counts[place][1] == producer:
+            del self._counts[place]
+
+    def skipped(self, producer: Producer, known: bool) -> bool:
+        """Is it told so once more? Else patience has run out, and begins anew."""
+        place = known, place_of(*producer)[0]
+        count = self._counts.pop(place, (0, producer))[0]
+        if count >= (PATIENCE if known else UNKNOWN_PATIENCE):
+            return False
+        self._counts[place] = (count + 1, producer)
+        return True
 
 
 @dataclass
@@ -52,6 +84,8 @@ class QueueOracle:
     """Never goes back behind this."""
     truncated_to: int = 0
     """The highest log start that anybody asked for."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Of the write group that the queue is in."""
 
     @property
     def end(self) -> int:
@@ -82,19 +116,32 @@ class QueueOracle:
         producer_id, epoch, sequence = producer
         seen = [kept for kept in self.batches if kept.producer is not None and kept.producer[0] == producer_id]
         if not seen:
-            return None
+            return self._skipped(producer_id, known=False) if sequence else self._in_order(producer_id, known=False)
         newest = seen[-1].producer
         assert newest is not None
         if epoch < newest[1]:
             return AppendResult(Outcome.STALE_PRODUCER_EPOCH)
         if epoch > newest[1]:
-            return None if sequence == 0 else AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
+            return self._skipped(producer_id) if sequence else self._in_order(producer_id)
         same_epoch = [kept for kept in seen if kept.producer is not None and kept.producer[1] == epoch]
         for kept in same_epoch[-REMEMBERED:]:
             if kept.producer == producer and kept.end - kept.base_offset == count:
                 return AppendResult(Outcome.OK, kept.base_offset)
         following = newest[2] + seen[-1].end - seen[-1].base_offset
-        return None if sequence == following else AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
+        if sequence == following:
+            return self._in_order(producer_id)
+        if sequence < following:
+            return AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE)
+        return self._skipped(producer_id)
+
+    def _in_order(self, producer_id: int, *, known: bool = True) -> AppendResult | None:
+        self.refusals.in_order((self.queue_id, producer_id), known)
+        return None
+
+    def _skipped(self, producer_id: int, *, known: bool = True) -> AppendResult | None:
+        if self.refusals.skipped((self.queue_id, producer_id), known):
+            return AppendResult(Outcome.SKIPPED_SEQUENCE)
+        return AppendResult(Outcome.OUT_OF_ORDER_SEQUENCE) if known else None
 
     # --- read ---------------------------------------------------------------------------------------------
 

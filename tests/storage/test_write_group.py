@@ -11,6 +11,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, ROW, QueueTable
+from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome
 from mainstem.raft import HardState, Membership, Message, RaftConfig, Snapshot
 from mainstem.raft.messages import InstallSnapshot
@@ -240,8 +241,11 @@ def test_what_is_refused_leaves_nothing_behind() -> None:
         driver.append(new_batch(QUEUE, 10, producer=(7, 1, 0)))
         driver.take()
         stale = driver.append(new_batch(QUEUE, 10, producer=(7, 0, 1)))
-        gap = driver.append(new_batch(QUEUE, 10, producer=(7, 1, 2)))
         assert (await stale)[0].outcome is Outcome.STALE_PRODUCER_EPOCH
+        for _ in range(PATIENCE):
+            gap = driver.append(new_batch(QUEUE, 10, producer=(7, 1, 2)))
+            assert (await gap)[0].outcome is Outcome.SKIPPED_SEQUENCE
+        gap = driver.append(new_batch(QUEUE, 10, producer=(7, 1, 2)))
         assert (await gap)[0].outcome is Outcome.OUT_OF_ORDER_SEQUENCE
         assert not driver.group.has_work
         assert driver.cell(NEXT_OFFSET) == 1

@@ -21,7 +21,7 @@ ANSWERS = {
     Outcome.OK, Outcome.NOT_LEADER, Outcome.STORAGE_BUSY, Outcome.STORAGE_FAILED, Outcome.UNKNOWN_QUEUE,
     Outcome.UNDECIDED,
 }
-"""What a well-behaved producer may be told."""
+"""What a well-behaved producer may be told. One request in flight for a queue never skips a sequence number."""
 
 REFUSALS = {Outcome.NOT_LEADER, Outcome.STORAGE_BUSY, Outcome.UNKNOWN_QUEUE}
 """Answers that mean: not in the log, nor will it be."""

@@ -19,7 +19,7 @@ from mainstem.broker.errors import ERROR_NAMES, ERROR_OF_OUTCOME, UnanswerableRe
 from mainstem.broker.redirects import redirected
 from mainstem.broker.started import EncodedFrame
 from mainstem.kernel import TOPIC_IDS_FROM, ProduceScan, Verdict, scan_produce
-from mainstem.model import AppendResult, Buffer, Topic
+from mainstem.model import AppendResult, Buffer, Outcome, Topic
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
@@ -59,7 +59,12 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
 }  # fmt: skip
 
 
-_OUTCOMES = {Verdict[outcome.name]: (error, None) for outcome, error in ERROR_OF_OUTCOME.items()}
+_MESSAGES = {Outcome.SKIPPED_SEQUENCE: "sequence numbers before this batch's have not arrived; send again"}
+"""Of outcomes whose error says something else by itself."""
+
+_OUTCOMES = {
+    Verdict[outcome.name]: (error, _MESSAGES.get(outcome)) for outcome, error in ERROR_OF_OUTCOME.items()
+}
 
 
 def _error_of(number: int) -> tuple[int, bytes | None]:

@@ -43,6 +43,7 @@ cdef struct Shard:
 
 cdef enum:
     SHARDS = 256
+    COUNTERS = 1024
 
 
 cdef class ProducerStates:
@@ -54,6 +55,7 @@ cdef class ProducerStates:
     cdef uint32_t _free           # the number of the first free state, 0 for none
     cdef uint32_t _swept          # where `expire` goes on
     cdef Py_ssize_t _committed_count
+    cdef uint32_t _refusals[2 * COUNTERS]     # see the twin: a count and a mark each; 0: nobody
 
     cdef int check(
         self, uint64_t queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
@@ -74,6 +76,7 @@ cdef class ProducerStates:
     """Remember a batch of an applied block for good, and drop what the overlay had waiting up to it. Raises
     MemoryError, and nothing has changed."""
 
+    cdef int refused(self, uint32_t *refusals, uint32_t mark, uint32_t patience, int at_last) noexcept nogil
     cdef State *state_at(self, uint32_t number) noexcept nogil
     cdef State *find(self, Shard *map, uint64_t hash, uint64_t queue_id, int64_t producer_id) noexcept nogil
     cdef State *enter(

@@ -18,7 +18,12 @@ from libc.string cimport memcpy, memset
 
 from array import array
 
-from mainstem.kernel.compiled.layout cimport OUT_OF_ORDER_SEQUENCE, REMEMBERED_BATCHES, STALE_PRODUCER_EPOCH
+from mainstem.kernel.compiled.layout cimport (
+    OUT_OF_ORDER_SEQUENCE,
+    REMEMBERED_BATCHES,
+    SKIPPED_SEQUENCE,
+    STALE_PRODUCER_EPOCH,
+)
 from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.pure import producer_states as twin
 
@@ -37,14 +42,20 @@ cdef enum:
     SLAB_MASK = 1023
     PLACE_BITS_MIN = 3    # a cache line
     SEQUENCE_MASK = 0x7FFFFFFF
+    COUNT_MASK = 0x7F
     FREE = 0
     COMMITTED = 1
     OVERLAY = 2
 
 cdef Py_ssize_t EXPIRE_LIMIT = twin.EXPIRE_LIMIT
+cdef uint32_t PATIENCE = twin.PATIENCE
+cdef uint32_t UNKNOWN_PATIENCE = twin.UNKNOWN_PATIENCE
+cdef uint64_t SPREAD = twin.SPREAD
 cdef object Outcome = twin.Outcome
 cdef object SeenBatch = twin.SeenBatch
 cdef object Verdict = twin.Verdict
+
+assert COUNTERS == twin.COUNTERS and COUNT_MASK == twin.COUNT_MASK and PATIENCE <= COUNT_MASK
 
 # What Python keys its own dictionaries with.
 cdef uint64_t QUEUE_SECRET = PyLong_AsUnsignedLongLongMask(hash("mainstem: queues of producers"))
@@ -64,6 +75,21 @@ cdef inline Shard *shard_of(Shard *map, uint64_t hash) noexcept nogil:
 
 cdef inline uint32_t tag_of(uint64_t hash) noexcept nogil:
     return <uint32_t> (hash >> 24)
+
+
+cdef inline uint64_t spread_of(uint64_t queue_id, int64_t producer_id) noexcept nogil:
+    """Says where refusals are counted. Without the secret: the twin counts at the same place."""
+    return (queue_id * SPREAD + <uint64_t> producer_id) * SPREAD
+
+
+cdef inline uint32_t mark_of(uint64_t spread) noexcept nogil:
+    return <uint32_t> (spread >> 22) & ~<uint32_t> COUNT_MASK
+
+
+cdef inline int in_order(uint32_t *refusals, uint32_t mark) noexcept nogil:
+    if refusals[0] and (refusals[0] ^ mark) <= COUNT_MASK:
+        refusals[0] = 0
+    return FRESH
 
 
 cdef inline int32_t last_sequence_of(int32_t base_sequence, int32_t record_count) noexcept nogil:
@@ -151,17 +177,25 @@ cdef class ProducerStates:
     ) noexcept nogil:
         cdef uint64_t hash = hash_of(queue_id, producer_id)
         cdef State *state = self.find(self._overlay, hash, queue_id, producer_id)
+        cdef uint64_t spread = spread_of(queue_id, producer_id)
+        cdef uint32_t *refusals = self._refusals + (spread >> 54)
+        cdef uint32_t mark = mark_of(spread)
         cdef int32_t last_sequence, expected = 0
         cdef int position
         cdef Seen *batch
         if state == NULL:
             state = self.find(self._committed, hash, queue_id, producer_id)
         if state == NULL:
-            return FRESH
+            refusals += COUNTERS
+            if base_sequence == 0:
+                return in_order(refusals, mark)
+            return self.refused(refusals, mark, UNKNOWN_PATIENCE, FRESH)
         if epoch < state.epoch:
             return STALE_PRODUCER_EPOCH
         if epoch > state.epoch:
-            return FRESH if base_sequence == 0 else OUT_OF_ORDER_SEQUENCE
+            if base_sequence == 0:
+                return in_order(refusals, mark)
+            return self.refused(refusals, mark, PATIENCE, OUT_OF_ORDER_SEQUENCE)
         last_sequence = last_sequence_of(base_sequence, record_count)
         for position in range(state.count):
             batch = batch_at(state, position)
@@ -169,7 +203,20 @@ cdef class ProducerStates:
                 seen[0] = batch[0]
                 return DUPLICATE
             expected = <int32_t> ((<int64_t> batch.last_sequence + 1) & SEQUENCE_MASK)
-        return FRESH if base_sequence == expected else OUT_OF_ORDER_SEQUENCE
+        if base_sequence == expected:
+            return in_order(refusals, mark)
+        if ((<int64_t> base_sequence - expected) & SEQUENCE_MASK) <= SEQUENCE_MASK >> 1:
+            return self.refused(refusals, mark, PATIENCE, OUT_OF_ORDER_SEQUENCE)
+        return OUT_OF_ORDER_SEQUENCE
+
+    cdef int refused(self, uint32_t *refusals, uint32_t mark, uint32_t patience, int at_last) noexcept nogil:
+        """Once more; after as many times as there is patience for, `at_last`, and counting begins anew."""
+        cdef uint32_t count = refusals[0] & COUNT_MASK
+        if count >= patience:
+            refusals[0] = 0
+            return at_last
+        refusals[0] = mark | (count + 1)
+        return SKIPPED_SEQUENCE
 
     cdef int appended(
         self, uint64_t queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
@@ -326,9 +373,10 @@ cdef class ProducerStates:
     # --- forgetting -----------------------------------------------------------------------------------------
 
     def discard_overlay(self):
-        """Forget everything appended and not applied."""
+        """Forget everything appended and not applied, and what was refused."""
         cdef Shard *shard
         cdef Py_ssize_t position, place
+        memset(self._refusals, 0, sizeof(self._refusals))
         for position in range(SHARDS):
             shard = self._overlay + position
             if shard.count:
@@ -508,6 +556,8 @@ class Producers(ProducerStates):
             return Verdict(
                 Outcome.OK, SeenBatch(seen.base_sequence, seen.last_sequence, seen.base_offset, seen.block_index)
             )
+        if verdict == SKIPPED_SEQUENCE:
+            return twin.SKIPPED
         return twin.STALE_EPOCH if verdict == STALE_PRODUCER_EPOCH else twin.OUT_OF_ORDER
 
     def appended(

@@ -4,14 +4,28 @@ Two layers. `committed` changes only when a block is applied, and is what checkp
 what was appended and not yet applied. A batch is checked against the overlay first. Were the two one, a
 checkpoint could remember a batch that a crash then lost, and a retry of it would be taken for a duplicate.
 
-The rules are Kafka's (KIP-98, KIP-360): five batches are remembered per producer and queue; a producer the
-queue does not know may start at any sequence; a higher epoch starts at sequence 0.
+Kafka's rules (KIP-98): five batches are remembered per producer and queue, and known again; the next one goes on
+where the newest ended; a higher epoch starts at sequence 0, an older one is refused. And (KIP-360): a producer the
+queue does not know may start at any sequence, as the queue may have forgotten it.
+
+Ours is patience. A batch that skips sequence numbers is refused as `SKIPPED_SEQUENCE` for a while, which clients take
+for "not now": what is missing may be on its way, behind it or refused a moment ago. Only then it is what Kafka says
+at once, out of order; and only then a producer that is unknown starts in the middle. librdkafka, told "out of order"
+for a batch that is not the next it expects an answer for, takes a new epoch and sends everything unanswered again: what
+of that was committed is there twice. And of a batch accepted from an unknown producer it concludes that those before it
+were, too: they are lost.
+
+Refusals are counted by this node alone, never in a checkpoint, and forgotten with the overlay. Their table is small
+and fixed. Producers that share a place share its patience: what one of them was refused is missing from the other's.
+What resets a count is its producer's batch in order, for which there is a mark of who was refused last: without it a
+busy producer would reset the count of another again and again, who would never be heard.
 """
 
 from __future__ import annotations
 
 import itertools
 import struct
+from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -21,6 +35,21 @@ from mainstem.model import Outcome
 
 EXPIRE_LIMIT = 1 << 14
 """Producers looked at per call of `expire`: a few milliseconds of the event loop even if all of them are gone."""
+
+PATIENCE = 100
+"""Refusals of a known producer's batches that skip sequence numbers before they are out of order. With the backoff of
+Kafka's clients (100 ms, growing to 1 s) at least 2.5 s, when four batches wait for the missing one: longer than a
+leader takes to be elected; and at most 100 s, within the two minutes after which they give a batch up."""
+
+UNKNOWN_PATIENCE = 5
+"""The same for a producer that is unknown, before it may start there: as many batches as clients have in flight, so
+that all of one volley are refused whose first was."""
+
+COUNTERS = 1024
+"""Counts of refusals of known producers, and as many of unknown ones: 8 KiB. What is counted is rare and soon over."""
+
+COUNT_MASK = 0x7F
+SPREAD = 0x9E3779B97F4A7C15
 
 ROW = struct.Struct("<QqqhB5x" + REMEMBERED_BATCHES * "iiqq")
 """One producer in an image, 152 bytes: queue id, producer id, last timestamp (ms), epoch, count of batches, five
@@ -55,6 +84,7 @@ class Verdict(NamedTuple):
 
 FRESH = Verdict(Outcome.OK)
 STALE_EPOCH = Verdict(Outcome.STALE_PRODUCER_EPOCH)
+SKIPPED = Verdict(Outcome.SKIPPED_SEQUENCE)
 OUT_OF_ORDER = Verdict(Outcome.OUT_OF_ORDER_SEQUENCE)
 
 Key = tuple[int, int]
@@ -72,6 +102,9 @@ class ProducerStates:
     def __init__(self) -> None:
         self._committed: dict[Key, ProducerState] = {}
         self._overlay: dict[Key, ProducerState] = {}
+        self._refusals = array("I", bytes(4 * 2 * COUNTERS))
+        """At each place a count in the lowest 7 bits, above it the mark of who was refused last; unknown producers' in
+        the second half. 0: nobody."""
         self._unswept: list[Key] = []
         """What `expire` has yet to look at in this round."""
 
@@ -80,19 +113,43 @@ class ProducerStates:
     ) -> Verdict:
         """May this batch be appended?"""
         key = key_of(queue_id, producer_id)
+        place, mark = place_of(*key)
         state = self._overlay.get(key) or self._committed.get(key)
         if state is None:
-            return FRESH
+            place += COUNTERS
+            if base_sequence == 0:
+                return self._in_order(place, mark)
+            return self._refused(place, mark, UNKNOWN_PATIENCE, FRESH)
         if epoch < state.epoch:
             return STALE_EPOCH
         if epoch > state.epoch:
-            return FRESH if base_sequence == 0 else OUT_OF_ORDER
+            if base_sequence == 0:
+                return self._in_order(place, mark)
+            return self._refused(place, mark, PATIENCE, OUT_OF_ORDER)
         last_sequence = last_sequence_of(base_sequence, record_count)
         for seen in state.batches:
             if seen.base_sequence == base_sequence and seen.last_sequence == last_sequence:
                 return Verdict(Outcome.OK, seen)
         expected = (state.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if state.batches else 0
-        return FRESH if base_sequence == expected else OUT_OF_ORDER
+        if base_sequence == expected:
+            return self._in_order(place, mark)
+        if (base_sequence - expected) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2:
+            return self._refused(place, mark, PATIENCE, OUT_OF_ORDER)
+        return OUT_OF_ORDER
+
+    def _in_order(self, place: int, mark: int) -> Verdict:
+        if self._refusals[place] ^ mark <= COUNT_MASK:
+            self._refusals[place] = 0
+        return FRESH
+
+    def _refused(self, place: int, mark: int, patience: int, at_last: Verdict) -> Verdict:
+        """Once more; after as many times as there is patience for, `at_last`, and counting begins anew."""
+        count = self._refusals[place] & COUNT_MASK
+        if count >= patience:
+            self._refusals[place] = 0
+            return at_last
+        self._refusals[place] = mark | count + 1
+        return SKIPPED
 
     def appended(
         self,
@@ -134,8 +191,9 @@ class ProducerStates:
             del self._overlay[key]
 
     def discard_overlay(self) -> None:
-        """Forget everything appended and not applied."""
+        """Forget everything appended and not applied, and what was refused."""
         self._overlay.clear()
+        self._refusals = array("I", bytes(4 * 2 * COUNTERS))
 
     def forget_topics(self, topic_numbers: Iterable[int]) -> None:
         """Forget the producers of all queues of these topics, in one look at all of them."""
@@ -199,6 +257,12 @@ class ProducerStates:
 
     def __len__(self) -> int:
         return len(self._committed)
+
+
+def place_of(queue_id: int, producer_id: int) -> tuple[int, int]:
+    """Where refusals of a producer are counted, and its mark there: the highest ten bits of a hash, the next 25."""
+    spread = (queue_id * SPREAD + producer_id) * SPREAD
+    return spread >> 54 & COUNTERS - 1, spread >> 22 & 0xFFFFFF80
 
 
 def last_sequence_of(base_sequence: int, record_count: int) -> int:
