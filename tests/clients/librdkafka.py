@@ -35,9 +35,11 @@ LEADER_MOVES = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
+        KafkaError._UNKNOWN_PARTITION,
     }
 )
-"""Errors of a call that has to be made again when a leader dies or moves."""
+"""Errors of a call that has to be made again when a leader dies or moves. The last is what librdkafka says of a partition
+that has no leader, when it is the only one asked about."""
 
 
 def can_send(message: Message) -> bool:
