@@ -38,8 +38,8 @@ LEADER_MOVES = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-"""Errors of a call that has to be made again when a leader dies or moves. The last is what librdkafka says of a partition
-that has no leader, when it is the only one asked about."""
+"""Errors of a call that has to be made again when a leader dies or moves. The last is what librdkafka says of a
+partition that has no leader, when it is the only one asked about."""
 
 
 def can_send(message: Message) -> bool:
