@@ -434,6 +434,7 @@ def test_what_is_yet_to_be_replaced_is_not_taken_for_committed() -> None:
         term = cluster.running[leader]._group.term
         await cluster.until(lambda: full._group.commit_index == cluster.running[leader]._group.commit_index)
         assert full._group.waits_for_room
+        assert [waiting(cluster.running[node_id]) for node_id in (old, leader)] == [1, 0]
         cluster.running[leader]._group.transfer_leadership(*(others - {leader}))
         await cluster.until(lambda: full._directory.vote.term > term)
         await cluster.kill(old)
@@ -447,6 +448,12 @@ def test_what_is_yet_to_be_replaced_is_not_taken_for_committed() -> None:
         await cluster.close()
 
     simulate(scenario())
+
+
+def waiting(nameserver: Nameserver) -> float:
+    """What its metrics say."""
+    (sample,) = [one for one in nameserver.samples() if one.name == "mainstem_metadata_waits_for_room"]
+    return sample.value
 
 
 class FullHistory(History):

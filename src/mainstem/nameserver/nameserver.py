@@ -376,6 +376,9 @@ class Nameserver(MetadataAdministration):
             "mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self._directory.log.length
         )
         yield Sample("mainstem_metadata_term", "gauge", "Term of the metadata group", self._group.term)
+        yield Sample(
+            "mainstem_metadata_waits_for_room", "gauge", "1 while disk 1 has no room for changes of the metadata",
+            int(self._group.waits_for_room))  # fmt: skip
 
     # inside
 
