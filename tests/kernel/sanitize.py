@@ -50,7 +50,7 @@ def copied(target: Path) -> None:
 def build(directory: Path) -> list[str]:
     """Build the kernel in place. Returns the names of its modules. Raises SanitizeFailed unless all are there and
     instrumented."""
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(os.cpu_count() or 1)]
     environment = os.environ | {"MAINSTEM_SANITIZE": "1"}
     built = subprocess.run(
         command, cwd=directory, env=environment, timeout=BUILD_SECONDS_MAX, capture_output=True, text=True
@@ -103,6 +103,9 @@ def main(arguments: list[str]) -> int:
             code, stderr = run(directory, arguments or ["tests/kernel"])
         except SanitizeFailed as error:
             print(error, file=sys.stderr)
+            return 1
+        except subprocess.TimeoutExpired as error:
+            print(f"given up after {error.timeout:.0f} s: {' '.join(map(str, error.cmd))}", file=sys.stderr)
             return 1
     sys.stderr.writelines(line for line in stderr.splitlines(keepends=True) if not INTERPRETER_FRAME.match(line))
     reports = sum(stderr.count(mark) for mark in REPORT_MARKS)

@@ -19,7 +19,7 @@ REMEMBERED = 5
 """Batches of a producer that a queue knows again."""
 
 
-PATIENCE, UNKNOWN_PATIENCE = 100, 5
+PATIENCE, UNKNOWN_PATIENCE = 100, 10
 """How often a producer is told that it skipped sequence numbers, before it is refused, or begins there if the queue
 does not know it."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from mainstem.kernel import ProducerStates
@@ -99,7 +100,10 @@ def _refuse_what_may_be_committed() -> tuple[type, str, Any]:
     return WriteGroup, "stop_serving", stop_serving
 
 
-PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
+Plant = Callable[[], tuple[type | ModuleType, str, Any]]
+"""Makes a bug: where it goes, the name it takes the place of, and what stands there then."""
+
+PLANTS: dict[str, Plant] = {
     "ack-before-quorum": _ack_before_quorum,
     "vote-not-persisted": _vote_not_persisted,
     "truncation-below-commit": _truncation_below_commit,
@@ -112,7 +116,7 @@ PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
 
 
 @contextmanager
-def planted(name: str, plants: Mapping[str, Callable[[], tuple[type, str, Any]]] = PLANTS) -> Iterator[None]:
+def planted(name: str, plants: Mapping[str, Plant] = PLANTS) -> Iterator[None]:
     """Have one of these bugs for a while. Raises KeyError for one that does not exist."""
     where, attribute, bug = plants[name]()
     before = where.__dict__[attribute]

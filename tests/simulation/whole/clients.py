@@ -49,6 +49,9 @@ READ_ANSWERS = TOPIC_UNKNOWN | {
 IN_FLIGHT_MAX = 5
 """As Kafka's idempotent producers have."""
 
+OVERTAKEN = 0.2
+"""How often the first of several requests arrives as the last."""
+
 BATCH_HEAD_BYTES = 12
 """Of a batch, what its length does not count."""
 
@@ -246,8 +249,9 @@ class Producer:
 
 class PipeliningProducer(Producer):
     """Idempotent, with up to five requests in flight, from the first ones for a partition on; what is not acknowledged
-    is sent again, in order. Nothing behind a batch that failed is taken, nor called out of order, upon which Kafka's
-    clients would send what is unanswered with another epoch."""
+    is sent again, in order, unless the first is overtaken, as happens to librdkafka's. Nothing behind a batch that
+    failed is taken, nor called out of order, upon which Kafka's clients would send what is unanswered with another
+    epoch."""
 
     def __init__(self, work: Work) -> None:
         super().__init__(work, -1, idempotent=True)
@@ -280,7 +284,11 @@ class PipeliningProducer(Producer):
         requests = [produce_request([batch], -1, by_id=version >= 13) for batch in batches]
         for batch in batches:
             self._work.cluster.history.sending(batch.data)
-        answers = [connection.send(request, version) for request in requests]
+        order = list(range(len(requests)))
+        if self._rng.random() < OVERTAKEN:
+            order.append(order.pop(0))
+        sent = {place: connection.send(requests[place], version) for place in order}
+        answers = [sent[place] for place in sorted(sent)]
         patience, failed = self._client.patience(), False
         for request, batch, answer in zip(requests, list(batches), answers, strict=True):
             response = connection.read(request, version, await connection.answered(answer, patience))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import ModuleType
 from typing import Any
+
+from tests.simulation.cluster.planted import Plant
 
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
+from mainstem.broker.handlers import produce
+from mainstem.kernel import Verdict
 from mainstem.storage.checkpointer import Checkpointer
 
 
@@ -30,7 +34,15 @@ def _no_checkpoint() -> tuple[type, str, Any]:
     return Checkpointer, "checkpoint", checkpoint
 
 
-WHOLE_PLANTS: dict[str, Callable[[], tuple[type, str, Any]]] = {
+def _skipped_is_out_of_order() -> tuple[ModuleType, str, Any]:
+    """A batch that overtook the one before it is out of order at once, as with Kafka."""
+    errors = list(produce.ERRORS)
+    errors[Verdict.SKIPPED_SEQUENCE] = errors[Verdict.OUT_OF_ORDER_SEQUENCE]
+    return produce, "ERRORS", tuple(errors)
+
+
+WHOLE_PLANTS: dict[str, Plant] = {
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "no-checkpoint": _no_checkpoint,
+    "skipped-is-out-of-order": _skipped_is_out_of_order,
 }

@@ -31,6 +31,7 @@ CHUNK = 2
 BROUGHT_TO_LIGHT_BY = {
     "coordinator-serves-before-replay": ["transfer", "restart"],
     "no-checkpoint": [],
+    "skipped-is-out-of-order": [],
 }
 """Per planted bug the faults that show it; none: any."""
 

@@ -41,9 +41,9 @@ PATIENCE = 100
 Kafka's clients (100 ms, growing to 1 s) at least 2.5 s, when four batches wait for the missing one: longer than a
 leader takes to be elected; and at most 100 s, within the two minutes after which they give a batch up."""
 
-UNKNOWN_PATIENCE = 5
-"""The same for a producer that is unknown, before it may start there: as many batches as clients have in flight, so
-that all of one volley are refused whose first was."""
+UNKNOWN_PATIENCE = 10
+"""The same for a producer that is unknown, before it may start there: twice as many batches as clients have in flight,
+so that all of two volleys are refused whose first was."""
 
 COUNTERS = 1024
 """Counts of refusals of known producers, and as many of unknown ones: 8 KiB. What is counted is rare and soon over."""
