@@ -3,9 +3,9 @@
 A message is its number: topic, key and value follow from it, so the ledger keeps numbers only and a reader can
 check every byte. One thread sends, so within a partition numbers rise with offsets.
 
-librdkafka knows no offset of a batch whose first answer it never got and whose retry is refused as older than the
-five batches the log remembers of a producer (DUPLICATE_SEQUENCE_NUMBER): it reports the messages as delivered. The
-order of numbers tells which offsets those must have, and a reader has to find them there.
+librdkafka knows no offset of a batch whose first answer it never got when a later batch is acknowledged: it takes the
+earlier one for acknowledged, too, and reports its messages as delivered. The order of numbers tells which offsets those
+must have, and a reader has to find them there.
 """
 
 from __future__ import annotations
