@@ -65,7 +65,7 @@ async def peer_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, Addr
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await process.communicate()
 
 
 def test_a_call_to_a_stopped_process_ends_at_its_deadline() -> None:

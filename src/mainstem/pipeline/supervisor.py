@@ -42,6 +42,9 @@ HEALTHY_SECONDS = 120.0
 STOP_SECONDS_MAX = 8.0
 """From SIGTERM to SIGKILL. Nothing is lost by the latter; the former gives the lease back."""
 
+PIPES_SECONDS_MAX = 1.0
+"""For the pipes of a process that has ended."""
+
 LINE_BYTES_MAX = 16 * 1024
 """Longer log lines of the splitter are cut."""
 
@@ -177,6 +180,7 @@ class SplitSupervisor:
                 await _end(process)
         finally:
             await _end(process)
+            await _let_go(process)
             self.process_id = None
         assert process.returncode is not None
         return EXIT_DONE if idle else process.returncode
@@ -218,5 +222,16 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
-    if process.stdin is not None:
-        process.stdin.close()
+
+
+async def _let_go(process: asyncio.subprocess.Process) -> None:
+    """Of a process that has ended: close its pipes, so that nothing of it is left in the event loop. Whoever left its
+    group and still holds its output is not waited for long."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(PIPES_SECONDS_MAX):
+            while await process.stdout.read(LINE_BYTES_MAX):
+                pass
+            await process.stdin.wait_closed()
