@@ -46,3 +46,4 @@ check:
 
 clean:
 	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
+	find src -name __pycache__ -prune -exec rm -rf {} +
