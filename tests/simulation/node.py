@@ -133,7 +133,7 @@ class SimulatedNode:
         for queue in self.queues.values():
             queue.refusals = self._refusals[self.storage.group_of(queue.queue_id)]
             offsets = self.offsets(queue)
-            require(offsets.end == offsets.high_watermark, f"{offsets}: uncommitted records after a start")
+            require(offsets.end == offsets.high_watermark, f"{offsets}: uncommitted records after a start", "A")
             queue.survived(offsets.end)
 
     async def create(self, topic: Topic) -> None:
@@ -153,7 +153,7 @@ class SimulatedNode:
     def offsets(self, queue: QueueOracle) -> QueueOffsets:
         """The queue's offsets, checked."""
         (offsets,) = self.storage.messages.offsets([queue.queue_id])
-        require(offsets is not None, f"queue {queue.queue_id:#x} is gone")
+        require(offsets is not None, f"queue {queue.queue_id:#x} is gone", "M")
         assert offsets is not None
         final = self.settings.synced
         queue.check_log_start(offsets.log_start, offsets.high_watermark, self.loop.now_ms(), final=final)

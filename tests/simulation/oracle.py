@@ -25,12 +25,25 @@ does not know it."""
 
 
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """An invariant does not hold, or something ended that should have gone on."""
+
+    def __init__(self, what: str, breaks: str = "") -> None:
+        """`breaks`: the letter of the invariant; none where an error, not a check, ended the run."""
+        super().__init__(f"({breaks}) {what}" if breaks else what)
+        self.breaks = breaks
 
 
-def require(holds: bool, what: str) -> None:
+def require(holds: bool, what: str, breaks: str = "") -> None:
+    """Raise `Violation` unless it holds; `breaks` is the letter of the invariant."""
     if not holds:
-        raise Violation(what)
+        raise Violation(what, breaks)
+
+
+def seed_failed(seed: int, error: Exception) -> Violation:
+    """What a run of this seed ended with; a check that failed keeps its letter, an error has none."""
+    failed = Violation(f"seed {seed}: {type(error).__name__}: {error}")
+    failed.breaks = error.breaks if isinstance(error, Violation) else ""
+    return failed
 
 
 Producer = tuple[int, int]
@@ -150,26 +163,26 @@ class QueueOracle:
         what = f"queue {self.queue_id:#x}: read at {read.offset}"
         offsets = found.offsets
         require(found.outcome in (Outcome.OK, Outcome.OFFSET_OUT_OF_RANGE), f"{what}: {found.outcome}")
-        require(offsets.log_start >= log_start, f"{what}: log start went back to {offsets.log_start}")
-        require(log_start <= offsets.log_start <= offsets.high_watermark <= offsets.end, f"{what}: {offsets}")
-        require(offsets.end <= self.end, f"{what}: ends at {offsets.end}, only {self.end} was appended")
+        require(offsets.log_start >= log_start, f"{what}: log start went back to {offsets.log_start}", "B")
+        require(log_start <= offsets.log_start <= offsets.high_watermark <= offsets.end, f"{what}: {offsets}", "B")
+        require(offsets.end <= self.end, f"{what}: ends at {offsets.end}, only {self.end} was appended", "B")
         if found.outcome is Outcome.OFFSET_OUT_OF_RANGE:
-            require(read.offset < offsets.log_start or read.offset > end, f"{what}: is in range {offsets}")
-            require(not found.batches, f"{what}: batches out of range")
+            require(read.offset < offsets.log_start or read.offset > end, f"{what}: is in range {offsets}", "B")
+            require(not found.batches, f"{what}: batches out of range", "B")
             return
-        require(read.offset <= offsets.end and read.offset >= log_start, f"{what}: out of range {offsets}")
+        require(read.offset <= offsets.end and read.offset >= log_start, f"{what}: out of range {offsets}", "B")
         if not found.batches:
-            require(found.tier is None and found.next_offset == read.offset, f"{what}: {found}")
+            require(found.tier is None and found.next_offset == read.offset, f"{what}: {found}", "B")
             return
         position = self.place(read.offset)
         for data in found.batches:
-            require(position < len(self.batches), f"{what}: a batch that nobody appended")
-            require(bytes(data) == self.batches[position].data, f"{what}: other bytes at batch {position}")
+            require(position < len(self.batches), f"{what}: a batch that nobody appended", "B")
+            require(bytes(data) == self.batches[position].data, f"{what}: other bytes at batch {position}", "B")
             position += 1
         end_of_read = self.batches[position - 1].end
-        require(end_of_read <= offsets.high_watermark, f"{what}: uncommitted records")
-        require(found.next_offset == end_of_read, f"{what}: goes on at {found.next_offset}")
-        require(found.tier is not None, f"{what}: served by nobody")
+        require(end_of_read <= offsets.high_watermark, f"{what}: uncommitted records", "B")
+        require(found.next_offset == end_of_read, f"{what}: goes on at {found.next_offset}", "B")
+        require(found.tier is not None, f"{what}: served by nobody", "B")
 
     def place(self, offset: int) -> int:
         """Which batch holds an offset."""
@@ -180,8 +193,8 @@ class QueueOracle:
     def check_log_start(self, log_start: int, high_watermark: int, now_ms: int, *, final: bool) -> None:
         """May the log start be here? `final`: it will not go back, not by a crash either."""
         what = f"queue {self.queue_id:#x}: log start {log_start}"
-        require(log_start >= self.log_start, f"{what}: was {self.log_start} before")
-        require(log_start <= high_watermark, f"{what}: beyond the high watermark {high_watermark}")
+        require(log_start >= self.log_start, f"{what}: was {self.log_start} before", "B")
+        require(log_start <= high_watermark, f"{what}: beyond the high watermark {high_watermark}", "B")
         if log_start > max(self.truncated_to, self.log_start):
             self._check_retention(log_start, now_ms, what)
         if final:
@@ -191,13 +204,13 @@ class QueueOracle:
         settings = self.settings
         first = self.place(max(self.truncated_to, self.log_start))
         last = self.place(log_start - 1)
-        require(self.batches[last].end == log_start, f"{what}: inside a batch, moved by nobody")
-        require("delete" in settings.cleanup_policy, f"{what}: topic is not to be deleted from")
+        require(self.batches[last].end == log_start, f"{what}: inside a batch, moved by nobody", "M")
+        require("delete" in settings.cleanup_policy, f"{what}: topic is not to be deleted from", "M")
         left_bytes = sum(len(kept.data) for kept in self.batches[last + 1:])
         for kept in reversed(self.batches[first:last + 1]):
             expired = settings.retention_ms >= 0 and kept.max_timestamp < now_ms - settings.retention_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
-            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}")
+            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}", "M")
             left_bytes += len(kept.data)
 
     # --- look-ups -----------------------------------------------------------------------------------------
@@ -215,9 +228,9 @@ class QueueOracle:
     def survived(self, end: int) -> None:
         """The queue came back with this end."""
         what = f"queue {self.queue_id:#x}"
-        require(end >= self.promised_end, f"{what}: lost records from {end} on, {self.promised_end} were promised")
-        require(end <= self.end, f"{what}: came back with {end} records, {self.end} were appended")
+        require(end >= self.promised_end, f"{what}: lost records from {end} on, {self.promised_end} were promised", "A")
+        require(end <= self.end, f"{what}: came back with {end} records, {self.end} were appended", "C")
         while self.batches and self.batches[-1].base_offset >= end:
             self.batches.pop()
-        require(self.end == end, f"{what}: came back ending inside a batch, at {end}")
+        require(self.end == end, f"{what}: came back ending inside a batch, at {end}", "C")
         self.promised_end = end

@@ -18,7 +18,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.simulation.clients import PATIENCE_SECONDS, Clients
 from tests.simulation.machine import Machine
 from tests.simulation.node import Settings, SimulatedNode
-from tests.simulation.oracle import QueueOracle, Violation, require
+from tests.simulation.oracle import QueueOracle, Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
 
 from mainstem.model import Tier
@@ -104,13 +104,13 @@ class Run:
             if not any(group.unsplit_bytes for group in log.positions()):
                 break
         for group in log.positions():
-            require(group.unsplit_bytes == 0 and group.oldest_unsplit_ms == -1, f"never split: {group}")
+            require(group.unsplit_bytes == 0 and group.oldest_unsplit_ms == -1, f"never split: {group}", "F")
         for _ in range(SETTLING_ROUNDS_MAX):
             left = len(self.node.storage.journal.segments())
             if left <= 2:
                 break
             await asyncio.sleep(self.settings.storage.checkpoint_seconds + self.settings.storage.prune_seconds)
-        require(left <= 2, f"{left} segments of the journal are never pruned")
+        require(left <= 2, f"{left} segments of the journal are never pruned", "K")
         await self._read_everything()
         await self._stop()
 
@@ -137,11 +137,11 @@ class Run:
             if log_start > offset:  # retention goes on meanwhile
                 offset = log_start
                 continue
-            require(found is not None, f"queue {queue.queue_id:#x}: history ends at {offset} of {queue.end}")
+            require(found is not None, f"queue {queue.queue_id:#x}: history ends at {offset} of {queue.end}", "F")
             assert found is not None
             for data in found.batches:
                 kept = queue.batches[queue.place(offset)]
-                require(bytes(data) == kept.data, f"queue {queue.queue_id:#x}: stored history differs at {offset}")
+                require(bytes(data) == kept.data, f"queue {queue.queue_id:#x}: stored history differs at {offset}", "F")
                 offset = kept.end
 
     async def _check_extents(self) -> None:
@@ -154,7 +154,7 @@ class Run:
                 queue = self.node.queues.get(queue_id)
                 log_start = base if queue is None else self.node.offsets(queue).log_start
                 fits = base == before or before < base <= log_start
-                require(fits, f"queue {queue_id:#x}: extent from {base} on where {before} is next")
+                require(fits, f"queue {queue_id:#x}: extent from {base} on where {before} is next", "F")
                 ends[queue_id] = last + 1
 
     async def _stop(self) -> None:
@@ -233,7 +233,7 @@ def play(seed: int, directory: Path) -> Run:
     try:
         run.play()
     except Exception as error:
-        raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
+        raise seed_failed(seed, error) from error
     finally:
         logging.disable(logging.NOTSET)
     return run

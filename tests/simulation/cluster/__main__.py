@@ -14,10 +14,10 @@ import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.simulation.cluster.planted import PLANTS, planted
+from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.run import play as play_storage_roles
 from tests.simulation.oracle import Violation
-from tests.simulation.whole.planted import WHOLE_PLANTS
+from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
 from tests.simulation.whole.run import play as play_whole_nodes
 
 MEMORY = Path("/dev/shm")
@@ -40,12 +40,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of load and faults")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
-    plants = PLANTS | WHOLE_PLANTS
-    parser.add_argument("--plant", choices=sorted(plants), help="have this bug; a run that fails found it")
+    plants, breaks = PLANTS | WHOLE_PLANTS, BREAKS | WHOLE_BREAKS
+    parser.add_argument("--plant", choices=sorted(plants), help="have this bug; a check must find it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
     play = play_whole_nodes if options.whole or options.plant in WHOLE_PLANTS else play_storage_roles
-    began, failed = time.monotonic(), []
+    began, failed, found = time.monotonic(), [], []
     for seed in seeds:
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
             started = time.monotonic()
@@ -55,8 +55,10 @@ def main() -> int:
                     outcomes = play(seed, Path(directory), seconds=options.seconds, faults=kinds)
             except Violation as error:
                 failed.append(seed)
+                if options.plant and error.breaks and error.breaks in breaks[options.plant]:
+                    found.append(seed)
                 print(f"seed {seed} fails: {error}", flush=True)
-                if not options.keep_going:
+                if not options.keep_going and (found or not options.plant):
                     traceback.print_exc()
                     break
             else:
@@ -65,7 +67,14 @@ def main() -> int:
                           f"batches acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, "
                           f"{time.monotonic() - started:.2f} s",
                           flush=True)
-    print(f"{len(seeds)} seeds, {len(failed)} failed {failed or ''} in {time.monotonic() - began:.1f} s")
+    seconds = time.monotonic() - began
+    played = seeds.index(seed) + 1
+    print(f"{played} seeds, {len(failed)} failed {failed or ''} in {seconds:.1f} s, "
+          f"{played / seconds * 3600:,.0f} an hour")
+    if options.plant:
+        letters = " or ".join(breaks[options.plant])
+        print(f"{options.plant}: a check of {letters} found it with {len(found)} of these seeds {found or ''}")
+        return not found
     return bool(failed)
 
 

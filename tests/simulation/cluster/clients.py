@@ -139,7 +139,7 @@ class Producer:
         term, results = answer
         for batch, result in zip(batches, results, strict=True):
             what = f"node {node.node_id}: queue {batch.queue_id:#x} of producer {self._producer_id}"
-            require(result.outcome in ANSWERS, f"{what}: {result} for {batch.append.base_sequence}")
+            require(result.outcome in ANSWERS, f"{what}: {result} for {batch.append.base_sequence}", "D")
             if result.outcome is Outcome.OK:
                 crc = batch.append.crc
                 history.acknowledged(batch.queue_id, result.base_offset, crc, promised=self._acks == -1)
@@ -207,7 +207,7 @@ class Reader:
                 return
             before, high_watermark = self._seen.get(queue_id, (0, 0))
             behind = not served or term < before or offset > high_watermark
-            require(behind, f"{what}: queue {queue_id:#x} at {offset}: {found.outcome} in term {term}")
+            require(behind, f"{what}: queue {queue_id:#x} at {offset}: {found.outcome} in term {term}", "B")
             return
         self._clients.read_batches += len(found.batches)
         cluster.history.check_read(what, queue_id, offset, found.batches, found.next_offset)
@@ -218,7 +218,7 @@ class Reader:
         if term >= before_term:
             require(high_watermark >= before_end,
                     f"{what}: queue {queue_id:#x} ends at {high_watermark} in term {term}, it ended at {before_end} "
-                    f"in term {before_term}")
+                    f"in term {before_term}", "B")
             self._seen[queue_id] = (term, high_watermark)
             self._next[queue_id] = max(found.next_offset, offset)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,10 +15,11 @@ from tests.simulation.cluster.history import History
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import SimulatedNetwork, caused
 from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.promises import Promises
 from tests.simulation.oracle import Violation
 
 from mainstem.model import Durability, Topic, TopicSettings, slot_of
-from mainstem.raft import BrokenInvariant
+from mainstem.raft import BrokenInvariant, Message
 from mainstem.storage import control
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import NotTheLeader, StorageFailed
@@ -80,7 +81,8 @@ class SimulatedCluster:
         """The first thing that must never happen and did."""
         self.troubled = asyncio.Event()
         rng = random.Random(seed)
-        self.network = SimulatedNetwork(loop, random.Random(rng.random()), self.report)
+        self.promises = Promises(self.history, durable=settings.journal.durability is Durability.SYNC)
+        self.network = SimulatedNetwork(loop, random.Random(rng.random()), self.report, self._sent)
         self.calls = Switchboard(loop, self.network)
         self.topics: list[Topic] = []
         self.snapshots = 0
@@ -97,6 +99,9 @@ class SimulatedCluster:
         if self.trouble is None:
             self.trouble = error
             self.troubled.set()
+
+    def _sent(self, node_id: int, group: int, messages: Sequence[Message]) -> None:
+        self.guard(lambda: self.promises.sent(node_id, group, messages))
 
     def guard(self, check: Callable[[], None]) -> None:
         """Whatever a check finds ends the run, wherever it is found."""
@@ -122,7 +127,7 @@ class SimulatedCluster:
             if found := self.leaders(group):
                 return found[0]
             await asyncio.sleep(POLL_SECONDS)
-        raise Violation(f"write group {group} has no leader after {patience:g} s")
+        raise Violation(f"write group {group} has no leader after {patience:g} s", "S")
 
     async def create_topic(self, partitions: int, patience: float) -> Topic:
         """Have a topic's queues created in the log of every group that has some."""
@@ -139,7 +144,7 @@ class SimulatedCluster:
                     break
                 await asyncio.sleep(POLL_SECONDS)
             else:
-                raise Violation(f"queues of write group {group} cannot be created within {patience:g} s")
+                raise Violation(f"queues of write group {group} cannot be created within {patience:g} s", "S")
         return topic
 
     async def _create(self, topic: Topic, group: int) -> bool:

@@ -131,7 +131,7 @@ class History:
             bytes(directory),
         )
         blocks = self.blocks.setdefault(header.group, [])
-        require(header.index <= len(blocks) + 1, f"{what}: nobody has applied block {len(blocks) + 1}")
+        require(header.index <= len(blocks) + 1, f"{what}: nobody has applied block {len(blocks) + 1}", "J")
         self.note("applied", node_id, header.group, header.index, header.term)
         self._obeyed[node_id, header.group] = 0
         rows = numpy.frombuffer(directory, DIRECTORY_ROW) if header.kind == KIND_DATA else ()
@@ -141,10 +141,10 @@ class History:
                 self._check_bytes(what, payload[start:start + int(row["length"])], int(row["crc"]))
         if header.index <= len(blocks):
             known = blocks[header.index - 1]
-            require(known == block, f"{what}: applied {block[:6]}, others {known[:6]}")
+            require(known == block, f"{what}: applied {block[:6]}, others {known[:6]}", "J")
             return
         term = blocks[-1].term if blocks else 0
-        require(block.term >= term, f"{what}: of term {block.term} behind one of term {term}")
+        require(block.term >= term, f"{what}: of term {block.term} behind one of term {term}", "J")
         blocks.append(block)
         for row in rows:
             self._commit(what, header.index, row)
@@ -156,7 +156,7 @@ class History:
         self._obeyed[node_id, group] = place + 1
         if place < len(known):
             require(known[place] == command,
-                    f"node {node_id}, write group {group}, block {index}: {command}, others {known[place]}")
+                    f"node {node_id}, write group {group}, block {index}: {command}, others {known[place]}", "J")
             return
         known.append(command)
         match command:
@@ -179,7 +179,7 @@ class History:
         """A node takes a snapshot of everything up to a block."""
         self.note("snapshot", node_id, group, index)
         known = len(self.blocks.get(group, []))
-        require(index <= known, f"node {node_id}, group {group}: a snapshot at block {index}, applied are {known}")
+        require(index <= known, f"node {node_id}, group {group}: a snapshot at block {index}, applied are {known}", "J")
 
     def _commit(self, what: str, index: int, row: numpy.void) -> None:
         queue = self.queue(int(row["queue_id"]))
@@ -187,24 +187,24 @@ class History:
             return
         base_offset, crc = int(row["base_offset"]), int(row["crc"])
         what = f"{what}: queue {queue.queue_id:#x}"
-        require(base_offset == queue.end, f"{what}: a batch at offset {base_offset} where {queue.end} is next")
-        require(crc in self.sent, f"{what}: a batch at offset {base_offset} that nobody sent")
+        require(base_offset == queue.end, f"{what}: a batch at offset {base_offset} where {queue.end} is next", "C")
+        require(crc in self.sent, f"{what}: a batch at offset {base_offset} that nobody sent", "J")
         count = self.committed[crc] = self.committed.get(crc, 0) + 1
         attempts = self.attempts[crc]
-        require(count <= attempts, f"{what}: {count} times what was sent {attempts} times and not refused")
+        require(count <= attempts, f"{what}: {count} times what was sent {attempts} times and not refused", "D")
         producer = int(row["producer_id"])
         if producer >= 0:
             sequence, expected = int(row["base_sequence"]), queue.sequences.get(producer, 0)
-            require(sequence == expected, f"{what}: producer {producer} at sequence {sequence}, not {expected}")
+            require(sequence == expected, f"{what}: producer {producer} at sequence {sequence}, not {expected}", "D")
             queue.sequences[producer] = sequence + int(row["record_count"])
         end = base_offset + int(row["last_offset_delta"]) + 1
         require(base_offset not in queue.promises or queue.promises[base_offset] == crc,
-                f"{what}: another batch than the one acknowledged at {base_offset}")
+                f"{what}: another batch than the one acknowledged at {base_offset}", "A")
         queue.batches.append(Committed(base_offset, end, int(row["leader_epoch"]), crc, index,
                                        int(row["length"]), int(row["max_timestamp"])))
 
     def _check_bytes(self, what: str, batch: Buffer, crc: int) -> None:
-        require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent")
+        require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent", "B")
 
     # --- from the clients ---------------------------------------------------------------------------------
 
@@ -220,7 +220,8 @@ class History:
         self.note("refused", crc)
         self.attempts[crc] -= 1
         count, attempts = self.committed.get(crc, 0), self.attempts[crc]
-        require(count <= attempts, f"a refused batch is committed {count} times; it was sent {attempts} times else")
+        require(count <= attempts,
+                f"a refused batch is committed {count} times; it was sent {attempts} times else", "R")
 
     def acknowledged(self, queue_id: int, base_offset: int, crc: int, *, promised: bool) -> None:
         """A batch was answered with OK; `promised`: with acks=all."""
@@ -228,16 +229,17 @@ class History:
         if promised:
             queue = self.queue(queue_id)
             what = f"queue {queue_id:#x}: acknowledged at {base_offset}"
-            require(queue.promises.setdefault(base_offset, crc) == crc, f"{what}: two different batches")
+            require(queue.promises.setdefault(base_offset, crc) == crc, f"{what}: two different batches", "A")
             if base_offset < queue.end:
                 kept = queue.batches[queue.place(base_offset)]
-                require((kept.base_offset, kept.crc) == (base_offset, crc), f"{what}: another one was committed there")
+                require((kept.base_offset, kept.crc) == (base_offset, crc),
+                        f"{what}: another one was committed there", "A")
 
     def check_read(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer], next_offset: int) -> None:
         """Somebody read this from `offset` on."""
         end = self.check_batches(what, queue_id, offset, batches)
         if batches and not self.queue(queue_id).deleted:
-            require(next_offset == end, f"{what}: queue {queue_id:#x} read at {offset}: goes on at {next_offset}")
+            require(next_offset == end, f"{what}: queue {queue_id:#x} read at {offset}: goes on at {next_offset}", "B")
 
     def check_batches(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer]) -> int:
         """Somebody read this from `offset` on; where it ends."""
@@ -247,11 +249,12 @@ class History:
             return offset
         place = queue.place(offset)
         for batch in batches:
-            require(place < len(queue.batches), f"{what}: a batch beyond the end {queue.end} of what is committed")
+            require(place < len(queue.batches), f"{what}: a batch beyond the end {queue.end} of what is committed", "B")
             kept = queue.batches[place]
             stamped = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[12:16], "big")
-            require(stamped == (kept.base_offset, kept.leader_epoch), f"{what}: {stamped}, not {kept[:3]}")
-            require(int.from_bytes(batch[CRC_AT], "big") == kept.crc, f"{what}: another batch at {kept.base_offset}")
+            require(stamped == (kept.base_offset, kept.leader_epoch), f"{what}: {stamped}, not {kept[:3]}", "B")
+            require(int.from_bytes(batch[CRC_AT], "big") == kept.crc,
+                    f"{what}: another batch at {kept.base_offset}", "B")
             self._check_bytes(what, batch, kept.crc)
             place += 1
         return queue.batches[place - 1].end
@@ -266,4 +269,4 @@ class History:
             starts = {kept.base_offset: kept.crc for kept in queue.batches}
             for offset, crc in queue.promises.items():
                 kept = starts.get(offset)
-                require(kept == crc, f"queue {queue.queue_id:#x}: what was acknowledged at {offset} is lost")
+                require(kept == crc, f"queue {queue.queue_id:#x}: what was acknowledged at {offset} is lost", "A")

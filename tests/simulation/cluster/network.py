@@ -52,8 +52,13 @@ class Quality:
 class SimulatedNetwork:
     """All links. `trouble` is told of what must never happen."""
 
-    def __init__(self, loop: ClusterLoop, rng: random.Random, trouble: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, loop: ClusterLoop, rng: random.Random, trouble: Callable[[Exception], None],
+        sent: Callable[[int, int, Sequence[Message]], None] = lambda _node_id, _group, _messages: None,
+    ) -> None:
+        """`sent` is told which messages of which write group leave which node."""
         self.loop = loop
+        self.sent = sent
         self.rng = rng
         self.trouble = trouble
         self.quality = Quality()
@@ -113,6 +118,8 @@ class SimulatedExchange:
     def send(self, group: int, messages: Iterable[Message]) -> None:
         if not self.life.alive:
             return
+        messages = list(messages)
+        self._network.sent(self.life.node_id, group, messages)
         for message in messages:
             assert message.to != self.life.node_id, f"a message of group {group} to the node itself"
             self._waiting.setdefault(message.to, []).append((group, message))

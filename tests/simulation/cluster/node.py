@@ -16,11 +16,12 @@ from tests.simulation.oracle import Violation, require
 
 from mainstem.errors import MainstemError
 from mainstem.model import SLOTS, Buffer, Topic
-from mainstem.raft import Role, Snapshot
+from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
 from mainstem.storage import control
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
+from mainstem.storage.log_block import LogBlock
 from mainstem.storage.membership_steps import MembershipSteps
 from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
@@ -323,6 +324,7 @@ class SimulatedNode:
 
         for group in storage.groups:
             self._observe_snapshots(group, life)
+            self._observe_promises(group, life)
         state.block_applied = block_applied  # type: ignore[method-assign]
         state.command_applied = command_applied  # type: ignore[method-assign]
         journal.recycle = recycled  # type: ignore[method-assign]
@@ -340,6 +342,33 @@ class SimulatedNode:
 
         group.restart_behind = restarted_behind  # type: ignore[method-assign]
 
+    def _observe_promises(self, group: WriteGroup, life: Life) -> None:
+        """Hold what this life begins with, and what it drops, against what the node has told others."""
+        promises, guard = self.cluster.promises, self.cluster.guard
+        node_id, number, blocks = self.node_id, group.group, group.blocks
+        join, leave, truncate = group.consensus.join, group.consensus.leave, blocks.truncate
+
+        def joined(
+            config: RaftConfig, hard_state: HardState, membership: Membership, randomness: random.Random
+        ) -> None:
+            if life.alive:
+                guard(lambda: promises.begins(node_id, number, hard_state, blocks.last_index()))
+            join(config, hard_state, membership, randomness)
+
+        def left() -> None:
+            if life.alive:
+                promises.left(node_id, number)
+            leave()
+
+        def truncated(first: int) -> tuple[list[LogBlock], list[int]]:
+            if life.alive:
+                guard(lambda: promises.cut(node_id, number, blocks, first))
+            return truncate(first)
+
+        group.consensus.join = joined  # type: ignore[method-assign]
+        group.consensus.leave = left  # type: ignore[method-assign]
+        blocks.truncate = truncated  # type: ignore[method-assign]
+
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""
         for group in storage.groups:
@@ -353,5 +382,5 @@ class SimulatedNode:
                 require(
                     bool(written) and (not position or sequence_of(position) >= before),
                     f"node {self.node_id}: block {index} of write group {group.group} is pruned, the manifest is at "
-                    f"{split}",
+                    f"{split}", "G",
                 )

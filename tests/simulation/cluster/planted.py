@@ -17,7 +17,7 @@ from mainstem.raft.log import Log
 from mainstem.rpc.split import RunFile
 from mainstem.storage.hard_states import HardStates
 from mainstem.storage.log_block import LogBlock
-from mainstem.storage.manifest_queue import COMMITTED, Decided, ManifestQueue
+from mainstem.storage.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.write_group import WriteGroup
 
 
@@ -58,13 +58,18 @@ def _serve_before_no_op() -> tuple[type, str, Any]:
     return RaftCore, "serves", property(lambda core: core._leadership is not None)
 
 
-def _split_committed_twice() -> tuple[type, str, Any]:
-    """A split commit counts whether or not it continues the split."""
+def _split_committed_anywhere() -> tuple[type, str, Any]:
+    """A split commit counts wherever its blocks begin."""
 
     def commit(queue: ManifestQueue, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
         split = queue._splits[group]
-        split.commit(max(upto, split.committed))
-        queue._pending.append(Decided(group, split.applied, queue.written(group), upto, tuple(files)))
+        committed = split.committed
+        if not committed < upto <= split.applied:
+            return REPLAYED
+        split.commit(upto)
+        queue._pending.append(Decided(group, split.applied, committed, upto, tuple(files)))
+        for file in files:
+            queue._store.hold(file.name)
         queue._wake.set()
         return COMMITTED
 
@@ -108,11 +113,24 @@ PLANTS: dict[str, Plant] = {
     "vote-not-persisted": _vote_not_persisted,
     "truncation-below-commit": _truncation_below_commit,
     "serve-before-no-op": _serve_before_no_op,
-    "split-committed-twice": _split_committed_twice,
+    "split-committed-anywhere": _split_committed_anywhere,
     "prune-before-manifest": _prune_before_manifest,
     "producer-state-lost-at-failover": _producer_state_lost_at_failover,
     "refuse-what-may-be-committed": _refuse_what_may_be_committed,
 }
+
+
+BREAKS = {
+    "ack-before-quorum": "A",
+    "vote-not-persisted": "N",
+    "truncation-below-commit": "N",
+    "serve-before-no-op": "BC",
+    "split-committed-anywhere": "FB",
+    "prune-before-manifest": "G",
+    "producer-state-lost-at-failover": "D",
+    "refuse-what-may-be-committed": "RD",
+}
+"""Per planted bug the letters of the invariants it breaks: it is found by a check of one of these, by nothing else."""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tests.simulation.cluster.faults import Faults
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import caused
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.oracle import Violation, require
+from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
 
 from mainstem.errors import MainstemError
@@ -69,8 +69,8 @@ class NodeSplitters(Splitters):
 
     def _check(self, group: GroupPositions) -> None:
         """A replica that was started again does not know yet how far its log is committed; its manifest does."""
-        require(group.pruned <= group.split, f"pruned beyond the split: {group}")
-        require(group.durable <= group.committed, f"durable beyond committed: {group}")
+        require(group.pruned <= group.split, f"pruned beyond the split: {group}", "G")
+        require(group.durable <= group.committed, f"durable beyond committed: {group}", "G")
 
     def _slice_bytes(self) -> int:
         return 1 << 20 if self.hurries else super()._slice_bytes()
@@ -230,7 +230,7 @@ class Run:
                     break
                 await asyncio.sleep(0.2)
             else:
-                raise Violation(f"queue {queue_id:#x} takes nothing: {result}")
+                raise Violation(f"queue {queue_id:#x} takes nothing: {result}", "S")
 
     async def _converge(self) -> None:
         """All nodes have applied the same."""
@@ -243,7 +243,7 @@ class Run:
             if all(len(set(of_group)) == 1 for of_group in applied):
                 return
             await asyncio.sleep(0.2)
-        raise Violation(f"replicas do not come to the same blocks, per group and node: {applied}")
+        raise Violation(f"replicas do not come to the same blocks, per group and node: {applied}", "S")
 
     def _compare_tables(self) -> None:
         """The state that applying led to is the same everywhere, and is what the history says."""
@@ -253,11 +253,11 @@ class Run:
             for node in self.cluster.nodes.values():
                 table = node.storage.table
                 slot = table.find(queue_id)
-                require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone")
+                require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone", "M")
                 cells = [table.get(slot, cell) for cell in (LOG_START, COMMITTED_END, NEXT_OFFSET)]
                 leads = node.leads(self.cluster.group_of(queue_id))
                 require(cells == [start, end, end] or (leads and cells[:2] == [start, end]),
-                        f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}")
+                        f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}", "J")
         for group in range(self.cluster.settings.groups):
             dumps = {
                 node_id: sorted(
@@ -267,7 +267,8 @@ class Run:
             }  # fmt: skip
             first = next(iter(dumps.values()))
             for node_id, dump in dumps.items():
-                require(dump == first, f"node {node_id}: other producers of write group {group}: {dump}, not {first}")
+                require(dump == first,
+                        f"node {node_id}: other producers of write group {group}: {dump}, not {first}", "J")
 
     async def _read_all(self, node: SimulatedNode) -> None:
         """Every queue from its start to its end, on this node."""
@@ -283,7 +284,7 @@ class Run:
                 if offset < queue.log_start:  # retention went on meanwhile
                     offset = queue.log_start
                     continue
-                require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {queue.end}: {found}")
+                require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {queue.end}: {found}", "A")
                 self.cluster.history.check_read(
                     f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset)
                 offset = found.next_offset
@@ -297,7 +298,7 @@ class Run:
                 return
             await node.call(splitters.split(well_behaved=True), patience=60)
             await asyncio.sleep(self.cluster.settings.journal.flush_interval_seconds / 2)
-        raise Violation(f"node {node.node_id}: never split: {log.positions()}")
+        raise Violation(f"node {node.node_id}: never split: {log.positions()}", "S")
 
     async def _compare_history(self, node: SimulatedNode) -> None:
         """The queue store of this node alone holds the whole history, each batch once, in order (F)."""
@@ -312,7 +313,7 @@ class Run:
                 if offset < queue.log_start:
                     offset = queue.log_start
                     continue
-                require(found is not None and bool(found.batches), f"{what}: ends at {offset} of {end_of_split}")
+                require(found is not None and bool(found.batches), f"{what}: ends at {offset} of {end_of_split}", "F")
                 assert found is not None
                 end = queue.batches[queue.place(offset) + len(found.batches) - 1].end
                 history.check_read(what, queue_id, offset, found.batches, end)
@@ -326,7 +327,7 @@ class Run:
                     before, start = ends.get(queue_id, 0), queue.log_start
                     require(base == before or before < base <= start or queue.deleted,
                             f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where {before} is next, "
-                            f"the log starts at {start}")
+                            f"the log starts at {start}", "F")
                     ends[queue_id] = last + 1
 
         await node.call(extents(), patience=60)
@@ -357,7 +358,7 @@ class Run:
             bound = TIMES_READ * (unsplit[node.node_id] + SEGMENTS_READ * settings.journal.segment_bytes)
             require(node.read_at_start <= bound,
                     f"node {node.node_id} reads {node.read_at_start} bytes of its journal at its start; with "
-                    f"{unsplit[node.node_id]} that are not split {bound} are enough")
+                    f"{unsplit[node.node_id]} that are not split {bound} are enough", "K")
         await self._lead_again()
 
     async def _lead_again(self) -> None:
@@ -395,4 +396,4 @@ def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Se
     try:
         return run.play()
     except Exception as error:
-        raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
+        raise seed_failed(seed, error) from error

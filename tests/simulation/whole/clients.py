@@ -215,7 +215,7 @@ class Producer:
         response = connection.read(request, version, frame)
         for batch, answered in zip(in_order(batches), flat(response.responses, "partition_responses"), strict=True):
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}")
+            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 self._refused(batch, answered.error_code)
                 continue
@@ -240,11 +240,11 @@ class Producer:
         """What is acknowledged is on as many nodes as its topic demands, and on a majority."""
         cluster = self._work.cluster
         queue = cluster.history.queue(batch.queue_id)
-        require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}")
+        require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}", "A")
         kept = queue.batches[queue.place(base_offset)]
         demanded = max(batch.topic.settings.min_insync_replicas, len(cluster.nodes) // 2 + 1)
         copies = cluster.holders(cluster.group_of(batch.queue_id), kept.index)
-        require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}")
+        require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}", "A")
 
 
 class PipeliningProducer(Producer):
@@ -294,12 +294,12 @@ class PipeliningProducer(Producer):
             response = connection.read(request, version, await connection.answered(answer, patience))
             ((answered,),) = [topic.partition_responses for topic in response.responses]
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}")
+            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 failed = True
                 self._refused(batch, answered.error_code)
                 continue
-            require(not failed, f"{what}: {answered} behind one that failed")
+            require(not failed, f"{what}: {answered} behind one that failed", "D")
             batches.remove(batch)
             self._acknowledged(what, batch, answered.base_offset)
 
@@ -373,7 +373,7 @@ class Reader:
         end = self._work.cluster.history.check_batches(what, queue_id, offset, batches)
         self._work.read_batches += len(batches)
         self._check_offsets(what, place, led.epoch, found.log_start_offset, found.high_watermark)
-        require(end <= max(found.high_watermark, offset), f"{what}: read to {end}, beyond {found.high_watermark}")
+        require(end <= max(found.high_watermark, offset), f"{what}: read to {end}, beyond {found.high_watermark}", "B")
         self._next[place] = max(end, offset)
 
     async def fetch(
@@ -406,15 +406,15 @@ class Reader:
         below = offset < queue.log_start
         require(below or epoch < before or offset > high_watermark or not self._work.wanted(topic),
                 f"{what}: nothing at {offset} in epoch {epoch}, the log starts at {queue.log_start}, {high_watermark} "
-                f"was shown in epoch {before}")
+                f"was shown in epoch {before}", "B")
         self._next[place] = max(self._next.get(place, 0), queue.log_start)
 
     def _check_offsets(self, what: str, place: Partition, epoch: int, log_start: int, high_watermark: int) -> None:
         before, start, end = self._seen.get(place, (0, 0, 0))
         if epoch < before:
             return
-        require(high_watermark >= end, f"{what} ends at {high_watermark} in epoch {epoch}, at {end} in {before}")
-        require(log_start >= start, f"{what} starts at {log_start} in epoch {epoch}, at {start} in {before}")
+        require(high_watermark >= end, f"{what} ends at {high_watermark} in epoch {epoch}, at {end} in {before}", "B")
+        require(log_start >= start, f"{what} starts at {log_start} in epoch {epoch}, at {start} in {before}", "B")
         self._seen[place] = (epoch, log_start, high_watermark)
 
     async def _list_offsets(self, topic: Topic, place: Partition, node_id: int, epoch: int) -> None:
@@ -433,16 +433,16 @@ class Reader:
         if not self._work.wanted(topic):
             return
         queue = self._work.cluster.history.queue(topic.queue_id(place.index))
-        require(found.offset <= queue.end, f"{what}: offset {found.offset} of {queue.end}")
+        require(found.offset <= queue.end, f"{what}: offset {found.offset} of {queue.end}", "B")
         _before, start, end = self._seen.get(place, (0, 0, 0))
         if timestamp == EARLIEST_TIMESTAMP:
             self._check_offsets(what, place, epoch, found.offset, max(end, found.offset))
         elif timestamp == LATEST_TIMESTAMP:
             self._check_offsets(what, place, epoch, start, found.offset)
         elif found.offset >= 0:
-            require(found.timestamp >= timestamp, f"{what}: {found} for {timestamp}")
+            require(found.timestamp >= timestamp, f"{what}: {found} for {timestamp}", "B")
             kept = queue.batches[queue.place(found.offset)]
-            require(kept.max_timestamp >= found.timestamp, f"{what}: {found}, the batch there is {kept}")
+            require(kept.max_timestamp >= found.timestamp, f"{what}: {found}, the batch there is {kept}", "B")
 
 
 def split_batches(records: bytes) -> Iterator[bytes]:

@@ -69,11 +69,12 @@ class Ledger:
             self.fates[topic.topic_id] = self.by_number[topic.number] = TopicFate(topic)
             return
         before = known.topic
-        require((before.topic_id, before.name) == (topic.topic_id, topic.name), f"two topics {topic.number}: {before}")
+        require((before.topic_id, before.name) == (topic.topic_id, topic.name),
+                f"two topics {topic.number}: {before}", "J")
 
     def deleted(self, topic: Topic) -> None:
         """Some node's metadata has it no more."""
-        require(self.by_number[topic.number].unwanted, f"topic {topic.name} is deleted, which nobody wanted")
+        require(self.by_number[topic.number].unwanted, f"topic {topic.name} is deleted, which nobody wanted", "M")
 
     def unwanted(self, topic_id: UUID) -> None:
         """Somebody asks for the deletion of a topic."""
@@ -87,7 +88,7 @@ class Ledger:
 
     def _may_delete(self, number: int) -> None:
         fate = self.by_number.get(number)
-        require(fate is not None and fate.unwanted, f"queues of topic {number} are deleted, which nobody wanted")
+        require(fate is not None and fate.unwanted, f"queues of topic {number} are deleted, which nobody wanted", "M")
 
     # --- log starts ---------------------------------------------------------------------------------------
 
@@ -109,13 +110,13 @@ class Ledger:
         what = f"queue {queue.queue_id:#x}: log start {start}"
         settings, now_ms = fate.topic.settings, self._now_ms()
         first, last = queue.place(max(queue.log_start, wanted)), queue.place(start - 1)
-        require(queue.batches[last].end == start, f"{what}: inside a batch, moved by nobody")
-        require("delete" in settings.cleanup_policy, f"{what}: the topic is not to be deleted from")
+        require(queue.batches[last].end == start, f"{what}: inside a batch, moved by nobody", "M")
+        require("delete" in settings.cleanup_policy, f"{what}: the topic is not to be deleted from", "M")
         left_bytes = sum(kept.length for kept in queue.batches[last + 1:])
         for kept in reversed(queue.batches[first:last + 1]):
             expired = settings.retention_ms >= 0 and kept.max_timestamp < now_ms - settings.retention_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
-            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}")
+            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}", "M")
             left_bytes += kept.length
 
     # --- committed offsets (H) ----------------------------------------------------------------------------
@@ -139,13 +140,13 @@ class Ledger:
         unwanted = self.fates[place[1]].unwanted
         group, _, partition = place
         what = f"{what}: committed offset of {group} in partition {partition}"
-        require(offset >= floor or (unwanted and offset == NOTHING), f"{what} went back to {offset} from {floor}")
-        require(offset <= kept.tried, f"{what} is {offset}, tried was {kept.tried}")
+        require(offset >= floor or (unwanted and offset == NOTHING), f"{what} went back to {offset} from {floor}", "H")
+        require(offset <= kept.tried, f"{what} is {offset}, tried was {kept.tried}", "H")
         if not unwanted:
             kept.told = max(kept.told, offset)
 
     # --- producer ids -------------------------------------------------------------------------------------
 
     def new_producer(self, producer_id: int) -> None:
-        require(producer_id not in self.producer_ids, f"producer id {producer_id} was handed out twice")
+        require(producer_id not in self.producer_ids, f"producer id {producer_id} was handed out twice", "D")
         self.producer_ids.add(producer_id)

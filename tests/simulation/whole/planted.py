@@ -46,3 +46,10 @@ WHOLE_PLANTS: dict[str, Plant] = {
     "no-checkpoint": _no_checkpoint,
     "skipped-is-out-of-order": _skipped_is_out_of_order,
 }
+
+WHOLE_BREAKS = {
+    "coordinator-serves-before-replay": "H",
+    "no-checkpoint": "K",
+    "skipped-is-out-of-order": "D",
+}
+"""As `cluster.planted.BREAKS`."""

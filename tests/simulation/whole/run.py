@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run
-from tests.simulation.oracle import Violation, require
+from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.whole.admin import Admin, Asker, Committer
 from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Work
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
@@ -58,7 +58,7 @@ class WholeRun(Run):
             if len(self.work.partitions()) >= 2:
                 return
             await admin.create(configs={"retention.ms": "-1"})
-        raise Violation("no topic can be created")
+        raise Violation("no topic can be created", "S")
 
     def _load(self) -> Iterator[Coroutine[Any, Any, None]]:
         rng, work = self._rng, self.work
@@ -125,12 +125,12 @@ class WholeRun(Run):
                 break
             await asyncio.sleep(POLL_SECONDS)
         else:
-            raise Violation("nodes do not come to the same metadata")
+            raise Violation("nodes do not come to the same metadata", "J")
         there = {topic.topic_id: topic for topic in self._topics}
         for fate in self.cluster.ledger.fates.values():
             topic = fate.topic
-            require(fate.unwanted or topic.topic_id in there, f"topic {topic.name} is lost")
-            require(not fate.gone or topic.topic_id not in there, f"topic {topic.name} is back")
+            require(fate.unwanted or topic.topic_id in there, f"topic {topic.name} is lost", "A")
+            require(not fate.gone or topic.topic_id not in there, f"topic {topic.name} is back", "A")
 
     async def _up_to_date(self, nameserver: Nameserver) -> None:
         while True:
@@ -150,7 +150,7 @@ class WholeRun(Run):
             if not any(wrong.values()):
                 return
             await asyncio.sleep(POLL_SECONDS)
-        raise Violation(f"topics {sorted(numbers)} exist; queues that are too many or missing, by node: {wrong}")
+        raise Violation(f"topics {sorted(numbers)} exist; queues that are too many or missing, by node: {wrong}", "M")
 
     async def _last_words(self) -> None:
         """Every queue takes one more batch, groups tell their offsets, log starts are where they were said to be."""
@@ -164,12 +164,13 @@ class WholeRun(Run):
                     break
                 await asyncio.sleep(POLL_SECONDS)
             else:
-                raise Violation(f"group {group} does not tell its offsets")
+                raise Violation(f"group {group} does not tell its offsets", "S")
         for fate in self.cluster.ledger.fates.values():
             for partition, start in fate.told_starts.items():
                 if not fate.unwanted:
                     found = self.cluster.history.queue(fate.topic.queue_id(partition)).log_start
-                    require(found >= start, f"{fate.topic.name}-{partition} starts at {found}, {start} was answered")
+                    require(found >= start,
+                            f"{fate.topic.name}-{partition} starts at {found}, {start} was answered", "A")
 
     async def _last_batch(self, producer: Producer, batch: Batch) -> None:
         waiting = {batch.place: batch}
@@ -178,7 +179,7 @@ class WholeRun(Run):
             if not waiting:
                 return
             await asyncio.sleep(POLL_SECONDS)
-        raise Violation(f"{batch.topic.name}-{batch.partition} takes nothing")
+        raise Violation(f"{batch.topic.name}-{batch.partition} takes nothing", "S")
 
 
 def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Outcomes:
@@ -188,4 +189,4 @@ def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Se
     try:
         return run.play()
     except Exception as error:
-        raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
+        raise seed_failed(seed, error) from error

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.cluster.planted import planted
-from tests.simulation.oracle import Violation
-from tests.simulation.whole.planted import WHOLE_PLANTS
+from tests.simulation.find import seed_that_finds
+from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
 from tests.simulation.whole.run import WholeRun, play
 
 SEEDS = 4
@@ -40,19 +40,16 @@ SEEDS_TO_FIND = 20
 
 
 @pytest.mark.parametrize("first", range(100, 100 + SEEDS, CHUNK))
-def test_abcdfghjkm_hold_for_clients_of_whole_nodes_under_random_faults(first: int, tmp_path: Path) -> None:
+def test_the_invariants_hold_for_clients_of_whole_nodes_under_random_faults(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path / str(seed))
 
 
 @pytest.mark.parametrize("name", WHOLE_PLANTS)
-def test_bugs_planted_in_whole_nodes_are_found(name: str, tmp_path: Path) -> None:
-    def play_all() -> None:
-        for seed in range(1, 1 + SEEDS_TO_FIND):
-            play(seed, tmp_path / str(seed), faults=BROUGHT_TO_LIGHT_BY[name])
-
-    with planted(name, WHOLE_PLANTS), pytest.raises(Violation):
-        play_all()
+def test_bugs_planted_in_whole_nodes_are_found_by_the_invariants_they_break(name: str, tmp_path: Path) -> None:
+    seeds = range(1, 1 + SEEDS_TO_FIND)
+    with planted(name, WHOLE_PLANTS):
+        assert seed_that_finds(play, WHOLE_BREAKS[name], seeds, tmp_path, BROUGHT_TO_LIGHT_BY[name])
 
 
 def test_a_run_of_whole_nodes_is_determined_by_its_seed(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""Does the simulation find a bug? Only a check of the right invariant counts, not any error that the bug causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tests.simulation.oracle import Violation
+
+
+class Play(Protocol):
+    def __call__(self, seed: int, directory: Path, *, faults: Sequence[str] = ()) -> object: ...
+
+
+def seed_that_finds(
+    play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = ()
+) -> int:
+    """The first of these seeds with which a check of one of these invariants fails. Raises `AssertionError`, with
+    what was seen instead, when there is none."""
+    others = []
+    for seed in seeds:
+        try:
+            play(seed, directory / str(seed), faults=faults)
+        except Violation as violation:
+            if violation.breaks and violation.breaks in letters:
+                return seed
+            others.append(str(violation))
+    raise AssertionError(f"no check of {letters} failed; what did: {others or 'nothing'}")
