@@ -79,6 +79,24 @@ def test_one_damaged_copy_costs_nothing_and_is_healed() -> None:
             assert run(read(disk)) == Vote(9, 1, 5)
 
 
+def test_a_damaged_copy_brings_no_older_vote_back_where_the_power_went_right_after_the_promise() -> None:
+    for slot in (0, SLOT_STRIDE_BYTES):
+        for at in range(0, SLOT_BYTES * 8, 5):
+            disk = SimulatedFiles(1)
+            run(written(disk, Vote(8, 2, 4), Vote(9, 1, 5)))
+            disk.crash(keep_bytes=0)
+            disk.flip(PATH, slot * 8 + at)
+            assert run(read(disk)) == Vote(9, 1, 5)
+
+
+def test_a_file_of_zeros_is_called_damaged() -> None:
+    disk = SimulatedFiles()
+    run(written(disk, Vote(9, 1, 5)))
+    disk.put(PATH, bytes(len(disk.content(PATH))))
+    with pytest.raises(MetadataCorrupt, match="zeros only: it was damaged"):
+        run(read(disk))
+
+
 def test_two_damaged_copies_are_refused() -> None:
     disk = SimulatedFiles()
     run(written(disk, Vote(9, 1, 5)))

@@ -4,14 +4,139 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import suppress
 
 import pytest
-from tests.fakes.files import SimulatedFiles
+from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.kernel import crc32c
 from mainstem.raft import HardState
 from mainstem.storage.errors import FormatError, StorageFailed
 from mainstem.storage.hard_states import COPY_BYTES, MAGIC, NAME, HardStates
+
+
+def in_turn(magic: bytes, groups: int, rows: bytes, sequence: int) -> bytes:
+    """A copy as versions wrote it that wrote one at a time."""
+    content = struct.pack("<IQ", groups, sequence) + rows
+    return (magic + struct.pack("<I", crc32c(content)) + content).ljust(COPY_BYTES, b"\0")
+
+
+def saved(disk: SimulatedFiles, *terms: int, node_id: int = 1) -> None:
+    """A file in which node 1 voted for node 2 in each of these terms."""
+
+    async def story() -> None:
+        states = await HardStates.open(disk, node_id)
+        for term in terms:
+            await states.save({group: HardState(term, 2) for group in range(20)})
+        await states.close()
+
+    asyncio.run(story())
+
+
+def read(disk: SimulatedFiles, node_id: int = 1) -> HardState:
+    async def story() -> HardState:
+        states = await HardStates.open(disk, node_id)
+        await states.close()
+        return states.of(19)
+
+    return asyncio.run(story())
+
+
+COPY_LENGTH = 24 + 20 * 24
+"""Of what `saved` writes, but for the seal."""
+
+
+@pytest.mark.parametrize("place", [0, COPY_BYTES])
+def test_a_flipped_bit_in_either_copy_never_brings_an_older_vote_back(place: int) -> None:
+    """Wherever it is."""
+    for at in range(0, COPY_LENGTH * 8, 7):
+        disk = SimulatedFiles(1)
+        saved(disk, 7, 8)
+        disk.flip(NAME, place * 8 + at)
+        assert read(disk) == HardState(8, 2)
+
+
+def test_both_copies_are_on_the_disk_before_anything_is_promised() -> None:
+    disk = SimulatedFiles(1)
+
+    async def story() -> None:
+        states = await HardStates.open(disk, 1)
+        await states.save({0: HardState(7, 2)})
+        disk.cut_power(after=1)  # nothing was written since: what is lost was not promised
+
+    asyncio.run(story())
+    disk.crash()
+    content = disk.content(NAME)
+    assert content[:COPY_BYTES] == content[COPY_BYTES:]
+
+
+def test_the_power_may_go_at_every_step_of_a_save() -> None:
+    for cut_after in range(1, 3):
+        for seed in range(30):
+            disk = SimulatedFiles(seed)
+            saved(disk, 7)
+
+            async def vote_again(disk: SimulatedFiles = disk, cut_after: int = cut_after) -> None:
+                states = await HardStates.open(disk, 1)
+                disk.cut_power(after=cut_after)
+                with suppress(PowerLoss):
+                    await states.save({group: HardState(8, 3) for group in range(20)})
+
+            asyncio.run(vote_again())
+            disk.crash()
+            assert read(disk) in (HardState(7, 2), HardState(8, 3))
+
+
+def test_of_copies_written_in_turn_a_damaged_one_is_refused_with_a_remedy() -> None:
+    """The other one may be older than the vote that was given."""
+    rows = [struct.pack("<IHHQQ", 0, 0, 0, term, 2) for term in (7, 8)]
+    disk = SimulatedFiles(1)
+    disk.put(NAME, in_turn(b"MSHARDS2", 1, rows[1], 12) + in_turn(b"MSHARDS2", 1, rows[0], 11))
+    whole = disk.content(NAME)
+    flipped = whole[:30] + bytes([whole[30] ^ 1]) + whole[31:]
+    for content in (flipped, bytes(COPY_BYTES) + whole[COPY_BYTES:]):
+        disk.put(NAME, content)
+        with pytest.raises(FormatError, match=r"copy at byte 0 is damaged.*mainstem cluster replace"):
+            read(disk)
+    disk.put(NAME, whole)
+    saved(disk, 9)
+    disk.flip(NAME, 8 * 30)
+    assert read(disk) == HardState(9, 2)
+
+
+def test_a_version_that_writes_in_turn_may_come_back() -> None:
+    """Its copies carry no seal, or one that is not theirs."""
+    disk = SimulatedFiles(1)
+    saved(disk, 7)
+    content = disk.content(NAME)
+    rows = b"".join(struct.pack("<IHHQQ", group, 0, 0, 8, 3) for group in range(20))
+    older = in_turn(b"MSHARDS2", 20, rows, 2)[:COPY_LENGTH]
+    disk.put(NAME, older + content[len(older):])
+    assert read(disk) == HardState(8, 3)
+    disk.flip(NAME, 8 * (COPY_BYTES + 30))
+    with pytest.raises(FormatError, match="copy at byte 65536 is damaged"):
+        read(disk)
+
+
+def test_the_file_of_another_node_is_refused_by_name() -> None:
+    disk = SimulatedFiles(1)
+    saved(disk, 7, node_id=2)
+    with pytest.raises(FormatError, match="belongs to node 2, this is node 1"):
+        read(disk)
+
+
+def test_a_file_of_zeros_is_not_taken_for_a_new_one() -> None:
+    async def zeroed(disk: SimulatedFiles) -> bool:
+        states = await HardStates.open(disk, 1)
+        await states.close()
+        return states.zeroed
+
+    disk = SimulatedFiles(1)
+    assert not asyncio.run(zeroed(disk))
+    disk = SimulatedFiles(1)
+    saved(disk, 7)
+    disk.put(NAME, bytes(len(disk.content(NAME))))
+    assert asyncio.run(zeroed(disk))
 
 
 def test_a_replica_that_was_moved_away_is_remembered_with_its_votes_until_another_comes() -> None:
@@ -66,8 +191,7 @@ def test_founders_are_remembered_until_the_replica_leaves() -> None:
 def test_format_1_is_read_and_knows_no_founders() -> None:
     disk = SimulatedFiles(1)
     rows = struct.pack("<IIQQ", 0, 0, 7, 2) + struct.pack("<IIQQ", 3, 1, 5, 0) + struct.pack("<IIQQ", 4, 2, 6, 1)
-    content = struct.pack("<IQ", 3, 11) + rows
-    disk.put(NAME, (b"MSHARDS1" + struct.pack("<I", crc32c(content)) + content).ljust(2 * COPY_BYTES, b"\0"))
+    disk.put(NAME, in_turn(b"MSHARDS1", 3, rows, 11) + in_turn(b"MSHARDS1", 3, rows, 10))
 
     async def story() -> None:
         states = await HardStates.open(disk)

@@ -1,9 +1,9 @@
 """What a member of the metadata group must never forget: its term, its vote, and which directory this is.
 
 Two slots on pages of their own in `metadata/vote`. A change goes to the first and is forced to disk, then to the
-second, which is not: so one of them is whole at any time, and after a while both say the same, so that damage to one
-costs nothing. The commit index rides along as a hint of how far the state may be applied before the group has a
-leader; it may be old.
+second, and is promised on when both are there: so one of them is whole at any time, and damage to one costs nothing,
+not even where the power went right after a promise. The commit index rides along as a hint of how far the state may be
+applied before the group has a leader; it may be old.
 
 Invariants: `write` returns when the change is on disk, and nothing that follows from it (a vote, an answer) may leave
 before; a file without a whole slot is refused, never taken for a new one: a forgotten vote can be cast twice; no slot
@@ -12,6 +12,7 @@ is written before the other one is whole on disk and says the newest that was pr
 
 from __future__ import annotations
 
+import logging
 import struct
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +21,7 @@ import google_crc32c
 
 from mainstem.nameserver.errors import MetadataCorrupt, MetadataUnavailable
 from mainstem.nameserver.metadata_files import VOTE, write_aside
-from mainstem.nameserver.room import NO_ROOM, Wait, at_once
+from mainstem.nameserver.room import Wait, at_once
 from mainstem.ports import File, Files
 
 FORMAT_VERSION = 1
@@ -31,6 +32,8 @@ _MAGIC = b"MSVOTE\r\n"
 _SLOT = struct.Struct("<8sHHQQqQq16s")
 _CRC = struct.Struct("<I")
 SLOT_BYTES = _SLOT.size + _CRC.size
+
+log = logging.getLogger(__name__)
 
 
 class Vote(NamedTuple):
@@ -51,38 +54,42 @@ class Owner(NamedTuple):
 class VoteFile:
     """Made by `create` or `open`. One writer."""
 
-    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote, *, second_written: bool) -> None:
+    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote) -> None:
         self.owner = owner
         self.vote = vote
         self._file = file
         self._sequence = sequence
-        self._second_written = second_written
-        """The second slot says the same as the first, or is newer; a sync will have it on disk."""
+        self._second_settled = False
+        """The second slot is known to be on disk, with the newest vote."""
         self._failure: OSError | None = None
 
     @classmethod
     async def create(cls, files: Files, owner: Owner, vote: Vote) -> VoteFile:
         slot = _encode(1, owner, vote)
         await write_aside(files, VOTE, [slot.ljust(SLOT_STRIDE_BYTES, b"\0"), slot])
-        return cls(await files.open(VOTE), 1, owner, vote, second_written=True)
+        return cls(await files.open(VOTE), 1, owner, vote)
 
     @classmethod
     async def open(cls, files: Files) -> VoteFile:
         """Raises `MetadataCorrupt` when no slot is whole."""
         file = await files.open(VOTE)
         try:
-            slots = [_decode(await file.read(position, SLOT_BYTES)) for position in (0, SLOT_STRIDE_BYTES)]
+            content = [await file.read(position, SLOT_BYTES) for position in (0, SLOT_STRIDE_BYTES)]
+            slots = list(map(_decode, content))
             found = [slot for slot in slots if slot is not None]
             if not found:
-                raise MetadataCorrupt(VOTE, 0, "neither copy of term and vote passes its checksum")
+                zeros = not b"".join(content).strip(b"\0")
+                what = "it holds zeros only" if zeros else "neither copy of term and vote passes its checksum"
+                raise MetadataCorrupt(VOTE, 0, f"{what}: it was damaged")
+            sequence, owner, vote = max(found, key=lambda slot: slot[0])
+            opened = cls(file, sequence, owner, vote)
+            if len(set(slots)) > 1:
+                log.warning("%s: one of its two copies is torn, damaged or older, it is written again", VOTE)
+                await file.sync()  # a process that was killed leaves what may not be on the disk yet
+                await opened.write(vote)
         except BaseException:
             await file.close()
             raise
-        newest = max(found, key=lambda slot: slot[0])
-        sequence, owner, vote = newest
-        opened = cls(file, sequence, owner, vote, second_written=slots[1] == newest)
-        if len(set(slots)) > 1:
-            await opened.write(vote)  # heals the other one
         return opened
 
     async def write(self, vote: Vote, wait: Wait = at_once) -> None:
@@ -91,35 +98,18 @@ class VoteFile:
             raise MetadataUnavailable(f"{VOTE} takes no more changes: {self._failure}")
         slot = _encode(self._sequence + 1, self.owner, vote)
         try:
-            await wait(VOTE, SLOT_BYTES, self._settle_second)
-            await wait(VOTE, SLOT_BYTES, partial(self._file.write, 0, [slot], sync=True))
-            self._second_written = await self._write_second(slot)
+            if not self._second_settled:
+                newest = _encode(self._sequence, self.owner, self.vote)
+                await wait(VOTE, SLOT_BYTES, partial(self._file.write, SLOT_STRIDE_BYTES, [newest], sync=True))
+            self._second_settled = False
+            for position in (0, SLOT_STRIDE_BYTES):
+                await wait(VOTE, SLOT_BYTES, partial(self._file.write, position, [slot], sync=True))
         except OSError as error:
             self._failure = error
             raise MetadataUnavailable(f"{VOTE} cannot be written: {error}") from error
+        self._second_settled = True
         self._sequence += 1
         self.vote = vote
-
-    async def _settle_second(self) -> None:
-        """Have the second slot on disk as it should be: one slot is being written at a time. What a sync that failed
-        may have dropped is written again."""
-        if self._second_written:
-            self._second_written = False
-            await self._file.sync()
-        else:
-            slot = _encode(self._sequence, self.owner, self.vote)
-            await self._file.write(SLOT_STRIDE_BYTES, [slot], sync=True)
-        self._second_written = True
-
-    async def _write_second(self, slot: bytes) -> bool:
-        """Whether it was; for want of room it may be written later, before the first is written again."""
-        try:
-            await self._file.write(SLOT_STRIDE_BYTES, [slot])
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            return False
-        return True
 
     async def close(self) -> None:
         await self._file.close()

@@ -1,10 +1,16 @@
 """What the consensus of a node's write groups must remember: per group its term, and whom it voted for in that term.
 
-One file, `hard_states`, of two copies that are written in turn, so that a torn write leaves the other:
+One file, `hard_states`, of two copies. A save writes and syncs the first, then the second, and is promised on only when
+both are on the disk:
 
-    magic (8 bytes) · CRC32C of all that follows (u32) · groups (u32) · sequence (u64) ·
+    magic (8 bytes) · CRC32C of all up to the seal (u32) · groups (u32) · sequence (u64) ·
     per group: number (u32) · how it began here (u16) · founders (u16) · term (u64) · vote (u64, 0: nobody) ·
                node id of each founder (u32)
+    seal: magic (8 bytes) · sequence (u64) · node id (u32) · the CRC32C from above (u32) · CRC32C of the seal (u32)
+
+So one copy that is not whole costs nothing: a torn write was promised to nobody, and of damage the other copy says as
+much. Versions before the seal wrote the copies in turn; where one of those is damaged the other may be older than a
+vote that was given, and the file is refused. They read what this version writes, and ignore the seal.
 
 A group begins on a node in one of two ways: with the node among those that found it (0), or with a replica that moves
 there (1). A replica of the latter kind has no say until the group's log gives it one. A replica that was moved away is
@@ -12,12 +18,13 @@ remembered as such (2), with the votes it gave, until another one comes. Founder
 the members that came and went, not of the first ones, and placement may want others by the time it is read again.
 
 Format 1 knew no founders. Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of
-the higher sequence counts.
+the higher sequence counts. The node id tells the file from a neighbour's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -32,61 +39,55 @@ MAGIC = b"MSHARDS2"
 MAGIC_1 = b"MSHARDS1"
 FRAME = struct.Struct("<8sI")
 SIZES = struct.Struct("<IQ")
+SEAL_MAGIC = b"MSTWICE1"
+SEAL = struct.Struct("<8sQII")
+SEAL_CRC = struct.Struct("<I")
 ROW = struct.Struct("<IHHQQ")
 NODE_ID = struct.Struct("<I")
 LATER, LEFT = 1, 2
 COPY_BYTES = 64 * 1024
 """Room for 1,800 groups of three founders."""
 
+log = logging.getLogger(__name__)
+
 
 class HardStates:
     """The hard states of all groups, in memory and on disk. Made by `open`."""
 
-    def __init__(
-        self,
-        file: File,
-        states: dict[int, HardState],
-        sequence: int,
-        came_later: set[int],
-        gone: set[int],
-        founders: dict[int, frozenset[int]],
-    ) -> None:
+    def __init__(self, file: File, node_id: int, newest: Copy, *, zeroed: bool) -> None:
         self._file = file
-        self._states = states
-        self.sequence = sequence
+        self._node_id = node_id
+        self._states = newest.states
+        self.sequence = newest.sequence
         """Counts the saves, for ever."""
-        self.is_new = sequence == 0
-        """Nothing was ever saved before this start."""
-        self._came_later = came_later
-        self._left = gone
-        self._founders = founders
+        self.is_new = newest.sequence == 0
+        """Nothing was ever saved before this start, as far as the file tells."""
+        self.zeroed = zeroed
+        """The file was there and holds nothing but zeros: made by a start that came no further, or damaged."""
+        self._came_later = newest.came_later
+        self._left = newest.left
+        self._founders = newest.founders
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls, files: Files) -> HardStates:
-        """Raises `FormatError` when both copies are damaged, `OSError`."""
+    async def open(cls, files: Files, node_id: int = 0) -> HardStates:
+        """`node_id`: whose file it has to be; 0: whoever's. Raises `FormatError` when what this node promised last
+        cannot be known from it, `OSError`."""
         file = await files.open(NAME, create=True)
-        content = await file.read(0, 2 * COPY_BYTES)
-        if len(content) < 2 * COPY_BYTES:  # terms and votes have to be written on a full disk, too
-            await file.size(truncate_to=2 * COPY_BYTES)
-        copies = [
-            copy
-            for start in (0, COPY_BYTES)
-            if (copy := _copy(content[start : start + COPY_BYTES])) is not None
-        ]
-        if not copies and content.strip(b"\0"):
-            await file.close()
-            if content.startswith(MAGIC[:-1]) and not content.startswith((MAGIC, MAGIC_1)):
-                found = content[: len(MAGIC)].decode("latin-1")
+        try:
+            content = await file.read(0, 2 * COPY_BYTES)
+            newest = _newest(content)
+            if newest.node_id not in (0, node_id) and node_id:
                 raise FormatError(
-                    f"{NAME}: of format {found}, this version reads {MAGIC.decode()}: start the version that wrote it"
+                    f"{NAME}: the file belongs to node {newest.node_id}, this is node {node_id}: put the file of this "
+                    f"node back. {REMEDY}"
                 )
-            raise FormatError(
-                f"{NAME}: neither copy passes its checksum. Which votes this node gave is unknown: restore the file, "
-                "or replace the node by one with an empty directory"
-            )
-        newest = max(copies, key=lambda copy: copy.sequence, default=Copy(0, {}, set(), set(), {}))
-        return cls(file, newest.states, newest.sequence, newest.came_later, newest.left, newest.founders)
+            if len(content) < 2 * COPY_BYTES:  # terms and votes have to be written on a full disk, too
+                await file.size(truncate_to=2 * COPY_BYTES)
+        except BaseException:
+            await file.close()
+            raise
+        return cls(file, node_id, newest, zeroed=not newest.sequence and len(content) == 2 * COPY_BYTES)
 
     def of(self, group: int) -> HardState:
         return self._states.get(group, HardState())
@@ -133,11 +134,14 @@ class HardStates:
         self.sequence += 1
         rows = b"".join(self._row(group, state) for group, state in sorted(self._states.items()))
         content = SIZES.pack(len(self._states), self.sequence) + rows
-        if FRAME.size + len(content) > COPY_BYTES:
+        if FRAME.size + len(content) + SEAL.size + SEAL_CRC.size > COPY_BYTES:
             raise StorageFailed(f"{NAME}: {len(self._states)} write groups are more than it has room for")
-        place = COPY_BYTES * (self.sequence % 2)
+        checksum = crc32c(content)
+        seal = SEAL.pack(SEAL_MAGIC, self.sequence, self._node_id, checksum)
+        copy = FRAME.pack(MAGIC, checksum) + content + seal + SEAL_CRC.pack(crc32c(seal))
         try:
-            await self._file.write(place, [FRAME.pack(MAGIC, crc32c(content)) + content], sync=True)
+            for place in (0, COPY_BYTES):  # one after the other: what stops this leaves a whole one
+                await self._file.write(place, [copy], sync=True)
         except OSError as error:
             raise StorageFailed(f"{NAME}: terms and votes cannot be written: {error}") from error
 
@@ -153,6 +157,13 @@ class HardStates:
         await self._file.close()
 
 
+REMEDY = (
+    "Which votes this node gave is unknown, and it might give them twice: restore write_dir and store_dir as a whole, "
+    "or start a node with another node id and empty directories, and have it take the place of this one (mainstem "
+    "cluster replace)"
+)
+
+
 class Copy(NamedTuple):
     """One of the two. `came_later`, `left`: numbers of groups."""
 
@@ -161,6 +172,38 @@ class Copy(NamedTuple):
     came_later: set[int]
     left: set[int]
     founders: dict[int, frozenset[int]]
+    sealed: bool = False
+    """Written before the other copy was, so that the other is never newer than what was promised on this one."""
+    node_id: int = 0
+    """Whose it is; 0: that was not written down."""
+
+
+def _newest(content: bytes) -> Copy:
+    """The copy that counts; an empty one where nothing was ever saved. Raises `FormatError`."""
+    parts = [content[start : start + COPY_BYTES] for start in (0, COPY_BYTES)]
+    copies = [_copy(part) for part in parts]
+    whole = [copy for copy in copies if copy is not None]
+    if not content.strip(b"\0"):
+        return Copy(0, {}, set(), set(), {})
+    if not whole:
+        if content.startswith(MAGIC[:-1]) and not content.startswith((MAGIC, MAGIC_1)):
+            found = content[: len(MAGIC)].decode("latin-1")
+            raise FormatError(
+                f"{NAME}: of format {found}, this version reads {MAGIC.decode()}: start the version that wrote it"
+            )
+        raise FormatError(f"{NAME}: neither copy passes its checksum. {REMEDY}")
+    newest = max(whole, key=lambda copy: copy.sequence)
+    if len(whole) == len(copies):
+        return newest
+    place = COPY_BYTES * copies.index(None)
+    zeros = not parts[copies.index(None)].strip(b"\0")
+    if not newest.sealed and not (zeros and newest.sequence == 1):
+        raise FormatError(
+            f"{NAME}: the copy at byte {place} is damaged, and the other one may be older than it was. {REMEDY}"
+        )
+    if not zeros or newest.sequence > 1:
+        log.warning("%s: the copy at byte %d is torn or damaged, the other one takes its place", NAME, place)
+    return newest
 
 
 def _copy(content: bytes) -> Copy | None:
@@ -187,4 +230,15 @@ def _copy(content: bytes) -> Copy | None:
             (copy.came_later if beginning == LATER else copy.left).add(group)
     if magic not in (MAGIC, MAGIC_1) or crc32c(content[FRAME.size : end]) != checksum:
         return None
-    return copy
+    return _with_seal(copy, content[end : end + SEAL.size + SEAL_CRC.size], checksum)
+
+
+def _with_seal(copy: Copy, seal: bytes, checksum: int) -> Copy:
+    """A version that knows no seal leaves an old one, or what followed it, behind its shorter or longer copy."""
+    if len(seal) < SEAL.size + SEAL_CRC.size:
+        return copy
+    magic, sequence, node_id, sealed = SEAL.unpack_from(seal)
+    (own,) = SEAL_CRC.unpack_from(seal, SEAL.size)
+    if magic != SEAL_MAGIC or own != crc32c(seal[: SEAL.size]) or (sequence, sealed) != (copy.sequence, checksum):
+        return copy
+    return copy._replace(sealed=True, node_id=node_id)

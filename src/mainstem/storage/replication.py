@@ -19,7 +19,7 @@ from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft_member import Carried, Member
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError
 from mainstem.storage.group_blocks import BlockPlace
-from mainstem.storage.hard_states import HardStates
+from mainstem.storage.hard_states import REMEDY, HardStates
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
@@ -135,9 +135,10 @@ class Replication:
             began_with = self._began_with(group.group, consensus.members(group.group).members)
             hard_state = hard_states.of(group.group)
             if hard_state.term == 0 and group.blocks.last_index() and len(began_with.voters) > 1:
+                what = "holds zeros only, it was damaged" if hard_states.zeroed else "is missing"
                 raise StorageError(
                     f"write group {group.group} has a log and no record of this node's votes: the file `hard_states` "
-                    "is missing. Restore it, or replace this node by one with an empty directory"
+                    f"{what}. {REMEDY}"
                 )
             self._join(group, began_with)
             if group.consensus.voters == {consensus.node_id}:

@@ -190,7 +190,8 @@ class Storage:
         async with AsyncExitStack() as opened:
             journal = await Journal.open(write_files, clock, journal_config)
             opened.push_async_callback(journal.close)
-            hard_states = await HardStates.open(write_files)
+            consensus = consensus or Consensus()
+            hard_states = await HardStates.open(write_files, consensus.node_id)
             opened.push_async_callback(hard_states.close)
             pacing = Pacing(
                 clock,
@@ -215,7 +216,7 @@ class Storage:
                 batch_bytes_max - BLOCK_ALIGNMENT,
                 pacing,
                 hard_states,
-                consensus or Consensus(),
+                consensus,
             )
             await storage._recover()
             opened.pop_all()
