@@ -20,6 +20,35 @@ PARTITION_BITS = 32
 Buffer = bytes | bytearray | memoryview
 
 
+class FeatureLevel(enum.IntEnum):
+    """What the nodes of a cluster may write, in order: at a level all that those before it had, too. A program reads
+    every level up to its newest, whatever the cluster's level is; it writes no more than the cluster's level allows.
+    """
+
+    FIRST = 1
+    """What programs read that know of no levels and therefore name none."""
+    HARDENED = 2
+    """Metadata commands that are marked optional; offsets that name the topic they were committed for."""
+
+    @classmethod
+    def newest(cls) -> FeatureLevel:
+        return max(cls)
+
+
+class LevelRange(NamedTuple):
+    """The feature levels that a program can work at. Plain numbers: another node's newest may have no name here."""
+
+    oldest: int = FeatureLevel.FIRST
+    newest: int = FeatureLevel.FIRST
+
+    def includes(self, level: int) -> bool:
+        return self.oldest <= level <= self.newest
+
+
+OWN_LEVELS = LevelRange(FeatureLevel.FIRST, FeatureLevel.newest())
+"""Of this program. `oldest` goes up when it stops to work in clusters of the first levels."""
+
+
 def queue_id_of(topic_number: int, partition: int) -> int:
     """The queue id of a topic-partition: topic number (u32) above partition (u32)."""
     return topic_number << PARTITION_BITS | partition

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from mainstem.model import OWN_LEVELS
 from mainstem.raft import RaftError
 from mainstem.rpc.cluster import (
     REPORT,
@@ -68,7 +69,7 @@ class NodeReports:
                     group.group, group.term, group.serving, group.last_index, group.applied_index, members
                 )
             )
-        return NodeReport(self.http, time.monotonic() - self._started_at, led)
+        return NodeReport(self.http, time.monotonic() - self._started_at, led, *OWN_LEVELS)
 
     async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
         """What these nodes say of themselves; None: nothing within a moment."""

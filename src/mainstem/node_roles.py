@@ -210,6 +210,7 @@ class Roles:
             topics=nameserver.topics,
             was_deleted=nameserver.was_deleted,
             consensus=consensus,
+            feature_level=lambda: nameserver.feature_level,
         )
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)

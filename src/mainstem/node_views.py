@@ -28,7 +28,7 @@ from mainstem.console.views import (
     TopicView,
     WriteGroupView,
 )
-from mainstem.model import Node, QueueUsage, Topic
+from mainstem.model import OWN_LEVELS, Node, QueueUsage, Topic
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
@@ -99,6 +99,8 @@ class LocalNodeViews:
             topics=topics,
             partitions=partitions,
             metadata_leader=self._nameserver.metadata_leader,
+            feature_level=self._nameserver.feature_level,
+            feature_level_newest=OWN_LEVELS.newest,
         )
 
     def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:
@@ -121,6 +123,7 @@ class LocalNodeViews:
             rack=node.rack,
             state=verdict.state.value,
             reason=verdict.reason,
+            level_newest=report.level_newest if report is not None else None,
         )
 
     def _group_view(self, group: WriteGroup, led: LedGroup | None) -> WriteGroupView:
@@ -165,6 +168,18 @@ class LocalNodeViews:
                     await nameserver.move_replica(group, old, new)
             if old in nameserver.metadata_voters:
                 await nameserver.change_member(old, new)
+        except NameserverError as error:
+            return str(error)
+        return None
+
+    async def raise_feature_level(self, level: int) -> str | None:
+        nameserver = self._nameserver
+        reports = await self._reports.of([node.node_id for node in nameserver.nodes()])
+        for node_id, report in reports.items():  # before a leader is asked that would not understand the question
+            if report is not None and report.level_newest < level:
+                return f"feature level {level} must wait: node {node_id} reads those up to {report.level_newest}"
+        try:
+            await nameserver.raise_feature_level(level)
         except NameserverError as error:
             return str(error)
         return None

@@ -89,6 +89,23 @@ def test_errors_are_json() -> None:
     assert "secret" not in failed.text
 
 
+def test_the_feature_level_is_raised_by_a_post_or_refused_with_a_reason() -> None:
+    views = FakeViews()
+    application = Console(views, [Counters()], ConsoleConfig()).application()
+
+    async def post(level: object) -> httpx.Response:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return await client.post("/v1/cluster/feature-level", json={"level": level})
+
+    assert asyncio.run(post(2)).status_code == 200
+    assert views.feature_level == 2
+    refused = asyncio.run(post(3))
+    assert (refused.status_code, views.feature_level) == (409, 2)
+    assert "node 1 reads those up to 2" in refused.json()["error"]
+    assert asyncio.run(post("newest")).status_code == 400
+
+
 def test_requests_beyond_the_bound_are_refused_but_health_answers() -> None:
     class SlowViews(FakeViews):
         def __init__(self) -> None:

@@ -49,6 +49,7 @@ class FakeViews:
     def __init__(self) -> None:
         self.reason: str | None = None
         self.error: Exception | None = None
+        self.feature_level = 1
         self.endpoint: SplitEndpoint | None = SplitEndpoint(
             host="127.0.0.1", port=9093, store_dir="/store"
         )
@@ -64,7 +65,7 @@ class FakeViews:
             nodes=[
                 NodeView(
                     node_id=1, host="127.0.0.1", port=9092, rpc="127.0.0.1:9093", http="127.0.0.1:9080",
-                    roles=("broker", "storage", "nameserver"), version="0.1.0", uptime_seconds=61.0,
+                    roles=("broker", "storage", "nameserver"), version="0.1.0", uptime_seconds=61.0, level_newest=2,
                 )
             ],
             write_groups=[WriteGroupView(group=0, leader=1, term=3, committed=41)],
@@ -72,7 +73,15 @@ class FakeViews:
             store_disk=None,
             topics=1,
             partitions=2,
+            feature_level=self.feature_level,
+            feature_level_newest=2,
         )
+
+    async def raise_feature_level(self, level: int) -> str | None:
+        if level > 2:
+            return f"feature level {level} must wait: node 1 reads those up to 2"
+        self.feature_level = level
+        return None
 
     async def replace_node(self, old: int, new: int) -> str | None:
         return None

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
-from mainstem.console.views import NodeViews, ReplaceNodeRequest, TransferLeaderRequest
+from mainstem.console.views import FeatureLevelRequest, NodeViews, ReplaceNodeRequest, TransferLeaderRequest
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
 
@@ -50,6 +50,7 @@ class Console:
             Route("/v1/cluster", self._limited(self._cluster)),
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
+            Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/topics", self._limited(self._topics)),
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
@@ -98,6 +99,10 @@ class Console:
     async def _replace_node(self, request: Request) -> Response:
         wanted = await _posted(request, ReplaceNodeRequest)
         return _done(await self._views.replace_node(wanted.old, wanted.new))
+
+    async def _feature_level(self, request: Request) -> Response:
+        wanted = await _posted(request, FeatureLevelRequest)
+        return _done(await self._views.raise_feature_level(wanted.level))
 
     async def _topics(self, request: Request) -> Response:
         return StreamingResponse(_pieces(b"topics", await self._views.topics()), media_type="application/json")

@@ -27,6 +27,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """`alive`, `suspected` or `dead`, as the metadata leader judges."""
     reason: str = ""
     """Why, unless it is well."""
+    level_newest: int | None = None
+    """The newest feature level it reads; None: it does not answer."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,16 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     metadata_leader: int = -1
     """Node id; -1: nobody, as far as this node knows."""
+    feature_level: int = 1
+    """What the nodes may write."""
+    feature_level_newest: int = 1
+    """What the version that this node runs could write."""
+
+
+class FeatureLevelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is posted to `/v1/cluster/feature-level`."""
+
+    level: int
 
 
 class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +194,10 @@ class NodeViews(Protocol):
 
     async def transfer_leader(self, group: int, to: int) -> str | None:
         """Have another node lead a write group; why that cannot be, None when it is under way."""
+        ...
+
+    async def raise_feature_level(self, level: int) -> str | None:
+        """Have the cluster write what programs of this level read; why that cannot be, None when it is so."""
         ...
 
     async def replace_node(self, old: int, new: int) -> str | None:

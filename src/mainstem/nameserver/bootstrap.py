@@ -13,8 +13,10 @@ import hashlib
 import logging
 from collections.abc import Mapping
 
+from mainstem.model import LevelRange
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import ForeignDirectory
+from mainstem.nameserver.feature_level import check_own_levels
 from mainstem.raft import Membership
 from mainstem.rpc.errors import DuplicateNode, IdentityRefused, OwnAddress, RpcError
 from mainstem.rpc.identity import Identity
@@ -37,10 +39,12 @@ def cluster_id_of(peers: Mapping[int, str]) -> str:
     return "m" + text[1:]  # command lines would take a leading '-' for an option
 
 
-async def first_members(own: Identity, peers: Mapping[int, str], ports: ClusterPorts) -> Membership:
-    """Whom a node with a new directory begins with. Raises `ForeignDirectory`; and `IdentityRefused` when somebody
-    refuses to talk to it, or is not to be talked to, and nobody else answers: most likely it is this node that is
-    configured wrongly. Otherwise that one is, and the others do without it."""
+async def first_members(
+    own: Identity, peers: Mapping[int, str], ports: ClusterPorts, levels: LevelRange
+) -> Membership:
+    """Whom a node with a new directory begins with. Raises `ForeignDirectory`, `UnreadableFeatureLevel`; and
+    `IdentityRefused` when somebody refuses to talk to it, or is not to be talked to, and nobody else answers: most
+    likely it is this node that is configured wrongly. Otherwise that one is, and the others do without it."""
     others = [node_id for node_id in peers if node_id != own.node_id]
     answers = await asyncio.gather(*(_introduction(node_id, ports) for node_id in others))
     refusals = [answer for answer in answers if isinstance(answer, IdentityRefused)]
@@ -49,6 +53,7 @@ async def first_members(own: Identity, peers: Mapping[int, str], ports: ClusterP
     for answer in answers:
         if not isinstance(answer, Introduction) or not answer.voters or not answer.cluster_id:
             continue
+        check_own_levels(answer.feature_level, levels)
         known = answer.incarnations.get(own.node_id, b"")
         if known not in (b"", own.incarnation) and own.node_id in answer.voters:
             raise ForeignDirectory(

@@ -25,6 +25,7 @@ from mainstem.nameserver.commands import (
     MoveReplica,
     PartitionsAdded,
     PlaceGroups,
+    RaiseFeatureLevel,
     Refusal,
     RegisterNode,
     TopicConfigsChanged,
@@ -40,6 +41,7 @@ from mainstem.rpc.metadata import (
     WantDeletions,
     Wanted,
     WantedTopic,
+    WantFeatureLevel,
     WantMove,
     WantNode,
     WantPartitions,
@@ -113,6 +115,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: registration_of(wanted)]
         case WantMove(group=group, old=old, new=new):
             return [lambda _: MoveReplica(group, old, new)]
+        case WantFeatureLevel(level=level):
+            return [lambda _: RaiseFeatureLevel(level)]
         case WantPlacement():
             return [lambda _: _placement(state, replicas)]
 

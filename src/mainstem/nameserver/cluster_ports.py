@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from mainstem.model import OWN_LEVELS, LevelRange
 from mainstem.ports import Clock
 from mainstem.raft import Message
 from mainstem.rpc.handlers import Handlers
@@ -60,6 +61,8 @@ class Facts(NamedTuple):
     """`host:port` for other nodes."""
     roles: tuple[str, ...] = ()
     version: str = ""
+    levels: LevelRange = OWN_LEVELS
+    """The feature levels its program can work at."""
 
 
 NO_FACTS = Facts()

@@ -4,19 +4,22 @@ A command is complete: everything random or timed (ids, numbers, the slot table)
 logged, so that applying it gives the same state on every node and at every recovery. One log entry is a
 `LoggedChange`: the commands that came of one request, applied together or not at all. Encoded form: one byte of
 format version, then msgpack: 1, a command alone (all of version 0.1's entries, and snapshots), a map whose key `type`
-names it; 2, a `LoggedChange`. Within a version, fields are neither removed nor given a new meaning; a command or field
-that this program does not know is refused, not skipped.
+names it; 2, a `LoggedChange`. Within a version, fields are neither removed nor given a new meaning.
+
+Programs of different age share a log. A command or a field that is new is logged at a feature level that all members
+read (`level_of`). A command that this program does not know is refused, unless it says by a key `optional` that whoever
+does not know it may pass over it: then it is kept, as it came, and handed on in snapshots (`UnknownCommand`).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
-from mainstem.model import Topic
+from mainstem.model import Buffer, FeatureLevel, Topic
 
 FORMAT_VERSION_COMMAND = 1
 FORMAT_VERSION_CHANGE = 2
@@ -127,8 +130,25 @@ class RememberChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     refusals: list[Refusal]
 
 
-Command = (
+class RaiseFeatureLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="raise_feature_level"):
+    """From here on the log may hold what programs of this level read. Logged only when all nodes can read it: one that
+    knows of no levels stops at the command itself."""
+
+    level: int
+
+
+class UnknownCommand(NamedTuple):
+    """A command of a later version that is marked optional. What `optional` says, a text, names what it is about: the
+    next command of the same type about the same takes its place."""
+
+    type: str
+    optional: str
+    encoded: bytes
+
+
+KnownCommand = (
     CreateCluster
+    | RaiseFeatureLevel
     | RegisterNode
     | PlaceGroups
     | MoveReplica
@@ -140,6 +160,19 @@ Command = (
     | AdvanceCounters
     | RememberChange
 )
+Command = KnownCommand | UnknownCommand
+
+
+def level_of(command: Command) -> FeatureLevel:
+    """The lowest feature level at which a command may be logged, with the fields it has."""
+    match command:
+        case UnknownCommand():
+            return FeatureLevel.HARDENED
+        case _:
+            return FeatureLevel.FIRST
+
+
+_KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(KnownCommand))
 
 
 class LoggedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -152,13 +185,33 @@ class LoggedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     refusals: list[Refusal] = []
 
 
+class _KnownChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `LoggedChange` all commands of which are known, as nearly all are."""
+
+    commands: list[KnownCommand]
+    request: bytes = b""
+    at_ms: int = 0
+    refusals: list[Refusal] = []
+
+
+class _RawChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `LoggedChange` whose commands are looked at one by one."""
+
+    commands: list[msgspec.Raw]
+    request: bytes = b""
+    at_ms: int = 0
+    refusals: list[Refusal] = []
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
-_change_decoder: msgspec.msgpack.Decoder[LoggedChange] = msgspec.msgpack.Decoder(LoggedChange)
+_decoder: msgspec.msgpack.Decoder[KnownCommand] = msgspec.msgpack.Decoder(KnownCommand)
+_change_decoder = msgspec.msgpack.Decoder(_KnownChange)
+_raw_change_decoder = msgspec.msgpack.Decoder(_RawChange)
 
 
 def encode_command(command: Command) -> bytes:
-    return bytes((FORMAT_VERSION_COMMAND,)) + _encoder.encode(command)
+    encoded = command.encoded if isinstance(command, UnknownCommand) else _encoder.encode(command)
+    return bytes((FORMAT_VERSION_COMMAND,)) + encoded
 
 
 def decode_command(data: bytes) -> Command:
@@ -168,12 +221,36 @@ def decode_command(data: bytes) -> Command:
     if data[0] != FORMAT_VERSION_COMMAND:
         raise ValueError(f"command format version {data[0]}, this program reads {FORMAT_VERSION_COMMAND}")
     try:
-        return _decoder.decode(memoryview(data)[1:])
+        return _command(memoryview(data)[1:])
     except msgspec.DecodeError as error:
         raise ValueError(f"not a command this program knows: {error}") from error
 
 
+def _command(data: Buffer) -> Command:
+    """Raises `msgspec.DecodeError`."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:
+        if (unknown := _if_optional(data)) is None:
+            raise
+        return unknown
+
+
+def _if_optional(data: Buffer) -> UnknownCommand | None:
+    """The command that this program does not know, unless it must."""
+    found = msgspec.msgpack.decode(data)
+    if not isinstance(found, dict):
+        return None
+    type_, optional = found.get("type"), found.get("optional")
+    if not isinstance(type_, str) or not isinstance(optional, str) or type_ in _KNOWN_TYPES:
+        return None
+    return UnknownCommand(type_, optional, bytes(data))
+
+
 def encode_change(change: LoggedChange) -> bytes:
+    assert not any(isinstance(it, UnknownCommand) for it in change.commands), (
+        "nobody makes what he does not know"
+    )
     return bytes((FORMAT_VERSION_CHANGE,)) + _encoder.encode(change)
 
 
@@ -181,8 +258,15 @@ def decode_change(data: bytes) -> LoggedChange:
     """A log entry, of this format or a command alone. Raises ValueError as `decode_command` does."""
     if not data or data[0] != FORMAT_VERSION_CHANGE:
         return LoggedChange([decode_command(data)])
+    encoded = memoryview(data)[1:]
     try:
-        return _change_decoder.decode(memoryview(data)[1:])
+        try:
+            known = _change_decoder.decode(encoded)
+        except msgspec.DecodeError:
+            raw = _raw_change_decoder.decode(encoded)
+            commands = [_command(memoryview(command)) for command in raw.commands]
+            return LoggedChange(commands, raw.request, raw.at_ms, raw.refusals)
+        return LoggedChange([*known.commands], known.request, known.at_ms, known.refusals)
     except msgspec.DecodeError as error:
         raise ValueError(f"not a change this program knows: {error}") from error
 
@@ -217,6 +301,10 @@ class GroupsPlaced(NamedTuple):
     placements: Mapping[int, tuple[int, ...]]
 
 
+class FeatureLevelRaised(NamedTuple):
+    level: FeatureLevel
+
+
 TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
-ClusterEvent = NodeRegistered | GroupsPlaced
+ClusterEvent = NodeRegistered | GroupsPlaced | FeatureLevelRaised
 Event = TopicEvent | ClusterEvent

@@ -38,6 +38,10 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     heartbeat_ticks: int = 2
     election_ticks: int = 10
     """Without news of the metadata leader for this long, up to twice, another one is elected."""
+    feature_level: str = "operator"
+    """Who raises the cluster's feature level once all nodes read a higher one: the `operator`, by `mainstem cluster
+    feature-level --raise`, or `automatic`, the metadata leader by itself. There is no way back to an older version from
+    then on, which is why somebody should have seen the new one work. A new cluster begins at its newest either way."""
     change_wait_ms_max: int = 15_000
     """How long a change of the metadata is tried while the cluster has no leader, or its answer got lost."""
     heartbeat_ms: int = 500
@@ -76,6 +80,8 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         for key, (value, least, most) in bounds.items():
             if not least <= value <= most:
                 raise ConfigError(f"{key}={value}: it takes a whole number from {least} to {most}")
+        if self.feature_level not in ("operator", "automatic"):
+            raise ConfigError(f"feature_level={self.feature_level!r}: it takes operator or automatic")
         for node_id, address in self.peers.items():
             if not node_id.isascii() or not node_id.isdigit() or not 1 <= int(node_id) <= NODE_ID_MAX:
                 raise ConfigError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from mainstem.model import OWN_LEVELS, LevelRange
 from mainstem.nameserver.changes import COMMANDS_PER_TURN, Ids
 from mainstem.nameserver.commands import CreateCluster, decode_change, decode_command
 from mainstem.nameserver.config import NODE_ID_MAX, NameserverConfig
@@ -127,13 +128,14 @@ class Directory:
                 await self.vote_file.close()
 
 
-async def open_directory(files: Files, config: NameserverConfig) -> Directory:
+async def open_directory(
+    files: Files, config: NameserverConfig, levels: LevelRange = OWN_LEVELS
+) -> Directory:
     """Read and judge; nothing is changed before `Directory.start`. Raises `ForeignDirectory`, `MetadataCorrupt`,
     OSError."""
     log, found = await MetadataLog.open(files, bytes_max=config.log_bytes_max)
-    directory = Directory(
-        files, log, found, Replica(lambda configs: topic_settings(configs, config.topic_defaults)), None
-    )
+    replica = Replica(lambda configs: topic_settings(configs, config.topic_defaults), levels)
+    directory = Directory(files, log, found, replica, None)
     try:
         await _open_vote(directory)
         await _restore(directory)

@@ -50,6 +50,19 @@ class NodeIdTaken(NameserverError):
     """Another node bears this id and lives; the message says where."""
 
 
+class FeatureLevelTooLow(NameserverError):
+    """The cluster is at a feature level at which this cannot be written."""
+
+
+class FeatureLevelNotReady(NameserverError):
+    """The cluster cannot be raised to a feature level now; the message says which nodes stand against it."""
+
+
+class UnreadableFeatureLevel(NameserverError):
+    """This node's program cannot work at the feature level of the cluster, or another node's cannot; it must be of
+    another version."""
+
+
 class MetadataUnavailable(NameserverError):
     """The change cannot be made now: the log failed, the node is stopping, too many changes wait, or no majority of the
     metadata group can be reached. It may be tried again."""
@@ -88,6 +101,9 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         InvalidPlacement,
         InvalidMembership,
         NodeIdTaken,
+        FeatureLevelTooLow,
+        FeatureLevelNotReady,
+        UnreadableFeatureLevel,
         MetadataUnavailable,
     )
 }

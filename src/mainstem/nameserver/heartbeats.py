@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from mainstem.model import LevelRange
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.group_leaders import GroupLeaders
 from mainstem.nameserver.liveness import Liveness, Report, State, Thresholds, Verdict
@@ -115,6 +116,8 @@ class Heartbeats:
             applied=self._replica.applied_index,
             disk=condition.disk,
             lag_bytes=condition.lag_bytes,
+            level_oldest=self._replica.levels.oldest,
+            level_newest=self._replica.levels.newest,
             leaves=leaves,
         )
         leader = self._group.whom_to_ask()
@@ -163,9 +166,8 @@ class Heartbeats:
         now = self._touched_at = self._ports.clock.monotonic()
         liveness = self.liveness()
         condition = self.condition()
-        liveness.heard(
-            self._node_id, now, Report(self._replica.applied_index, condition.disk, condition.lag_bytes)
-        )
+        own = Report(self._replica.applied_index, condition.disk, condition.lag_bytes, self._replica.levels)
+        liveness.heard(self._node_id, now, own)
         self._judge(liveness, now)
         suspects = [node for node, it in self.verdicts.items() if it.state is State.SUSPECTED]
         await asyncio.gather(*(self._probe(liveness, node_id) for node_id in suspects))
@@ -208,7 +210,8 @@ class Heartbeats:
             if beat.leaves:
                 self.liveness().left(node_id, now)
             else:
-                self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes))
+                levels = LevelRange(beat.level_oldest, beat.level_newest)
+                self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes, levels))
             if beat.leaves or node_id in self.verdicts:
                 self._judge(self.liveness(), now)
         verdicts = [NodeVerdict(node, it.state.value, it.reason) for node, it in self.verdicts.items()]

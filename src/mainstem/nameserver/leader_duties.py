@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from mainstem.nameserver.changes import Made, new_cluster
 from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.level_raising import LevelRaising
 from mainstem.nameserver.metadata_group import MetadataGroup
 from mainstem.nameserver.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.replica import Replica
@@ -32,14 +33,16 @@ class LeaderDuties:
         requests: Requests,
         cluster_id: Callable[[], str],
         write_groups: int,
+        raising: LevelRaising,
     ) -> None:
-        """A cluster that is created gets this id and so many write groups."""
+        """A cluster that is created gets this id and so many write groups, and begins at the newest feature level."""
         self._group = group
         self._replica = replica
         self._proposer = proposer
         self._requests = requests
         self._cluster_id = cluster_id
         self._write_groups = write_groups
+        self._raising = raising
 
     async def run(self) -> None:
         """Look after every change, until cancelled."""
@@ -61,9 +64,18 @@ class LeaderDuties:
         if state.cluster is None:
             await self._proposer.propose(self._make_cluster, b"")
         elif not state.placements and len(state.nodes) >= len(self._group.membership.voters):
-            await self._proposer.propose(self._requests.maker(WantPlacement()), b"")
+            await self._proposer.propose(self._make_placement, b"")
 
     async def _make_cluster(self) -> Made:
         if self._replica.state.cluster is not None:
             return Made([], [])
         return Made([new_cluster(self._cluster_id(), self._write_groups)], [])
+
+    async def _make_placement(self) -> Made:
+        """Raises `MetadataUnavailable` while it is not known which feature levels the nodes read."""
+        made = await self._requests.maker(WantPlacement())()
+        return (
+            Made([*self._raising.of_a_new_cluster(), *made.commands], made.refusals)
+            if made.commands
+            else made
+        )

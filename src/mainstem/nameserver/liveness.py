@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mainstem.model import LevelRange
+
 
 class State(enum.Enum):
     ALIVE = "alive"
@@ -43,6 +45,7 @@ class Report(NamedTuple):
     applied: int = 0
     disk: str = ""
     lag_bytes: int = 0
+    levels: LevelRange = LevelRange()
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from mainstem.model import Node, Topic, partition_of, topic_number_of
+from mainstem.model import FeatureLevel, Node, Topic, partition_of, topic_number_of
 from mainstem.nameserver.commands import RegisterNode
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.group_leaders import GroupLeaders, Leading
@@ -94,6 +94,11 @@ class MetadataLookups:
     def out_of_touch(self) -> bool:
         """See `ports.Cluster`."""
         return False
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """What the cluster may write, as far as this node knows: it may be higher already, never lower."""
+        return self._state.feature_level
 
     # write groups
 

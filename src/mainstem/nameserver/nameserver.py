@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import Node, Sample
+from mainstem.model import LevelRange, Node, Sample
 from mainstem.nameserver import bootstrap
 from mainstem.nameserver.administration import MetadataAdministration
 from mainstem.nameserver.changes import Ids, registration_of
@@ -31,6 +31,7 @@ from mainstem.nameserver.commands import Event, NodeRegistered
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.directory import Directory, member_id, open_directory
 from mainstem.nameserver.errors import (
+    FeatureLevelNotReady,
     ForeignDirectory,
     InvalidMembership,
     MetadataUnavailable,
@@ -38,9 +39,11 @@ from mainstem.nameserver.errors import (
     NodeIdTaken,
     refusal_of,
 )
+from mainstem.nameserver.feature_level import check_levels_of, check_own_levels
 from mainstem.nameserver.follow import Follower
 from mainstem.nameserver.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.leader_duties import LeaderDuties
+from mainstem.nameserver.level_raising import LevelRaising
 from mainstem.nameserver.liveness import Report, State, Thresholds, Verdict
 from mainstem.nameserver.member import GroupMember
 from mainstem.nameserver.member_change import CATCH_UP_SECONDS_MAX, change_member
@@ -55,7 +58,7 @@ from mainstem.ports import Files
 from mainstem.raft import Membership, RaftConfig, RaftError
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.identity import Identity
-from mainstem.rpc.metadata import CHANGE_MEMBER, ChangeMember, Wanted, WantNode
+from mainstem.rpc.metadata import CHANGE_MEMBER, ChangeMember, Wanted, WantFeatureLevel, WantNode
 from mainstem.rpc.raft_member import METADATA_GROUP
 
 STOP_SECONDS_MAX = 2.0
@@ -112,9 +115,14 @@ class Nameserver(MetadataAdministration):
             self._group, self._proposer, directory.replica, self._ids, ports,
             config.change_wait_ms_max / 1000, config.replication_factor, self._check_wanted,
         )  # fmt: skip
+        self._raising = LevelRaising(
+            self._group, directory.replica, self._proposer, config.node_id,
+            lambda: self._heartbeats, ports.sleep if ports is not None else asyncio.sleep,
+        )  # fmt: skip
         self._duties = LeaderDuties(
-            self._group, directory.replica, self._proposer, self._requests, self._new_cluster_id, config.write_groups
-        )
+            self._group, directory.replica, self._proposer, self._requests,
+            self._new_cluster_id, config.write_groups, self._raising,
+        )  # fmt: skip
         self._heartbeats: Heartbeats | None = None
         if link is not None:
             self._heartbeats = self._connect(link)
@@ -132,10 +140,11 @@ class Nameserver(MetadataAdministration):
     ) -> Nameserver:
         """Recover the metadata below `files`, or create the cluster where there is nothing at all yet, and
         register `node`. Open it before the journal. With peers it takes `connect`, and waits for a majority of
-        them. Raises `ForeignDirectory`, `MetadataCorrupt`, `NodeIdTaken`, `rpc.errors.IdentityRefused`, OSError."""
+        them. Raises `ForeignDirectory`, `UnreadableFeatureLevel`, `MetadataCorrupt`, `NodeIdTaken`,
+        `rpc.errors.IdentityRefused`, OSError."""
         assert node.node_id == config.node_id, "a node registers itself"
         assert connect is not None or not config.peers, "nodes of a cluster are connected"
-        directory = await open_directory(files, config)
+        directory = await open_directory(files, config, facts.levels)
         try:
             nameserver = await cls._opened(directory, randomness, config, connect, facts)
         except BaseException:
@@ -172,6 +181,7 @@ class Nameserver(MetadataAdministration):
                 f"give their addresses (nameserver.peers)"
             )
         await directory.apply_committed(all_of_it=members == me.members)
+        check_own_levels(directory.replica.state.feature_level, facts.levels)
         _check_owner(directory, config)
         new = directory.new
         owner = await directory.take(node_id, Ids(randomness))
@@ -185,7 +195,7 @@ class Nameserver(MetadataAdministration):
                     ports.calls.know(peer, address)
             link = Link(identity, ports, Introducer(node_id, directory.replica, ports.handlers))
             if new and peers:
-                first = await bootstrap.first_members(identity, peers, ports)
+                first = await bootstrap.first_members(identity, peers, ports, facts.levels)
         await directory.start(first)
         return cls(directory, first, randomness, config, link, facts)
 
@@ -322,10 +332,19 @@ class Nameserver(MetadataAdministration):
             incarnation=self.incarnation,
             roles=list(facts.roles),
             version=facts.version,
+            level_oldest=facts.levels.oldest,
+            level_newest=facts.levels.newest,
         )
         if self._state.registered(node.node_id) == registration_of(wanted):
             return
         (outcome,) = (await self._requests.change(wanted)).items
+        if isinstance(outcome, NameserverError):
+            raise outcome
+
+    async def raise_feature_level(self, level: int) -> None:
+        """From now on the cluster may write what programs of this level read; there is no way back. Raises
+        `FeatureLevelNotReady` naming the nodes that do not read it, `MetadataUnavailable`."""
+        (outcome,) = (await self._requests.change(WantFeatureLevel(level))).items
         if isinstance(outcome, NameserverError):
             raise outcome
 
@@ -370,6 +389,12 @@ class Nameserver(MetadataAdministration):
                 count,
                 (("result", result),),
             )
+        yield Sample(
+            "mainstem_feature_level", "gauge", "What the cluster may write", int(self._state.feature_level)
+        )
+        yield Sample(
+            "mainstem_feature_level_newest", "gauge", "What this node could write", int(self._facts.levels.newest)
+        )
         snapshots = self._group.snapshots.tried
         yield Sample("mainstem_metadata_snapshots_total", "counter", "Snapshots tried", snapshots)
         yield Sample(
@@ -416,13 +441,16 @@ class Nameserver(MetadataAdministration):
                 tasks.create_task(self._group.run(), name="metadata group")
                 tasks.create_task(self._proposer.run(), name="metadata writer")
                 tasks.create_task(self._duties.run(), name="metadata leader's duties")
+                if self._config.feature_level == "automatic":
+                    tasks.create_task(self._raising.run(), name="metadata feature level")
                 if self._link is not None and self._heartbeats is not None:
                     tasks.create_task(self._heartbeats.run(), name="metadata heartbeats")
                     follower = Follower(self._group, self._replica, self._link.ports)
                     tasks.create_task(follower.run(), name="metadata follower")
                     standing = Standing(self._group, self._link.ports)
                     tasks.create_task(standing.run(), name="metadata standing")
-        except Exception as failure:
+        except Exception as group:
+            failure = first_of(group)
             log.error("the metadata takes no more changes: %s", self._group.failure or failure)
             log.debug("how that came", exc_info=failure)
             self._group.fail(failure)
@@ -449,7 +477,14 @@ class Nameserver(MetadataAdministration):
             await self._group.changed_since(self._group.version)
 
     def _check_wanted(self, wanted: Wanted) -> None:
-        """The leader refuses a node that another one is."""
+        """The leader refuses a node that another one is, or whose program is too old, and a feature level that a node
+        does not read."""
+        if isinstance(wanted, WantFeatureLevel) and (against := self._raising.against(wanted.level)):
+            raise FeatureLevelNotReady(f"feature level {wanted.level} must wait: {'; '.join(against)}")
+        if isinstance(wanted, WantNode):
+            levels = LevelRange(wanted.level_oldest, wanted.level_newest)
+            check_levels_of(wanted.node_id, levels, self._state.feature_level)
+            self._raising.registers(wanted.node_id, levels)
         if not isinstance(wanted, WantNode) or self._heartbeats is None:
             return
         known = self._state.registered(wanted.node_id)
@@ -466,6 +501,13 @@ class Nameserver(MetadataAdministration):
 def _know(ports: ClusterPorts, own: int, event: Event) -> None:
     if isinstance(event, NodeRegistered) and event.node.rpc and event.node.node_id != own:
         ports.calls.know(event.node.node_id, event.node.rpc)
+
+
+def first_of(error: Exception) -> Exception:
+    """The error that ended a group of tasks, out of what groups of tasks wrap it in."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _now_ms() -> int:

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from mainstem.model import Topic, TopicSettings
+from mainstem.model import OWN_LEVELS, LevelRange, Topic, TopicSettings
 from mainstem.nameserver.changes import COMMANDS_PER_TURN, subject_of, topic_after
 from mainstem.nameserver.commands import (
     Event,
+    FeatureLevelRaised,
     GroupsPlaced,
     LoggedChange,
     NodeRegistered,
@@ -53,10 +54,14 @@ class Outcome(NamedTuple):
 
 
 class Replica:
-    """`settings_of` turns a topic's overrides into its effective settings (over this node's defaults)."""
+    """`settings_of` turns a topic's overrides into its effective settings (over this node's defaults); `levels`: the
+    feature levels this program can work at."""
 
-    def __init__(self, settings_of: Callable[[Mapping[str, str]], TopicSettings]) -> None:
-        self.state = MetadataState(settings_of)
+    def __init__(
+        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], levels: LevelRange = OWN_LEVELS
+    ) -> None:
+        self.levels = levels
+        self.state = MetadataState(settings_of, levels)
         self.applied_index = 0
         self.applied_term = 0
         self.applied_count = 0
@@ -165,7 +170,7 @@ class Replica:
 
     async def restored(self, commands: Sequence[bytes]) -> MetadataState:
         """The state that a snapshot leads to. Raises ValueError and `InconsistentCommand`."""
-        state = MetadataState(self._settings_of)
+        state = MetadataState(self._settings_of, self.levels)
         for number, data in enumerate(commands, 1):
             state.apply(decode_command(data))
             if number % COMMANDS_PER_TURN == 0:
@@ -189,6 +194,8 @@ class Replica:
 def differences(before: MetadataState, after: MetadataState) -> list[Event]:
     """What would have led listeners from the one to the other."""
     events: list[Event] = []
+    if before.feature_level != after.feature_level:
+        events.append(FeatureLevelRaised(after.feature_level))
     for node_id, node in after.node_table.registered.items():
         if before.registered(node_id) != node:
             events.append(NodeRegistered(node))

@@ -57,6 +57,7 @@ class Introducer:
                 cluster_id=state.cluster.cluster_id if state.cluster is not None else "",
                 voters=sorted(self.group.membership.voters) if self.group is not None else [],
                 incarnations={node_id: it.incarnation for node_id, it in state.node_table.registered.items()},
+                feature_level=state.feature_level,
             )
         )
 

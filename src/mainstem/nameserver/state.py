@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from mainstem.model import SLOTS, Node, Topic, TopicSettings, slot_of
+from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, Topic, TopicSettings, slot_of
 from mainstem.nameserver.commands import (
     AddPartitions,
     AdvanceCounters,
@@ -27,13 +27,22 @@ from mainstem.nameserver.commands import (
     CreateTopic,
     DeleteTopic,
     Event,
+    FeatureLevelRaised,
     LoggedChange,
     MoveReplica,
     PlaceGroups,
+    RaiseFeatureLevel,
     RegisterNode,
     RememberChange,
+    UnknownCommand,
+    level_of,
 )
-from mainstem.nameserver.errors import InconsistentCommand, NameserverError
+from mainstem.nameserver.errors import (
+    FeatureLevelTooLow,
+    InconsistentCommand,
+    NameserverError,
+)
+from mainstem.nameserver.feature_level import check_own_levels
 from mainstem.nameserver.node_table import NodeTable
 from mainstem.nameserver.remembered import RememberedChanges
 from mainstem.nameserver.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
@@ -43,16 +52,28 @@ PRODUCER_ID_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class MetadataState:
-    """`settings_of` turns a topic's overrides into its effective settings (over this node's defaults)."""
+    """`settings_of` turns a topic's overrides into its effective settings (over this node's defaults); `levels`: the
+    feature levels this program can work at."""
 
-    def __init__(self, settings_of: Callable[[Mapping[str, str]], TopicSettings]) -> None:
+    def __init__(
+        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], levels: LevelRange = OWN_LEVELS
+    ) -> None:
+        self._levels = levels
         self.topic_table = TopicTable(settings_of)
         self.node_table = NodeTable()
         self.remembered = RememberedChanges()
         self._cluster: CreateCluster | None = None
         self._next_producer_id = 0
+        self._feature_level = FeatureLevel.FIRST
+        self._unknown: dict[tuple[str, str], UnknownCommand] = {}
+        """Kept for those who know them, in the order in which they were logged last."""
 
     # lookups
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """What may be written: it never goes down."""
+        return self._feature_level
 
     @property
     def cluster(self) -> CreateCluster | None:
@@ -118,9 +139,21 @@ class MetadataState:
 
     def check(self, command: Command, pending: PendingChanges = NOTHING_PENDING) -> None:
         """Raise a `NameserverError` when the command must not be logged, with `pending` to be applied before."""
+        if (needed := level_of(command)) > self._feature_level:
+            raise FeatureLevelTooLow(
+                f"the cluster is at feature level {self._feature_level}, this takes level {needed}: "
+                f"mainstem cluster feature-level --raise, once all nodes run a version that has it"
+            )
         match command:
             case CreateCluster():
                 self._check_cluster(command)
+            case RaiseFeatureLevel(level=level):
+                if level <= self._feature_level:
+                    raise NameserverError(
+                        f"the cluster is at feature level {self._feature_level}; a level never goes down"
+                    )
+                if level not in list(FeatureLevel):
+                    raise NameserverError(f"there is no feature level {level} yet")
             case RegisterNode():
                 self.node_table.check_node(command)
             case PlaceGroups():
@@ -158,6 +191,13 @@ class MetadataState:
                     raise InconsistentCommand("the cluster is created twice, or its slot table is not whole")
                 self._cluster = command
                 return None
+            case RaiseFeatureLevel(level=level):
+                return self._raise_level(level)
+            case UnknownCommand():
+                key = (command.type, command.optional)
+                self._unknown.pop(key, None)
+                self._unknown[key] = command
+                return None
             case RegisterNode():
                 return self.node_table.register(command)
             case PlaceGroups():
@@ -186,6 +226,14 @@ class MetadataState:
                 self.remembered.add(command)
                 return None
 
+    def _raise_level(self, level: int) -> FeatureLevelRaised:
+        """Raises `UnreadableFeatureLevel`: what follows in the log may be beyond this program."""
+        check_own_levels(level, self._levels)
+        if level <= self._feature_level:
+            raise InconsistentCommand(f"feature level {level} behind level {self._feature_level}")
+        self._feature_level = FeatureLevel(level)
+        return FeatureLevelRaised(self._feature_level)
+
     def remember(self, change: LoggedChange, subjects: Sequence[int]) -> None:
         """The commands of a change that can be asked for again were applied."""
         if change.request:
@@ -200,7 +248,8 @@ class MetadataState:
         if self._cluster is None:
             return iter(())
         counters = AdvanceCounters(topic_number=self.next_topic_number, producer_id=self._next_producer_id)
+        raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
         return chain(
-            (self._cluster,), self.node_table.commands(), self.topic_table.commands(), (counters,),
-            self.remembered.commands(),
+            (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
+            self.remembered.commands(), tuple(self._unknown.values()),
         )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from mainstem.model import FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.method import Method, Nothing
 from mainstem.rpc.queues import Group, GroupsNotLed
@@ -43,6 +44,9 @@ class NodeReport(msgspec.Struct, frozen=True):
     http: str
     uptime_seconds: float
     led: list[LedGroup]
+    level_oldest: int = FeatureLevel.FIRST
+    level_newest: int = FeatureLevel.FIRST
+    """The feature levels the node can work at."""
 
 
 class TransferLeader(msgspec.Struct, frozen=True):
@@ -67,4 +71,6 @@ REPORT = Method(112, "cluster.report", Nothing, NodeReport, nodes_only=True)
 TRANSFER_LEADER = Method(
     113, "cluster.transfer_leader", TransferLeader, Nothing, (GroupsNotLed, TransferRefused), nodes_only=True
 )
-GROUP_MEMBERS = Method(114, "cluster.group_members", MembersOf, GroupMembers, (GroupsNotLed,), nodes_only=True)
+GROUP_MEMBERS = Method(
+    114, "cluster.group_members", MembersOf, GroupMembers, (GroupsNotLed,), nodes_only=True
+)

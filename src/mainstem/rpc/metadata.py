@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from mainstem.model import FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.method import Method, Nothing
 
@@ -20,6 +21,7 @@ NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=32_767)]
 Count = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Level = Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)]
 RequestId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 NodeIds = Annotated[list[NodeId], msgspec.Meta(max_length=1_000)]
 
@@ -89,6 +91,9 @@ class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
     incarnation: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
     roles: list[Name] = []
     version: Name = ""
+    level_oldest: Level = FeatureLevel.FIRST
+    level_newest: Level = FeatureLevel.FIRST
+    """The feature levels its program can work at; not logged."""
 
 
 class WantMove(msgspec.Struct, frozen=True, tag="move"):
@@ -101,6 +106,10 @@ class WantPlacement(msgspec.Struct, frozen=True, tag="placement"):
     """The write groups are placed on the nodes there are."""
 
 
+class WantFeatureLevel(msgspec.Struct, frozen=True, tag="feature level"):
+    level: Level
+
+
 Wanted = (
     WantTopics
     | WantDeletions
@@ -110,6 +119,7 @@ Wanted = (
     | WantNode
     | WantMove
     | WantPlacement
+    | WantFeatureLevel
 )
 
 
@@ -170,6 +180,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: well; else what is wrong."""
     lag_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Not split yet."""
+    level_oldest: Level = FeatureLevel.FIRST
+    level_newest: Level = FeatureLevel.FIRST
+    """The feature levels this node can work at."""
     leaves: bool = False
     """The node stops: this is its last."""
 
@@ -236,6 +249,8 @@ class Introduction(msgspec.Struct, frozen=True):
     voters: NodeIds
     incarnations: dict[NodeId, bytes]
     """Of the nodes that are registered."""
+    feature_level: Level = FeatureLevel.FIRST
+    """Of the cluster."""
 
 
 CHANGE = Method(

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from mainstem.kernel import QueueTable, UnsplitIndex
-from mainstem.model import HistogramSample, Sample, Topic
+from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
 from mainstem.ports import Clock, Files
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
@@ -71,7 +71,10 @@ class Storage:
         pacing: Pacing,
         hard_states: HardStates,
         consensus: Consensus,
+        feature_level: Callable[[], FeatureLevel],
     ) -> None:
+        self.feature_level = feature_level
+        """What may be written now; see `open`."""
         self.placement = placement = Placement(slots)
         groups = placement.groups
         self._topics = topics
@@ -182,10 +185,12 @@ class Storage:
         topics: Callable[[], Iterable[Topic]],
         was_deleted: Callable[[int], bool],
         consensus: Consensus | None = None,
+        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
     ) -> Storage:
         """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
         exist, `was_deleted` knows the numbers of those that did once; without `consensus` the node is alone.
+        `feature_level`: what all nodes of the cluster read, so that it may be written; it only goes up.
         Raises a `StorageError` naming file and place when what was durable cannot be read back."""
         async with AsyncExitStack() as opened:
             journal = await Journal.open(write_files, clock, journal_config)
@@ -217,6 +222,7 @@ class Storage:
                 pacing,
                 hard_states,
                 consensus,
+                feature_level,
             )
             await storage._recover()
             opened.pop_all()

@@ -12,6 +12,9 @@ command = LazyGroup(
         "transfer-leader": LazyCommand(
             "mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."
         ),
+        "feature-level": LazyCommand(
+            "mainstem.cli.cluster.feature_level", "Show or raise what the nodes may write."
+        ),
         "replace": LazyCommand("mainstem.cli.cluster.replace", "Have a new node take the place of another."),
     },
 )

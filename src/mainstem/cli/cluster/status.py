@@ -20,7 +20,8 @@ def command(http: str, as_json: bool) -> None:
         print_json(view)
         return
     console = stdout()
-    console.print(f"cluster {view.cluster_id}: {view.topics} topics, {view.partitions} partitions\n")
+    console.print(f"cluster {view.cluster_id}: {view.topics} topics, {view.partitions} partitions")
+    console.print(f"feature level {view.feature_level}{_higher(view)}\n", highlight=False)
     print_table(
         ["NODE", "STATE", "KAFKA", "RPC", "HTTP", "ROLES", "VERSION", "UP"],
         [
@@ -49,6 +50,14 @@ def command(http: str, as_json: bool) -> None:
     console.print()
     console.print(f"disk 1  {_disk(view.write_disk)}")
     console.print(f"disk 2  {_disk(view.store_disk) if view.store_disk else 'not on this node'}")
+
+
+def _higher(view: ClusterView) -> str:
+    """What to do about a newer level that every node reads."""
+    newest = view.feature_level_newest
+    if newest <= view.feature_level or any((node.level_newest or 0) < newest for node in view.nodes):
+        return ""
+    return f"; all nodes read {newest}: mainstem cluster feature-level --raise"
 
 
 def _disk(disk: DiskView) -> str:

@@ -1,0 +1,36 @@
+"""`mainstem cluster feature-level`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.http_node import HttpNode
+from mainstem.console.views import ClusterView, FeatureLevelRequest
+
+
+@click.command("feature-level")
+@click.option("--raise", "raise_it", is_flag=True, help="Raise it to the newest that all nodes read.")
+@options.http_only
+def command(http: str, raise_it: bool) -> None:
+    """Show what the nodes of the cluster may write, and what each of them reads.
+
+    A new version reads what older ones wrote, and writes nothing that they cannot read until the level is raised: so
+    long every node may go back to the version it came from. --raise ends that. It is refused, with the reason, while a
+    node of the cluster is away or runs a version that does not read the higher level.
+    """
+    node = HttpNode(http)
+    view = node.get("/v1/cluster", ClusterView)
+    levels = [it.level_newest for it in view.nodes]
+    newest = max(view.feature_level, *(level for level in levels if level is not None), view.feature_level_newest)
+    if raise_it:
+        if newest == view.feature_level:
+            click.echo(f"the cluster is at feature level {view.feature_level} already, the newest that there is")
+            return
+        node.post("/v1/cluster/feature-level", FeatureLevelRequest(level=newest))
+        click.echo(f"the cluster is at feature level {newest}; older versions cannot join it any more")
+        return
+    click.echo(f"feature level {view.feature_level}")
+    for it in view.nodes:
+        reads = f"reads up to {it.level_newest}" if it.level_newest is not None else "does not answer"
+        click.echo(f"node {it.node_id}: {reads}")
