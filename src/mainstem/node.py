@@ -38,6 +38,7 @@ from mainstem.rpc.server import Server as RpcServer
 from mainstem.rpc.tls import context as tls_context
 from mainstem.server.addresses import parse_address
 from mainstem.server.server import Server
+from mainstem.side_thread import SideThread
 from mainstem.storage.disk_files import DiskFiles
 from mainstem.storage.split_lease import SplitLease
 from mainstem.storage.split_service import SplitService
@@ -120,6 +121,8 @@ class RunningNode:
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)
         stack.push_async_callback(store_files.close)
+        side_work = SideThread("inflate")
+        stack.push_async_callback(side_work.close)
         roles = await Roles.open(
             config,
             identity,
@@ -133,6 +136,7 @@ class RunningNode:
                 store_dir=store_dir,
                 handlers=self._handlers,
                 connect=self._connect if config.nameserver.peers else None,
+                side_work=side_work,
             ),
             stack,
         )

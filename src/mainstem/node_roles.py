@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
@@ -30,9 +31,10 @@ from mainstem.nameserver.commands import Event, PartitionsAdded, TopicCreated, T
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.ports import Clock, Files, QueueAdmin
+from mainstem.ports import Clock, Files, QueueAdmin, SideWork
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
+from mainstem.side_thread import AtOnce
 from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.errors import NotTheLeader, StorageFailed
 from mainstem.storage.leader_balance import LeaderBalance
@@ -41,6 +43,7 @@ from mainstem.storage.membership_steps import MembershipSteps
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage, stop
+from mainstem.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class NodePorts:
     """Takes what other nodes and splitters may ask."""
     connect: Connect | None
     """To the other nodes; None: there are none."""
+    side_work: SideWork = field(default_factory=AtOnce)
+    """Where compressed batches are looked into."""
 
 
 class Roles:
@@ -93,6 +98,7 @@ class Roles:
         self._stack = stack
         self._others: ClusterPorts | None = None
         """The ways to the other nodes; None: there are none."""
+        self._turns = Turns()
         self.tasks: list[asyncio.Task[None]] = []
         """What goes on in the background, that of the roles themselves excepted."""
 
@@ -211,6 +217,8 @@ class Roles:
             was_deleted=nameserver.was_deleted,
             consensus=consensus,
             feature_level=lambda: nameserver.feature_level,
+            side_work=ports.side_work,
+            turns=self._turns,
         )
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)
@@ -244,6 +252,8 @@ class Roles:
             queue_admin=queue_admin,
             groups=self.groups,
             clock=ports.clock,
+            turns=self._turns,
+            key_checks=KeyChecks(ports.side_work),
             fetch_sessions=FetchSessions(
                 sessions_max=config.broker.fetch_sessions_max,
                 idle_ms_min=config.broker.fetch_session_idle_ms_min,

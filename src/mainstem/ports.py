@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload
 
 from mainstem.errors import MainstemError
 from mainstem.model import (
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 from mainstem.prompt_future import PromptFuture
+
+T = TypeVar("T")
 
 
 class ReadPlan(Protocol):
@@ -112,6 +114,14 @@ class MessageStore(Protocol):
         """Settled when a queue's high watermark passes the one that was found (or is given) for it and `bytes_min`
         bytes have been committed to these queues since the call, or when the timeout is over. Who does not wait any
         longer cancels it."""
+        ...
+
+
+class SideWork(Protocol):
+    """A place beside the event loop for work that would hold it up."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work` returns or raises. Cancelled, it runs to its end all the same, for nobody."""
         ...
 
 

@@ -31,6 +31,7 @@ from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
+from mainstem.turns import Turns
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ class SmallNode:
         self.topics: list[Topic] = [topic()]
         self.deleted: set[int] = set()
         self.groups = 1
+        self.turns = Turns()
         self.config = StorageConfig(write_cache_bytes=0, prune_seconds=1.0, retention_check_seconds=1e9)
         self.journal_config = JournalConfig(segment_bytes=SEGMENT_BYTES, pool_segments=0, segment_age_seconds=1e6)
         self.store_config = QueueStoreConfig(read_cache_bytes=0)
@@ -87,6 +89,7 @@ class SmallNode:
             manifest_path=str(self.manifest_path), journal_path="journal",
             slots=[slot % self.groups for slot in range(SLOTS)],
             topics=lambda: self.topics, was_deleted=self.deleted.__contains__,
+            turns=self.turns,
         )
         await self.storage.start()
         for known in self.topics:

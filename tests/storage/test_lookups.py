@@ -8,10 +8,12 @@ from pathlib import Path
 import msgspec
 import numpy
 import pytest
+from tests.crafted_batches import KEYLESS_RECORD, crafted_batch, to_append
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import SLOTS, QueueUsage, Tier, slot_of, topic_number_of
+from mainstem.protocol.records import Compression
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.liveness import GONE, Liveness
@@ -90,6 +92,74 @@ def test_the_largest_timestamp_is_of_the_first_record_that_has_it_and_is_still_t
                 await asyncio.sleep(10)
 
     simulated(tmp_path, story, sealed_by_age)
+
+
+def test_what_was_found_out_about_a_costly_batch_is_remembered(tmp_path: Path) -> None:
+    """A small batch of very many records, whose header claims a time that none of them has."""
+
+    async def story(node: SmallNode) -> None:
+        await node.append(to_append(QUEUE, crafted_batch(KEYLESS_RECORD, 400_000, max_timestamp=9_000)))
+        await node.append(new_batch(QUEUE, 100, timestamp=8_000))
+        lookups = node.storage.record_lookups
+        look_up = node.storage.messages.offset_for_timestamp
+        behind = 400_000, 8_000
+        for timestamp, right in ((5_000, behind), (500, (0, 1_000)), (8_001, None), (7_999, behind)):
+            for _ in range(3):
+                found = await look_up(QUEUE, timestamp)
+                assert (found and found[:2]) == right, timestamp
+        largest = await look_up(QUEUE, MAX_TIMESTAMP)
+        assert largest is not None
+        assert largest[:2] == (0, 1_000), "by its header it is in this batch, and of its records the greatest"
+        assert lookups.looked_into == 1
+        assert lookups.remembered >= 12
+
+    simulated(tmp_path, story)
+
+
+def test_a_batch_that_inflates_to_more_than_it_may_counts_as_a_whole(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        record = KEYLESS_RECORD
+        await node.append(new_batch(QUEUE, 100, timestamp=900))
+        await node.append(to_append(QUEUE, crafted_batch(record, 9_000_000, max_timestamp=9_000)))
+        await node.append(new_batch(QUEUE, 100, timestamp=10_000))
+        look_up = node.storage.messages.offset_for_timestamp
+        for timestamp, right in ((5_000, (1, 9_000)), (900, (0, 900)), (9_001, (9_000_001, 10_000))):
+            found = await look_up(QUEUE, timestamp)
+            assert found is not None
+            assert found[:2] == right
+        assert node.storage.record_lookups.looked_into == 1
+
+    simulated(tmp_path, story)
+
+
+def test_batches_that_cannot_be_decoded_count_as_a_whole(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        nonsense = crafted_batch(b"\x7f", 3, compression=Compression.NONE, max_timestamp=2_000)
+        await node.append(to_append(QUEUE, nonsense))
+        await node.append(new_batch(QUEUE, 100, timestamp=3_000))
+        look_up = node.storage.messages.offset_for_timestamp
+        for timestamp, right in ((1_500, (0, 2_000)), (2_001, (3, 3_000))):
+            found = await look_up(QUEUE, timestamp)
+            assert found is not None
+            assert found[:2] == right
+
+    simulated(tmp_path, story)
+
+
+def test_a_long_search_gives_up_its_turn(tmp_path: Path) -> None:
+    """Each of many batches claims a time that its records do not have."""
+
+    async def story(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(node.config, write_cache_bytes=1 << 26)
+        await node.restart()
+        liar = crafted_batch(KEYLESS_RECORD, 3, compression=Compression.NONE, max_timestamp=9_000)
+        for _ in range(20):
+            await node.append(*[to_append(QUEUE, liar)] * 100)
+        turns = node.turns.taken
+        assert await node.storage.messages.offset_for_timestamp(QUEUE, 5_000) is None
+        assert node.turns.taken >= turns + 2000 // 500
+
+    simulated(tmp_path, story)
 
 
 # --- leader epochs ----------------------------------------------------------------------------------------

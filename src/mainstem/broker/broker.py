@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.fetch_topics import FetchTopics
+from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.produce_topics import ProduceTopics
 from mainstem.model import Topic
@@ -26,6 +27,7 @@ from mainstem.ports import (
     Peer,
     QueueAdmin,
 )
+from mainstem.turns import Turns
 
 if TYPE_CHECKING:
     from mainstem.broker.groups.coordinator import GroupCoordinator
@@ -46,6 +48,9 @@ class Broker:
     groups: GroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
+    turns: Turns = field(default_factory=Turns)
+    """Taken between the slices of long requests."""
+    key_checks: KeyChecks = field(default_factory=KeyChecks)
     facts: NodeFacts = field(default_factory=NodeFacts)
     topic_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a topic is created, grown or deleted: metadata and queues change together."""

@@ -103,6 +103,8 @@ class BrokerDispatcher:
         try:
             if route.start is not None:
                 started = route.start(self._broker, frame, position, call)
+                if callable(started):
+                    return Exchange(self._handle_later(route, started, call, header, started_at))
                 return Exchange(self._finish_later(started, route, header, started_at), pipelined=True)
             if route.begin is not None:
                 return Exchange(self._begin(route, frame, position, call, header, started_at))
@@ -242,6 +244,8 @@ class BrokerDispatcher:
             try:
                 response = await handle()
                 frame = self._encode(route, header, response, started_at)
+            except BrokerError:
+                raise
             except Exception as error:
                 frame = self._failed(route, header, error, started_at)
         except BrokerError as error:

@@ -43,6 +43,9 @@ class ProduceBursts:
         scan = scan_burst(frames, start, stop, requests_max, frame_bytes_max, self._by_name, self._by_id)
         if scan is None:
             return None
+        if not produce.keys_checked(self._broker, scan, inflate=False):
+            scan.release()
+            return None
         started_at = self._monotonic()
         burst = ProduceBurst(self, scan, started_at)
         future = produce.append(self._broker, scan)

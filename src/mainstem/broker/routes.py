@@ -44,7 +44,7 @@ from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.protocol.messages import API_MESSAGES, ApiDeclaration
 
 Handler = Callable[[Broker, Any, Call], Awaitable[Any]]
-Start = Callable[[Broker, memoryview, int, Call], Started[Any]]
+Start = Callable[[Broker, memoryview, int, Call], Started[Any] | Later[Any]]
 Begin = Callable[
     [Broker, memoryview, int, Call], EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
 ]

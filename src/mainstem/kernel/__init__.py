@@ -79,15 +79,18 @@ if TYPE_CHECKING or KERNEL == "python":
         ScannedBatch,
         ScannedTopic,
         SeenBatch,
+        TimestampWalk,
         UnsplitIndex,
         Watch,
         Watches,
         append_all,
         crc32c,
         first_damaged,
+        first_keyless,
         scan_burst,
         scan_fetch,
         scan_produce,
+        walk_timestamps,
     )
 else:
     from mainstem.kernel.compiled import (
@@ -112,15 +115,18 @@ else:
         ScannedBatch,
         ScannedTopic,
         SeenBatch,
+        TimestampWalk,
         UnsplitIndex,
         Watch,
         Watches,
         append_all,
         crc32c,
         first_damaged,
+        first_keyless,
         scan_burst,
         scan_fetch,
         scan_produce,
+        walk_timestamps,
     )
 
 __all__ = [
@@ -167,6 +173,7 @@ __all__ = [
     "ScannedBatch",
     "ScannedTopic",
     "SeenBatch",
+    "TimestampWalk",
     "UnsplitIndex",
     "Verdict",
     "Watch",
@@ -174,7 +181,9 @@ __all__ = [
     "append_all",
     "crc32c",
     "first_damaged",
+    "first_keyless",
     "scan_burst",
     "scan_fetch",
     "scan_produce",
+    "walk_timestamps",
 ]

@@ -1,7 +1,8 @@
 """Finding offsets by what the records say: by timestamp, and by leader epoch.
 
 Both walk a queue's batches through the read path's tiers. Timestamps are looked up in the indexes first (each
-row knows the largest timestamp of its batches), and only the one batch that can hold the answer is decoded.
+row knows the largest timestamp of its batches), and only the batches that can hold the answer are looked into
+(`record_lookups.py`).
 Leader epochs never fall along a queue, so an epoch's end is a bisection over offsets.
 """
 
@@ -13,24 +14,21 @@ from typing import NamedTuple
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, UnsplitIndex
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, TimestampOffset
-from mainstem.protocol.records import (
-    BatchHeader,
-    RecordPosition,
-    StoredBatch,
-    find_max_timestamp,
-    find_timestamp,
-    read_batch_header,
-)
+from mainstem.protocol.records import BatchHeader, StoredBatch, read_batch_header
+from mainstem.protocol.records.lookup import may_have
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.read_path import ReadPath
+from mainstem.storage.record_lookups import RecordLookups
 
 MAX_TIMESTAMP = -3
 """ListOffsets' special timestamp: the record with the largest one."""
 
-READ_BYTES = 1 << 20
-"""Read at once when batches are looked into: an extent and its neighbours, a few ms of decoding."""
+LEAST_TIMESTAMP = -(1 << 63)
+
+READ_BYTES = 1 << 18
+"""Read at once when batches are looked into: an extent and its neighbours, at most some thousand batches."""
 
 
 class OffsetGone(Exception):
@@ -64,6 +62,7 @@ class OffsetLookup:
         store: QueueStore,
         read_path: ReadPath,
         group_of: Callable[[int], int],
+        records: RecordLookups,
     ) -> None:
         self._table = table
         self._index = index
@@ -71,6 +70,7 @@ class OffsetLookup:
         self._store = store
         self._read_path = read_path
         self._group_of = group_of
+        self._records = records
 
     # --- timestamps ---------------------------------------------------------------------------------------
 
@@ -91,6 +91,7 @@ class OffsetLookup:
     async def _first(self, queue_id: int, timestamp: int, start: int, end: int) -> TimestampOffset | None:
         async with aclosing(self._candidates(queue_id, start, end)) as candidates:
             async for candidate in candidates:
+                await self._records.passed_over()
                 if candidate.max_timestamp >= timestamp:
                     found = await self._record_in(queue_id, candidate, timestamp)
                     if found is not None:
@@ -102,6 +103,7 @@ class OffsetLookup:
         """Holds the log start: what its largest timestamp is of may be gone."""
         best: Candidate | None = None
         async for candidate in self._candidates(queue_id, start, end):
+            await self._records.passed_over()
             if candidate.base_offset < start:
                 cut = candidate
             elif best is None or candidate.max_timestamp > best.max_timestamp:
@@ -187,7 +189,16 @@ class OffsetLookup:
                 stored = StoredBatch.parse(batch)
                 if stored.header.base_offset > candidate.last_offset:
                     break
-                record = find(stored, timestamp, start)
+                wanted = timestamp
+                if timestamp == MAX_TIMESTAMP:
+                    wanted = LEAST_TIMESTAMP if best is None else best.timestamp + 1
+                if not may_have(stored, wanted, start):
+                    await self._records.passed_over()
+                    continue
+                if timestamp == MAX_TIMESTAMP:
+                    record = await self._records.greatest(queue_id, stored, start)
+                else:
+                    record = await self._records.first(queue_id, stored, timestamp, start)
                 if record is None or (best is not None and record.timestamp <= best.timestamp):
                     continue
                 best = TimestampOffset(record.offset, record.timestamp, stored.header.leader_epoch)
@@ -249,10 +260,3 @@ class OffsetLookup:
                 f"queue {queue_id:#x}: nothing to read at offset {offset}: {found.outcome.value}"
             )
         return found.batches, found.next_offset
-
-
-def find(batch: StoredBatch, timestamp: int, offset_min: int) -> RecordPosition | None:
-    """The record looked for in one batch: the first with at least this timestamp, or with the largest."""
-    if timestamp == MAX_TIMESTAMP:
-        return find_max_timestamp([batch], offset_min)
-    return find_timestamp([batch], timestamp, offset_min)

@@ -14,7 +14,8 @@ from functools import partial
 
 from mainstem.kernel import QueueTable, UnsplitIndex
 from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
-from mainstem.ports import Clock, Files
+from mainstem.ports import Clock, Files, SideWork
+from mainstem.side_thread import AtOnce
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
@@ -38,6 +39,7 @@ from mainstem.storage.queue_scan import topics_with_data
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.read_path import ReadPath
+from mainstem.storage.record_lookups import RecordLookups
 from mainstem.storage.recovery import Recovery, check_replicas, rejoin_store
 from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
@@ -49,6 +51,7 @@ from mainstem.storage.split_log import LocalSplitLog
 from mainstem.storage.usage import Usage
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
+from mainstem.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class Storage:
         hard_states: HardStates,
         consensus: Consensus,
         feature_level: Callable[[], FeatureLevel],
+        side_work: SideWork,
+        turns: Turns | None,
     ) -> None:
         self.feature_level = feature_level
         """What may be written now; see `open`."""
@@ -105,7 +110,10 @@ class Storage:
         self.read_path = ReadPath(
             state.table, state.index, journal, sealed, store, self.group_of, self._leader_epoch, pacing
         )
-        lookup = OffsetLookup(state.table, state.index, journal, store, self.read_path, self.group_of)
+        self.record_lookups = RecordLookups(side_work, Turns() if turns is None else turns)
+        lookup = OffsetLookup(
+            state.table, state.index, journal, store, self.read_path, self.group_of, self.record_lookups
+        )
         self.messages = LocalMessageStore(
             self.groups,
             slots,
@@ -186,10 +194,13 @@ class Storage:
         was_deleted: Callable[[int], bool],
         consensus: Consensus | None = None,
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
+        side_work: SideWork | None = None,
+        turns: Turns | None = None,
     ) -> Storage:
         """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
-        exist, `was_deleted` knows the numbers of those that did once; without `consensus` the node is alone.
+        exist, `was_deleted` knows the numbers of those that did once; without `consensus` the node is alone, and
+        without `side_work` it inflates batches within its loop.
         `feature_level`: what all nodes of the cluster read, so that it may be written; it only goes up.
         Raises a `StorageError` naming file and place when what was durable cannot be read back."""
         async with AsyncExitStack() as opened:
@@ -223,6 +234,8 @@ class Storage:
                 hard_states,
                 consensus,
                 feature_level,
+                side_work or AtOnce(),
+                turns,
             )
             await storage._recover()
             opened.pop_all()

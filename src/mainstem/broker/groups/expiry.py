@@ -45,7 +45,7 @@ def _expired(step: Step, group: Group, value: OffsetCommitValue) -> bool:
         if group.state is GroupState.EMPTY:
             if group.persisted is not None and group.persisted.current_state_timestamp >= 0:
                 since_ms = group.persisted.current_state_timestamp
-        elif group.state is not GroupState.STABLE or group.subscribed_topics is None:
+        elif group.state is not GroupState.STABLE or not group.subscriptions_known:
             return False
     if value.expire_timestamp >= 0:
         return now_ms >= value.expire_timestamp

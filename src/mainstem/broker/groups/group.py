@@ -36,7 +36,8 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        self.subscribed_topics: frozenset[str] | None = None
+        self._subscribed: frozenset[bytes] | None = None
+        self._subscribed_known = False
         self.persisted: GroupMetadataValue | None = None
 
         self.pending_members: set[str] = set()
@@ -74,9 +75,24 @@ class Group:
     def subscribes_to(self, topic: str) -> bool:
         """Whether offsets of a topic are in use. A group of consumers whose topics we cannot read counts as
         subscribed to everything: better to keep an offset than to lose it."""
-        if self.subscribed_topics is None:
+        subscribed = self._subscribed_topics()
+        if subscribed is None:
             return self.consumers
-        return topic in self.subscribed_topics
+        return topic.encode() in subscribed
+
+    @property
+    def subscriptions_known(self) -> bool:
+        """Whether it can be known what members subscribe to."""
+        return self._subscribed_topics() is not None
+
+    def _subscribed_topics(self) -> frozenset[bytes] | None:
+        """Read when they are asked for, which is rare and may be never: members are free to send megabytes of them with
+        every join."""
+        if not self._subscribed_known:
+            subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
+            self._subscribed = topics_of(self.protocol_type, subscriptions)
+            self._subscribed_known = True
+        return self._subscribed
 
     def supports(self, protocol_type: str, protocols: Iterable[JoinGroupRequestProtocol]) -> bool:
         """Whether somebody with these protocols can be a member along with the present ones."""
@@ -164,9 +180,10 @@ class Group:
 
     # --- what the log knows --------------------------------------------------------------------------
 
-    def update_subscribed_topics(self) -> None:
-        subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
-        self.subscribed_topics = topics_of(self.protocol_type, subscriptions)
+    def forget_subscriptions(self) -> None:
+        """Members, or their metadata, are others than they were."""
+        self._subscribed = None
+        self._subscribed_known = False
 
     def begin_generation(self) -> None:
         """Fix the members who joined as the next generation. The log learns of it with its assignment."""
@@ -175,7 +192,7 @@ class Group:
         self.protocol = self.selected_protocol()
         assert self.protocol is not None, "members are only admitted with a protocol in common"
         self.delay_left_ms = None
-        self.update_subscribed_topics()
+        self.forget_subscriptions()
 
     def assigned(self, wall_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
         """The record of the present generation with these assignments, by member id."""
@@ -238,7 +255,7 @@ class Group:
             self.leader = value.leader
         self.pending_sync &= self.members.keys()
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
-        self.update_subscribed_topics()
+        self.forget_subscriptions()
 
 
 def rebalance_timeout_ms(given_ms: int, session_timeout_ms: int) -> int:

@@ -5,26 +5,26 @@ What is left to wait for is the store's future; the kernel encodes the response 
 acks=0 there is no response, and as in Kafka a failure closes the connection, which is the only way its producer can
 learn of it.
 
-Nothing here runs per batch, but for topics that are compacted, whose records are decoded to look for keys; while fewer
-replicas are in sync than the topics demand; and in answers that name other leaders.
+Nothing here runs per batch, but for topics that are compacted, whose records are walked to look for keys (beside the
+event loop where that takes long: such a request has a task, and its connection waits for it); while fewer replicas
+are in sync than the topics demand; and in answers that name other leaders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_NAMES, ERROR_OF_OUTCOME, UnanswerableRequest
 from mainstem.broker.redirects import redirected
-from mainstem.broker.started import EncodedFrame
+from mainstem.broker.started import EncodedFrame, Later
 from mainstem.kernel import TOPIC_IDS_FROM, ProduceScan, Verdict, scan_produce
 from mainstem.model import AppendResult, Buffer, Outcome, Topic
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.messages.produce import ProduceResponse
-from mainstem.protocol.records import NewBatch, read_batch_header, read_records
 
 ACKS_ALL = -1
 REDIRECTED_FROM = 10
@@ -104,21 +104,60 @@ class StartedProduce:
         return EncodedFrame(redirected_where_needed(self._broker, scan, response, errors), errors)
 
 
-def start(broker: Broker, frame: memoryview, position: int, call: Call) -> StartedProduce:
+def start(
+    broker: Broker, frame: memoryview, position: int, call: Call
+) -> StartedProduce | Later[EncodedFrame | None]:
     """Begin a Produce request whose body stands at `position`. Raises MalformedProduce."""
+    scan = _scan(broker, frame, position, call)
+    if not keys_checked(broker, scan, inflate=True):
+        scan.release()
+        return partial(_start_later, broker, bytes(frame[position:]), call)
+    return StartedProduce(broker, scan, append(broker, scan), call.correlation_id)
+
+
+async def _start_later(broker: Broker, body: bytes, call: Call) -> EncodedFrame | None:
+    """A request for a compacted topic whose records take long to look into. What the connection sends meanwhile waits,
+    so that batches keep their order."""
+    checked: dict[int, Verdict] = {}
+    while True:  # once, or again where another topic has come to be compacted meanwhile
+        scan = _scan(broker, memoryview(body), 0, call)
+        compacted = scan.compacted()
+        unchecked = [(number, data) for number, data in compacted if number not in checked]
+        if not unchecked:
+            break
+        scan.release()
+        refused = dict(await broker.key_checks.beside_the_loop(unchecked))
+        checked |= {number: refused.get(number, Verdict.OK) for number, _ in unchecked}
+    for number, _ in compacted:
+        if checked[number] != Verdict.OK:
+            scan.refuse(number, checked[number])
+    future = append(broker, scan)
+    results = [] if future is None else await future
+    return StartedProduce(broker, scan, future, call.correlation_id).finish(results)
+
+
+def _scan(broker: Broker, frame: memoryview, position: int, call: Call) -> ProduceScan:
     topics = broker.produce_topics
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
-    scan = scan_produce(frame, position, call.version, resolve)
-    return StartedProduce(broker, scan, append(broker, scan), call.correlation_id)
+    return scan_produce(frame, position, call.version, resolve)
+
+
+def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
+    """Refuse the batches of compacted topics that have records without keys: compaction keeps the latest record of
+    each. False: that takes too long to be found out at once, or something would have to be inflated for it."""
+    compacted = scan.compacted()
+    if compacted:
+        refused = broker.key_checks.at_once(compacted, inflate=inflate)
+        if refused is None:
+            return False
+        for number, refusal in refused:
+            scan.refuse(number, refusal)
+    return True
 
 
 def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]] | None:
     """Hand what a scan accepted to the store, and let go of the frame; None: nothing was accepted."""
     try:
-        for number, data in scan.compacted():
-            refusal = _refusal_of_keys(data)
-            if refusal != Verdict.OK:
-                scan.refuse(number, refusal)
         copies_min: int | dict[int, int] = 0
         if scan.acks == ACKS_ALL and broker.produce_topics.min_insync_max > 1:
             copies_min = _copies_demanded(broker, scan)
@@ -190,12 +229,3 @@ def _topic(broker: Broker, key: bytes, version: int) -> Topic | None:
     if version >= TOPIC_IDS_FROM:
         return broker.metadata.topic_by_id(UUID(bytes=key))
     return broker.metadata.topic(key.decode())
-
-
-def _refusal_of_keys(data: memoryview) -> Verdict:
-    """Compaction keeps the latest record of each key, so every record needs one. Decodes the batch."""
-    try:
-        keyless = any(record.key is None for record in read_records(NewBatch(data, read_batch_header(data))))
-    except ProtocolError:
-        return Verdict.UNREADABLE
-    return Verdict.KEYLESS if keyless else Verdict.OK

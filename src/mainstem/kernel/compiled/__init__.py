@@ -20,6 +20,7 @@ from mainstem.kernel.compiled.produce import (
 )
 from mainstem.kernel.compiled.producer_states import Producers as ProducerStates
 from mainstem.kernel.compiled.queue_table import QueueTable
+from mainstem.kernel.compiled.record_walk import first_keyless, walk_timestamps
 from mainstem.kernel.compiled.unsplit_index import IndexedBlock, UnsplitIndex
 from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
@@ -31,6 +32,7 @@ from mainstem.kernel.pure import (
     ScannedBatch,
     ScannedTopic,
     SeenBatch,
+    TimestampWalk,
 )
 
 __all__ = [
@@ -55,13 +57,16 @@ __all__ = [
     "ScannedBatch",
     "ScannedTopic",
     "SeenBatch",
+    "TimestampWalk",
     "UnsplitIndex",
     "Watch",
     "Watches",
     "append_all",
     "crc32c",
     "first_damaged",
+    "first_keyless",
     "scan_burst",
     "scan_fetch",
     "scan_produce",
+    "walk_timestamps",
 ]

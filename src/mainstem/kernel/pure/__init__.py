@@ -20,6 +20,7 @@ from mainstem.kernel.pure.produce import (
 )
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
+from mainstem.kernel.pure.record_walk import TimestampWalk, first_keyless, walk_timestamps
 from mainstem.kernel.pure.unsplit_index import Entry, IndexedBlock, UnsplitIndex
 from mainstem.kernel.pure.watches import Watch, Watches
 
@@ -45,13 +46,16 @@ __all__ = [
     "ScannedBatch",
     "ScannedTopic",
     "SeenBatch",
+    "TimestampWalk",
     "UnsplitIndex",
     "Watch",
     "Watches",
     "append_all",
     "crc32c",
     "first_damaged",
+    "first_keyless",
     "scan_burst",
     "scan_fetch",
     "scan_produce",
+    "walk_timestamps",
 ]

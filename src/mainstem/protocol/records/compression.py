@@ -24,6 +24,11 @@ from mainstem.protocol.errors import CorruptBatch, RecordsTooLarge, UnsupportedC
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """Sixty times the default `max.message.bytes`: more comes out of a batch only if someone means harm."""
 
+INFLATION_RATIO_MAX = 1_000
+INFLATED_BYTES_MIN = 4 * 1024 * 1024
+"""What a batch may inflate to where nobody reads its records but this node: a thousand times its size. Logs that repeat
+themselves compress by a few hundred; less than this bound is never refused, for it costs some milliseconds."""
+
 _FIRST_OFFER_BYTES = 64 * 1024  # most batches decompress into this at the first try
 _GROWTH = 4
 
@@ -32,6 +37,8 @@ _XERIAL_VERSIONS = struct.Struct(">ii")  # its version and the oldest compatible
 _XERIAL_HEADER_BYTES = len(_XERIAL_MAGIC) + _XERIAL_VERSIONS.size
 _XERIAL_BLOCK_BYTES = 32 * 1024  # the Java library's default
 _XERIAL_LENGTH = struct.Struct(">i")
+_XERIAL_BLOCK_COUNTS_BYTES = 1024
+"""A smaller block counts for as much: it costs about a microsecond of Python, whatever is in it."""
 
 _LZ4_FRAME_HEAD = b"\x04\x22\x4d\x18\x60\x40\x82"
 """Magic; version 1 with independent blocks; blocks up to 64 KiB; a byte of xxHash-32 over those two."""
@@ -106,6 +113,11 @@ _DECOMPRESS_INTO: dict[Compression, Callable[[Any, Any], int]] = {
 }
 
 
+def inflated_bytes_max(compressed_bytes: int) -> int:
+    """How much may come out of a batch of this size that is looked into."""
+    return min(DECOMPRESSED_BYTES_MAX, max(INFLATED_BYTES_MIN, INFLATION_RATIO_MAX * compressed_bytes))
+
+
 def _compress_xerial(data: bytes) -> bytes:
     out = [_XERIAL_MAGIC, _XERIAL_VERSIONS.pack(1, 1)]
     for position in range(0, len(data), _XERIAL_BLOCK_BYTES):
@@ -119,6 +131,7 @@ def _decompress_xerial(data: Buffer, bytes_max: int) -> bytes:
     if len(view) < _XERIAL_HEADER_BYTES:
         raise CorruptBatch("snappy: the framing's header ends early", 0)
     out = bytearray()
+    counted = 0
     position = _XERIAL_HEADER_BYTES
     while position < len(view):
         if len(view) - position < _XERIAL_LENGTH.size:
@@ -127,7 +140,9 @@ def _decompress_xerial(data: Buffer, bytes_max: int) -> bytes:
         position += _XERIAL_LENGTH.size
         if not 0 <= size <= len(view) - position:
             raise CorruptBatch(f"snappy: a block claims {size} bytes", position)
-        out += _decompress_raw_snappy(view[position : position + size], bytes_max, len(out))
+        before = len(out)
+        out += _decompress_raw_snappy(view[position : position + size], bytes_max, counted)
+        counted += max(len(out) - before, _XERIAL_BLOCK_COUNTS_BYTES)
         position += size
     return bytes(out)
 

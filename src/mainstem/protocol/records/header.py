@@ -86,6 +86,11 @@ class BatchHeader(NamedTuple):
         return compression_of(self.attributes & COMPRESSION_MASK)
 
     @property
+    def compression_code(self) -> int:
+        """As it stands there, whether there is such a compression or not."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
     def timestamp_type(self) -> TimestampType:
         log_append_time = self.attributes & LOG_APPEND_TIME_BIT
         return TimestampType.LOG_APPEND_TIME if log_append_time else TimestampType.CREATE_TIME

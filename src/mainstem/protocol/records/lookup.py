@@ -1,16 +1,32 @@
 """Finding records by timestamp, for ListOffsets.
 
-Batches whose max timestamp rules them out are skipped by their header; only the one that decides is decoded.
+Batches whose max timestamp rules them out are skipped by their header. Of one that decides, the kernel walks the
+records in place; only a compressed one is inflated. What a walk finds out answers every later question for a time in
+most batches, and is small: the records that are later than all before them, of which one is the answer.
+
+A batch that cannot be read, or inflates to more than it may, counts as a whole: it is answered with its first offset
+and the timestamp its header claims. A reader that goes there begins earlier than it need, and misses nothing.
+
 Control batches hold no messages and are passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from mainstem.kernel import walk_timestamps
+from mainstem.model import TimestampType
+from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.records.batch import StoredBatch
-from mainstem.protocol.records.record import read_records
+from mainstem.protocol.records.compression import decompress, inflated_bytes_max
+from mainstem.protocol.records.header import HEADER_BYTES
+
+RISING_MAX = 16
+"""Kept of a batch: about 2 KB. A batch that was produced within 16 ms has no more, whatever its size."""
+
+_ANY_TIMESTAMP = -(1 << 63)
 
 
 class RecordPosition(NamedTuple):
@@ -20,32 +36,93 @@ class RecordPosition(NamedTuple):
     timestamp: int
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """What one walk finds out about the records of a batch, from some offset on."""
+
+    found: RecordPosition | None
+    """The record that was looked for."""
+    greatest: RecordPosition | None
+    rising: tuple[RecordPosition, ...]
+    """The records later than all before them, at most `RISING_MAX`."""
+    complete: bool
+    """`rising` has all of them."""
+    damaged: bool = False
+    """Behind these there is more, which cannot be read."""
+
+    def answers(self, timestamp: int) -> bool:
+        """Whether `first` is right for this timestamp, too."""
+        if self.complete:
+            return True
+        if not self.damaged and (self.greatest is None or timestamp > self.greatest.timestamp):
+            return True
+        return bool(self.rising) and timestamp <= self.rising[-1].timestamp
+
+    def first(self, timestamp: int) -> RecordPosition | None:
+        """The first record with at least this timestamp."""
+        return next((position for position in self.rising if position.timestamp >= timestamp), None)
+
+
+def look_into(batch: StoredBatch, timestamp: int, offset_min: int) -> BatchTimes:
+    """Walk the records of a batch for the first one at `offset_min` or later with at least this timestamp."""
+    header = batch.header
+    base = header.base_offset
+    log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    try:
+        payload = memoryview(batch.data)[HEADER_BYTES:]
+        body = decompress(header.compression, payload, inflated_bytes_max(len(payload)))
+    except ProtocolError:
+        return _as_a_whole(batch, offset_min)
+    first_at = header.max_timestamp if log_append_time else header.base_timestamp
+    looked_for = _ANY_TIMESTAMP if log_append_time else timestamp - header.base_timestamp
+    walk = walk_timestamps(body, header.record_count, looked_for, max(offset_min - base, 0), RISING_MAX)
+    if walk.damaged_at >= 0 and walk.found is None:
+        return _as_a_whole(batch, offset_min)
+
+    def position(place: tuple[int, int]) -> RecordPosition:
+        return RecordPosition(base + place[0], first_at if log_append_time else first_at + place[1])
+
+    found = None if walk.found is None else position(walk.found)
+    if log_append_time:  # all records have one time, so the first is the answer to everything
+        late_enough = found is not None and found.timestamp >= timestamp
+        return BatchTimes(found if late_enough else None, found, () if found is None else (found,), True)
+    rising = tuple([position(place) for place in walk.rising])
+    greatest = None if walk.greatest is None else position(walk.greatest)
+    damaged = walk.damaged_at >= 0
+    return BatchTimes(found, greatest, rising, walk.all_rising and not damaged, damaged)
+
+
 def find_timestamp(
     batches: Iterable[StoredBatch], timestamp: int, offset_min: int = 0
 ) -> RecordPosition | None:
-    """The first record at `offset_min` or later whose timestamp is at least `timestamp`; None if there is
-    none. Raises `ProtocolError` for a batch that cannot be decoded."""
+    """The first record at `offset_min` or later whose timestamp is at least `timestamp`; None if there is none."""
     for batch in batches:
-        header = batch.header
-        if header.is_control or header.max_timestamp < timestamp or header.last_offset < offset_min:
-            continue
-        for record in read_records(batch):
-            if record.timestamp >= timestamp and record.offset >= offset_min:
-                return RecordPosition(record.offset, record.timestamp)
+        if may_have(batch, timestamp, offset_min):
+            found = look_into(batch, timestamp, offset_min).found
+            if found is not None:
+                return found
     return None
 
 
 def find_max_timestamp(batches: Iterable[StoredBatch], offset_min: int = 0) -> RecordPosition | None:
-    """The record at `offset_min` or later with the greatest timestamp, the first of them if there are
-    several; None if there are no records. Raises `ProtocolError` for a batch that cannot be decoded."""
+    """The record at `offset_min` or later with the greatest timestamp, the first of them if there are several; None if
+    there are no records."""
     best: RecordPosition | None = None
     for batch in batches:
-        header = batch.header
-        if header.is_control or header.last_offset < offset_min:
-            continue
-        if best is not None and header.max_timestamp <= best.timestamp:
-            continue
-        for record in read_records(batch):
-            if record.offset >= offset_min and (best is None or record.timestamp > best.timestamp):
-                best = RecordPosition(record.offset, record.timestamp)
+        if may_have(batch, _ANY_TIMESTAMP if best is None else best.timestamp + 1, offset_min):
+            greatest = look_into(batch, _ANY_TIMESTAMP, offset_min).greatest
+            if greatest is not None and (best is None or greatest.timestamp > best.timestamp):
+                best = greatest
     return best
+
+
+def may_have(batch: StoredBatch, timestamp: int, offset_min: int) -> bool:
+    """Whether a batch's header allows for a record at `offset_min` or later with at least this timestamp."""
+    header = batch.header
+    return not header.is_control and header.max_timestamp >= timestamp and header.last_offset >= offset_min
+
+
+def _as_a_whole(batch: StoredBatch, offset_min: int) -> BatchTimes:
+    header = batch.header
+    position = RecordPosition(max(header.base_offset, offset_min), header.max_timestamp)
+    return BatchTimes(position, position, (position,), True)

@@ -1,0 +1,68 @@
+"""Do the records that producers send to compacted topics have keys?
+
+Plain batches are walked within the dispatch of their request, and compressed ones that inflate to little: a request has
+so many bytes for that. What is more goes beside the event loop, and its request waits for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from mainstem.kernel import Verdict
+from mainstem.ports import SideWork
+from mainstem.protocol.records.keys import Keys, is_compressed, keys_of
+from mainstem.side_thread import AtOnce
+
+AT_ONCE_BYTES = 512 * 1024
+"""Walked or inflated within the dispatch of one request: two milliseconds with the slowest compression. A producer's
+usual batch is 16 KB, and 512 KB hold it thirty times."""
+
+COMPRESSED_AT_ONCE_BYTES = 64 * 1024
+"""Of compressed batches: what inflates to nothing costs time, too."""
+
+_VERDICTS = {
+    Keys.ALL: Verdict.OK,
+    Keys.MISSING: Verdict.KEYLESS,
+    Keys.UNREADABLE: Verdict.UNREADABLE,
+    Keys.TOO_LARGE: Verdict.UNREADABLE,
+}
+
+
+class KeyChecks:
+    """`beside` counts the requests that were looked into beside the loop."""
+
+    def __init__(self, side_work: SideWork | None = None) -> None:
+        self._side_work = side_work or AtOnce()
+        self.beside = 0
+
+    def at_once(
+        self, batches: Sequence[tuple[int, memoryview]], *, inflate: bool
+    ) -> list[tuple[int, Verdict]] | None:
+        """The batches, by their numbers, whose records do not all have keys, and why they are refused. None: that takes
+        too long to be found out at once. Compressed ones count as such unless they may be inflated."""
+        refused = []
+        room = AT_ONCE_BYTES
+        compressed_room = COMPRESSED_AT_ONCE_BYTES if inflate else 0
+        for number, data in batches:
+            if is_compressed(data):
+                compressed_room -= len(data)
+            if compressed_room < 0 or len(data) > room:
+                return None
+            keys, walked = keys_of(data, room)
+            room -= max(walked, len(data))
+            if keys is Keys.TOO_LARGE:
+                return None
+            if keys is not Keys.ALL:
+                refused.append((number, _VERDICTS[keys]))
+        return refused
+
+    async def beside_the_loop(self, batches: Sequence[tuple[int, memoryview]]) -> list[tuple[int, Verdict]]:
+        """The same, however long it takes."""
+        self.beside += 1
+        return await self._side_work.run(partial(_refused, batches))
+
+
+def _refused(batches: Sequence[tuple[int, memoryview]]) -> list[tuple[int, Verdict]]:
+    found = [(number, keys_of(data)[0]) for number, data in batches]
+    return [(number, _VERDICTS[keys]) for number, keys in found if keys is not Keys.ALL]
