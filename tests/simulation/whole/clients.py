@@ -87,6 +87,7 @@ class Work:
         self.read_batches = 0
         self.commits = 0
         self.offsets_asked = 0
+        self.assignments = 0
         self._values = 0
         self._names = 0
 

@@ -31,7 +31,8 @@ class WholeSettings(Settings):
             )
         self.metadata_bytes_max = rng.choice([4096, 16_384, 1 << 20])
         self.groups_config = GroupsConfig(
-            rebalance_delay_ms=0,
+            session_timeout_ms_min=500,
+            rebalance_delay_ms=rng.choice([0, 500]),
             offsets_topic_partitions=rng.choice([1, 2, 4]),
             snapshot_after_bytes=rng.choice([500, 4000, 1 << 20]),
             append_bytes_max=rng.choice([200, 1 << 17]),

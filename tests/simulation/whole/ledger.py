@@ -3,12 +3,14 @@ therefore must hold.
 
 H: a group's committed offset never goes back. Each (group, partition) has one committer, which commits growing offsets,
 one after the other, and repeats one until it is acknowledged; so whoever asks must be told at least what had been
-acknowledged, or told to anybody, when he began to ask, and nothing that nobody has tried to commit.
+acknowledged, or told to anybody, when he began to ask, and nothing that nobody has tried to commit. Where members
+commit, the owner of a partition is the one committer: in a generation each has what its one leader assigned, and
+nobody else has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -44,6 +46,14 @@ class CommittedOffset:
         return max(self.acknowledged, self.told)
 
 
+@dataclass
+class Generation:
+    """Of a consumer group, as its members were told of it."""
+
+    mark: bytes
+    shares: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+
 Place = tuple[str, UUID, int]
 """Group, topic, partition."""
 
@@ -55,6 +65,8 @@ class Ledger:
         self.by_number: dict[int, TopicFate] = {}
         self.offsets: dict[Place, CommittedOffset] = {}
         self.producer_ids: set[int] = set()
+        self.generations: dict[tuple[str, int], Generation] = {}
+        self.newest_generations: dict[str, int] = {}
         self._history = history
         self._now_ms = now_ms
         history.may_move = self._may_move
@@ -144,6 +156,27 @@ class Ledger:
         require(offset <= kept.tried, f"{what} is {offset}, tried was {kept.tried}", "H")
         if not unwanted:
             kept.told = max(kept.told, offset)
+
+    # --- generations of consumer groups (H) --------------------------------------------------------------
+
+    def assigned(
+        self, group: str, generation: int, member_id: str, mark: bytes, places: Sequence[tuple[str, int]]
+    ) -> None:
+        """A member is told what it owns, as (topic, partition); `mark` is of the leader that handed it in."""
+        self._history.note("assigned", group, generation, member_id, *places)
+        what = f"group {group}, generation {generation}: member {member_id}"
+        self.newest_generations[group] = max(generation, self.newest_generation(group))
+        known = self.generations.setdefault((group, generation), Generation(mark))
+        require(known.mark == mark, f"{what} is told what another leader assigned", "H")
+        before = known.shares.setdefault(member_id, list(places))
+        require(before == list(places), f"{what} owns {places}, it was told {before}", "H")
+        for other, share in known.shares.items():
+            both = set(share) & set(places) if other != member_id else set()
+            require(not both, f"{what} owns {both}, and so does {other}", "H")
+
+    def newest_generation(self, group: str) -> int:
+        """The last of which any member was told what it owns; -1: none."""
+        return self.newest_generations.get(group, -1)
 
     # --- producer ids -------------------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from tests.simulation.cluster.planted import Plant
 
+from mainstem.broker.groups import offsets
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.handlers import produce
 from mainstem.kernel import Verdict
+from mainstem.protocol.error_codes import ErrorCode
 from mainstem.storage.checkpointer import Checkpointer
 
 
@@ -23,6 +25,11 @@ def _coordinator_serves_before_replay() -> tuple[type, str, Any]:
         await load(partition)
 
     return GroupPartition, "_load", load_serving
+
+
+def _old_generations_commit() -> tuple[ModuleType, str, Any]:
+    """Members of a generation that is over may still commit."""
+    return offsets, "generation_error", lambda *_arguments: ErrorCode.NONE
 
 
 def _no_checkpoint() -> tuple[type, str, Any]:
@@ -43,12 +50,14 @@ def _skipped_is_out_of_order() -> tuple[ModuleType, str, Any]:
 
 WHOLE_PLANTS: dict[str, Plant] = {
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
+    "old-generations-commit": _old_generations_commit,
     "no-checkpoint": _no_checkpoint,
     "skipped-is-out-of-order": _skipped_is_out_of_order,
 }
 
 WHOLE_BREAKS = {
     "coordinator-serves-before-replay": "H",
+    "old-generations-commit": "H",
     "no-checkpoint": "K",
     "skipped-is-out-of-order": "D",
 }

@@ -15,6 +15,7 @@ from tests.simulation.whole.admin import Admin, Asker, Committer
 from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Work
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
 from tests.simulation.whole.faults import WholeFaults
+from tests.simulation.whole.members import GroupMember
 
 from mainstem.model import Topic
 from mainstem.nameserver.commands import encode_command
@@ -22,6 +23,8 @@ from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 
 GROUPS = ["readers", "auditors", "billing"]
+CONSUMING = ["shipping", "mailing"]
+"""Consumer groups with members; those of `GROUPS` only have offsets."""
 POLL_SECONDS = 0.2
 
 
@@ -72,8 +75,11 @@ class WholeRun(Run):
             yield Reader(work).run()
         for group in GROUPS:
             yield Committer(work, group).run()
+        for group in CONSUMING[:rng.randint(0, len(CONSUMING))]:
+            for _ in range(rng.randint(1, 4)):
+                yield GroupMember(work, group).run()
         for _ in range(2):
-            yield Asker(work, GROUPS).run()
+            yield Asker(work, GROUPS + CONSUMING).run()
         yield Admin(work).run()
 
     # --- the end ------------------------------------------------------------------------------------------
@@ -157,8 +163,8 @@ class WholeRun(Run):
         producer = Producer(self.work, -1)
         for topic, partition in self.work.partitions():
             await self._last_batch(producer, self.work.new_batch(topic, partition, (-1, -1, -1), 1))
-        asker = Asker(self.work, GROUPS)
-        for group in GROUPS:
+        asker = Asker(self.work, GROUPS + CONSUMING)
+        for group in GROUPS + CONSUMING:
             for _ in range(200):
                 if await asker.ask(group, everything=True):
                     break

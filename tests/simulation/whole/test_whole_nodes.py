@@ -6,7 +6,8 @@ protocol. What is more:
 A  a topic that was created is there, and one that was deleted is gone, on every node, with its queues
 D  producer ids are handed out once
 A  what is acknowledged with acks=all is on as many nodes as min.insync.replicas of its topic demands
-H  whoever asks for a group's committed offset is told at least what was acknowledged, or told to anybody, before
+H  whoever asks for a group's committed offset is told at least what was acknowledged, or told to anybody, before;
+   members of a generation own what its one leader assigned, nothing twice, and commit nothing in a later one
 K  what a start reads of the journal is bounded by what is not split (checked for storage roles, too)
 M  log starts move only where a client or the topic's retention wants it, queues go only with topics that somebody
    wanted to be deleted
@@ -30,6 +31,7 @@ CHUNK = 2
 
 BROUGHT_TO_LIGHT_BY = {
     "coordinator-serves-before-replay": ["transfer", "restart"],
+    "old-generations-commit": ["transfer", "restart", "pause"],
     "no-checkpoint": [],
     "skipped-is-out-of-order": [],
 }
