@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.rpc.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, BlockHeader
 from mainstem.storage.manifest_queue import RETRY_SECONDS, ManifestQueue, SplitImage
+from mainstem.storage.queue_store.manifest import GroupCommit
 from mainstem.storage.queue_store.store import CommitOutcome
 
 
@@ -24,23 +24,34 @@ class Store:
         self.positions = list(positions)
         self.commits: list[tuple[int, int, int, int]] = []
         self.faults: list[Exception] = []
+        self.bad_groups: set[int] = set()
+        self.steps = 0
+        """Durable ones."""
 
     def split_position(self, group: int) -> int:
         return self.positions[group]
 
-    async def commit(
-        self, group: int, after: int, upto: int, files: Sequence[RunFile], *, applied_index: int
-    ) -> CommitOutcome:
+    async def commit_all(self, commits: Sequence[GroupCommit]) -> list[CommitOutcome | StorageError]:
         await asyncio.sleep(0.1)
         if self.faults:
             raise self.faults.pop()
-        if upto <= self.positions[group]:
+        self.steps += 1
+        return [self._commit(commit) for commit in commits]
+
+    def _commit(self, commit: GroupCommit) -> CommitOutcome | StorageError:
+        if commit.group in self.bad_groups:
+            return StorageError(f"the run of write group {commit.group} is damaged")
+        if commit.upto <= self.positions[commit.group]:
             return CommitOutcome.REPLAY
-        if after != self.positions[group]:
+        if commit.after != self.positions[commit.group]:
             return CommitOutcome.GAP
-        self.positions[group] = upto
-        self.commits.append((group, after, upto, applied_index))
+        self.positions[commit.group] = commit.upto
+        self.commits.append((commit.group, commit.after, commit.upto, commit.applied_index))
         return CommitOutcome.COMMITTED
+
+    async def supersede(self, group: int, position: int, ranges: object) -> None:
+        await asyncio.sleep(0.1)
+        self.positions[group] = position
 
 
 def queue(store: Store) -> ManifestQueue:
@@ -143,19 +154,20 @@ def test_writes_follow_in_order_and_failures_are_tried_again() -> None:
 
     async def story() -> None:
         task = asyncio.get_running_loop().create_task(manifest.run())
-        await manifest.drained()
+        await manifest.drained([0, 1])
         log.blocks("dddd")
         other.blocks("d")
         assert log.commit(0, 2) == other.commit(0, 1) == log.commit(2, 4) == "committed"
         assert manifest.written(0) == 0, "decided is not written"
         for _ in range(2):  # at once and again, as long as it fails
             with pytest.raises(StorageError, match="full"):
-                await manifest.drained()
+                await manifest.drained([0, 1])
         assert manifest.failure is not None
         await asyncio.sleep(RETRY_SECONDS + 1)
-        await manifest.drained()
+        await manifest.drained([0, 1])
         assert manifest.failure is None
-        assert store.commits == [(0, 0, 2, 4), (1, 0, 1, 1), (0, 2, 4, 4)]
+        assert store.commits == [(1, 0, 1, 1), (0, 0, 2, 4), (0, 2, 4, 4)]
+        assert store.steps == 1, "all of it in one durable step"
         task.cancel()
         await asyncio.wait([task])
 
@@ -171,22 +183,73 @@ def test_a_manifest_that_lost_commits_is_reported_and_nobody_waits_for_ever() ->
         task = asyncio.get_running_loop().create_task(manifest.run())
         log.blocks("dd")
         assert log.commit(0, 1) == "committed"
-        await manifest.drained()
+        await manifest.drained([0, 1])
         store.positions = [0, 0]
         assert log.commit(1, 2) == "committed"
-        waiting = asyncio.gather(manifest.drained(), manifest.drained(), return_exceptions=True)
+        waiting = asyncio.gather(manifest.drained([0, 1]), manifest.drained([0, 1]), return_exceptions=True)
         assert [type(outcome) for outcome in await waiting] == [StorageError, StorageError]
         store.positions = [1, 0]
         await asyncio.sleep(RETRY_SECONDS + 1)
-        await manifest.drained()
+        await manifest.drained([0, 1])
         assert log.commit(2, 2) == "replayed"
         log.blocks("d")
         assert log.commit(2, log.index) == "committed"
-        drained = asyncio.ensure_future(manifest.drained())
+        drained = asyncio.ensure_future(manifest.drained([0, 1]))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task, drained])
         assert isinstance(drained.exception(), StorageError), "closing answers those who wait"
+
+    run(story())
+
+
+def test_a_group_that_cannot_be_written_keeps_no_other_one_waiting() -> None:
+    store = Store()
+    store.bad_groups = {0}
+    manifest = queue(store)
+    log, other = Log(manifest), Log(manifest, 1)
+
+    async def story() -> None:
+        task = asyncio.get_running_loop().create_task(manifest.run())
+        log.blocks("dd")
+        other.blocks("dddd")
+        assert log.commit(0, 1) == log.commit(1, 2) == other.commit(0, 1) == "committed"
+        await manifest.drained([1])
+        with pytest.raises(StorageError, match="write group 0 is damaged"):
+            await manifest.drained([0, 1])
+        await manifest.settled()
+        assert (store.positions, manifest.failure) == ([0, 1], None), "the manifest itself is well"
+        assert list(manifest.failures) == [0]
+        for upto in range(2, 5):  # each wakes the writer; what failed is not tried any more often for that
+            assert other.commit(upto - 1, upto) == "committed"
+            await manifest.drained([1])
+        (image, _other) = manifest.as_written(manifest.dump())
+        assert image == SplitImage(0, 2, [(1, 2)]), "a checkpoint has nothing as split that the manifest has not"
+        store.bad_groups = set()
+        await asyncio.sleep(RETRY_SECONDS + 1)
+        await manifest.drained([0])
+        assert store.commits[-2:] == [(0, 0, 1, 2), (0, 1, 2, 2)]
+        assert not manifest.failures
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(story())
+
+
+def test_commits_decided_before_a_snapshot_come_to_nothing() -> None:
+    store = Store()
+    manifest = queue(store)
+    log = Log(manifest)
+
+    async def story() -> None:
+        task = asyncio.get_running_loop().create_task(manifest.run())
+        log.blocks("dd")
+        assert log.commit(0, 1) == "committed"
+        forgetting = asyncio.ensure_future(manifest.forget(0))
+        await asyncio.gather(forgetting, manifest.drained([0]))
+        assert store.positions == [0, 0], "the group begins anew: what was decided of the old one is void"
+        task.cancel()
+        await asyncio.wait([task])
 
     run(story())
 

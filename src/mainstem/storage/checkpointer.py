@@ -95,14 +95,14 @@ class Checkpointer:
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
         image = await queue_image.take(applied.table)
         durable = self._write_loop.end
-        await applied.manifest.drained()
+        await applied.manifest.settled()
         await self._journal.sync()
         state = checkpoints.State(
             position=position,
             durable=durable,
             groups=groups,
             journal_map=journal_map,
-            splits=splits,
+            splits=applied.manifest.as_written(splits),
             logs=logs,
         )
         await checkpoints.save(self._files, state, image)

@@ -43,9 +43,10 @@ class Liveness:
         knows."""
         starts = self._table.column(queue_ids, LOG_START, UNKNOWN)
         unknown = numpy.flatnonzero(starts == UNKNOWN)
-        topics = (queue_ids[unknown] >> numpy.uint64(PARTITION_BITS)).astype(numpy.int64)
-        for topic in numpy.unique(topics).tolist():
-            starts[unknown[topics == topic]] = GONE if self._was_deleted(topic) else 0
+        if len(unknown):
+            topics, which = numpy.unique(queue_ids[unknown] >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+            of_topics = [GONE if self._was_deleted(topic) else 0 for topic in topics.tolist()]
+            starts[unknown] = numpy.array(of_topics, numpy.int64)[which]
         placement = self._placement
         left = [group for group in range(placement.groups) if self._has_left(group)] if placement is not None else []
         if placement is not None and left:

@@ -1,11 +1,15 @@
 """Split commits on their way into the manifest: each replica's own, as its queue store is.
 
 A split commit is a decision (does it continue the group's split?) and a write to sqlite. The decision is made at
-once, in the order of asking; the writes follow one by one in the background, and with its write a commit is
-durable: whoever asked for it is answered then. Until a write is done the manifest's position has not moved, so
-nothing is pruned for it; a checkpoint waits until all are done. A write that fails is tried again, for as long as
-the node runs; meanwhile the journal keeps everything, and the runs that are to be named are held. A commit that a
-crash took with it was never confirmed: its blocks are split again.
+once, in the order of asking; the writes follow in the background, and with its write a commit is durable: whoever
+asked for it is answered then. All that is decided by then is written in one transaction, with one mark behind it. Until
+a write is done the manifest's position has not moved, so nothing is pruned for it.
+
+A group whose commit cannot be written (a run of it is damaged, or the manifest is not where its log is) waits by
+itself: it is tried again for as long as the node runs, and the other groups go on. Meanwhile the journal keeps
+everything, and the runs that are to be named are held. A checkpoint waits for what can be written; of a group that
+waits it has what is in the manifest. A commit that a crash took with it was never confirmed: its blocks are split
+again.
 
 A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, the last
 one before the next data block. A commit may start anywhere from the one to the other: what lies between holds
@@ -15,20 +19,25 @@ nothing to split. Both follow from the log and the manifest, whatever was pruned
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
+from mainstem.storage.queue_store.manifest import GroupCommit
 from mainstem.storage.queue_store.store import CommitOutcome, QueueStore
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 """Between attempts to write to a manifest that refused: disks fill and empty in minutes, not in seconds."""
+
+TOGETHER_MAX = 256
+"""Commits in one transaction: of some groups and some triggers, a few milliseconds of sqlite."""
 
 COMMITTED = "committed"
 REPLAYED = "replayed"
@@ -97,12 +106,23 @@ class ManifestQueue:
     def __init__(self, store: QueueStore, groups: int) -> None:
         self._store = store
         self._splits = [Split(position, position) for position in map(store.split_position, range(groups))]
-        self._pending: deque[Decided] = deque()
-        self._wake = asyncio.Event()
-        self._written: list[asyncio.Future[None]] = []
-        """Those who wait until nothing is pending."""
+        self._pending: dict[int, deque[Decided]] = {}
+        """Per group that has any, oldest first."""
+        self._failures: dict[int, StorageError] = {}
+        """Why the oldest commit of a group could not be written the last time."""
         self.failure: StorageError | None = None
-        """What the last write failed with; None once it succeeded."""
+        """Why nothing at all could be written the last time; None: it could, of some groups at least."""
+        self._turn = asyncio.Lock()
+        """Held while something is written."""
+        self._wake = asyncio.Event()
+        self._waiting: list[tuple[frozenset[int], asyncio.Future[None]]] = []
+        """Those who wait until nothing of some groups is pending."""
+        self._closed = False
+
+    @property
+    def failures(self) -> dict[int, StorageError]:
+        """The groups whose commits cannot be written now, and why."""
+        return dict(self._failures)
 
     # --- where things stand -------------------------------------------------------------------------------
 
@@ -121,6 +141,17 @@ class ManifestQueue:
     async def verify(self, files: Sequence[RunFile]) -> None:
         """Raise `StorageError` unless these runs are in the queue store, whole and as described."""
         await self._store.verify(files)
+
+    @contextlib.contextmanager
+    def holding(self, files: Sequence[RunFile]) -> Iterator[None]:
+        """From before `verify` until the commits that name these runs are decided, nobody drops them."""
+        for file in files:
+            self._store.hold(file.name)
+        try:
+            yield
+        finally:
+            for file in files:
+                self._store.let_go(file.name)
 
     # --- applying -----------------------------------------------------------------------------------------
 
@@ -141,7 +172,8 @@ class ManifestQueue:
             kind = "gap" if after > reached else "overlap"
             return f"refused: {kind}: blocks ({after}, {upto}] where the split is at {reached}"
         split.commit(upto)
-        self._pending.append(Decided(group, split.applied, committed, upto, tuple(files)))
+        self._pending.setdefault(group, deque()).append(
+            Decided(group, split.applied, committed, upto, tuple(files)))
         for file in files:
             self._store.hold(file.name)
         self._wake.set()
@@ -152,18 +184,38 @@ class ManifestQueue:
     ) -> None:
         """A snapshot: the group is split up to `position`, into these runs, as (after, upto, run), and no others.
         In the manifest when this returns; commits that were decided before come to nothing. Raises `StorageError`."""
-        await self._store.supersede(group, position, ranges)
-        self._splits[group] = Split(position, position)
+        async with self._turn:
+            await self._store.supersede(group, position, ranges)
+            self._abandon(group)
+            self._splits[group] = Split(position, position)
+        self._answer()
 
     async def forget(self, group: int) -> None:
         """Nothing of the group is split, or was. In the manifest when this returns; commits that were decided before
         come to nothing. Raises `StorageError`."""
-        self._splits[group] = Split(0, 0)
-        await self._store.supersede(group, 0, ())
+        await self.supersede(group, 0, ())
+
+    def _abandon(self, group: int) -> None:
+        self._failures.pop(group, None)
+        for item in self._pending.pop(group, ()):
+            for file in item.files:
+                self._store.let_go(file.name)
 
     def dump(self) -> list[SplitImage]:
-        """The state of every group, for a checkpoint."""
+        """The state of every group, for a checkpoint; to be passed through `as_written` before it is saved."""
         return [SplitImage(split.committed, split.applied, list(split.unsplit)) for split in self._splits]
+
+    def as_written(self, images: Sequence[SplitImage]) -> list[SplitImage]:
+        """The images with no more committed than the manifest has: what is only decided counts as data that is not
+        split."""
+        found = []
+        for group, image in enumerate(images):
+            written = self.written(group)
+            if image.committed > written:
+                unsplit = [(written + 1, image.committed), *image.unsplit]
+                image = SplitImage(written, image.applied, unsplit)
+            found.append(image)
+        return found
 
     def load(self, images: Sequence[SplitImage]) -> None:
         for group, image in enumerate(images):
@@ -174,57 +226,120 @@ class ManifestQueue:
 
     async def run(self) -> None:
         """Write decided commits to the manifest until cancelled; runs as a task of the storage role."""
+        time = asyncio.get_running_loop().time
+        retry_at = 0.0
         try:
             while True:
-                await self._wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(retry_at if self._failures else None):
+                        await self._wake.wait()
                 self._wake.clear()
-                while self._pending:
-                    await self._write_next()
-                self._answer(None)
+                due = time() >= retry_at
+                if due:
+                    retry_at = time() + RETRY_SECONDS
+                tried = set(self._pending) if due else self._pending.keys() - self._failures
+                while tried:
+                    await self._write(tried)
+                    tried = self._pending.keys() - self._failures
         finally:
-            self._answer(StorageError("the manifest is closed"))
+            self._closed = True
+            self._answer()
 
-    async def _write_next(self) -> None:
-        try:
-            await self._write(self._pending[0])
-        except Exception as error:  # whatever it is: this task must not end, others wait for it
-            if self.failure is None:
-                log.exception("a split cannot be written to the manifest, it is tried again")
-            self.failure = StorageError(f"the manifest cannot be written: {error}")
-            self._answer(self.failure)
-            await asyncio.sleep(RETRY_SECONDS)
-        else:
-            self.failure = None
-            for file in self._pending.popleft().files:
-                self._store.let_go(file.name)
+    async def _write(self, groups: Collection[int]) -> None:
+        """Write what is pending of these groups, or the oldest of it."""
+        async with self._turn:
+            together = [item for group in sorted(groups) for item in self._pending.get(group, ())]
+            together.sort(key=lambda item: item.index)
+            together = together[:TOGETHER_MAX]
+            try:
+                outcomes = await self._store.commit_all(
+                    [GroupCommit(item.group, item.after, item.upto, item.files, item.index) for item in together]
+                )
+            except Exception as error:  # whatever it is: this task must not end, others wait for it
+                if self.failure is None:
+                    log.error("nothing can be written to the manifest, it is tried again: %s", error, exc_info=error)
+                self.failure = StorageError(f"the manifest cannot be written: {error}")
+                self.failure.__cause__ = error
+                self._failures |= dict.fromkeys((item.group for item in together), self.failure)
+            else:
+                self.failure = None
+                self._settle(together, outcomes)
+        self._answer()
 
-    async def _write(self, item: Decided) -> None:
-        outcome = await self._store.commit(
-            item.group, item.after, item.upto, item.files, applied_index=item.index
-        )
-        forgotten = item.upto > self._splits[item.group].committed
-        if outcome is CommitOutcome.GAP and not forgotten:
-            raise StorageError(
-                f"write group {item.group}: the manifest is at block {self.written(item.group)}, the log at "
-                f"{item.after}; restore the newest manifest"
-            )
+    def _settle(self, items: Sequence[Decided], outcomes: Sequence[CommitOutcome | StorageError]) -> None:
+        failed: set[int] = set()
+        for item, outcome in zip(items, outcomes, strict=True):
+            if item.group in failed:
+                continue
+            if outcome is CommitOutcome.GAP:
+                outcome = StorageError(
+                    f"write group {item.group}: the manifest is at block {self.written(item.group)}, the log at "
+                    f"{item.after}; restore the newest manifest"
+                )
+            if isinstance(outcome, StorageError):
+                failed.add(item.group)
+                self._failed(item.group, outcome)
+            else:
+                self._failures.pop(item.group, None)
+                self._written(item)
 
-    def _answer(self, error: Exception | None) -> None:
-        for future in self._written:
-            if not future.done():
-                if error is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(error)
-        self._written.clear()
+    def _written(self, item: Decided) -> None:
+        pending = self._pending[item.group]
+        assert pending[0] is item, "the commits of a group are written in order"
+        pending.popleft()
+        if not pending:
+            del self._pending[item.group]
+        for file in item.files:
+            self._store.let_go(file.name)
 
-    async def drained(self) -> None:
-        """Return when everything decided so far is in the manifest. Raises what a write to it failed with, at
-        once while it is failing."""
-        if not self._pending:
+    def _failed(self, group: int, error: StorageError) -> None:
+        if str(self._failures.get(group)) != str(error):
+            log.error(
+                "write group %d: a split cannot be written to the manifest, it is tried again every %g s; the other "
+                "write groups go on: %s", group, RETRY_SECONDS, error, exc_info=error,
+            )  # fmt: skip
+        self._failures[group] = error
+
+    def _answer(self) -> None:
+        """Tell those who wait for groups that have nothing pending any more, or cannot be written now."""
+        waiting, self._waiting = self._waiting, []
+        for groups, future in waiting:
+            if future.done():
+                continue
+            failure = self._failure_of(groups)
+            if failure is not None:
+                future.set_exception(failure)
+            elif self._pending.keys().isdisjoint(groups):
+                future.set_result(None)
+            else:
+                self._waiting.append((groups, future))
+
+    def _failure_of(self, groups: Iterable[int]) -> StorageError | None:
+        for group in groups:
+            if group in self._failures:
+                return StorageError(str(self._failures[group]))
+        if self._closed and not self._pending.keys().isdisjoint(groups):
+            return StorageError("the manifest is closed")
+        return None
+
+    async def drained(self, groups: Iterable[int]) -> None:
+        """Return when everything decided so far of these groups is in the manifest. Raises what a write of one of them
+        failed with, at once while it is failing."""
+        wanted = frozenset(groups)
+        if self._pending.keys().isdisjoint(wanted):
             return
-        if self.failure is not None:
-            raise StorageError(str(self.failure)) from self.failure
+        failure = self._failure_of(wanted)
+        if failure is not None:
+            raise failure
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._written.append(future)
+        self._waiting.append((wanted, future))
         await future
+
+    async def settled(self) -> None:
+        """Return when everything decided so far is in the manifest but for groups that cannot be written."""
+        while waiting := self._pending.keys() - self._failures:
+            try:
+                await self.drained(waiting)
+            except StorageError:
+                if self._closed:
+                    raise

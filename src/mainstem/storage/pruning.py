@@ -88,7 +88,7 @@ class Pruning:
         if self._write_loop.applied_end < segment.end:
             return False  # a block in it may still be committed, or not
         unsplit = [
-            group
+            group.group
             for group in self._groups
             if mark.last_data[group.group] > self._state.manifest.written(group.group)
         ]
@@ -98,13 +98,11 @@ class Pruning:
             return False
         await self._write_loop.sync()  # the log starts that say so; a crash must not take them back
         for group in unsplit:
-            reached = self._state.manifest.reached(group.group)
-            if last[group.group] > reached:
-                self._state.split(group.group, reached, last[group.group], ())
-        await self._state.manifest.drained()
-        return all(
-            mark.last_data[group.group] <= self._state.manifest.written(group.group) for group in unsplit
-        )
+            reached = self._state.manifest.reached(group)
+            if last[group] > reached:
+                self._state.split(group, reached, last[group], ())
+        await self._state.manifest.drained(unsplit)
+        return all(mark.last_data[group] <= self._state.manifest.written(group) for group in unsplit)
 
     async def _has_live_rows(self, segment: SegmentInfo) -> bool:
         """Whether anything in a segment is live. The row found once is asked first the next time: rounds come

@@ -202,7 +202,7 @@ async def rejoin_store(
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
     epoch = 0
-    async for rows in store.all_rows(placement.groups_of):
+    async for rows in store.all_rows(placement.groups_of, whole=True):  # else offsets would be given out twice
         epoch = max(epoch, int(rows["leader_epoch"].max(initial=0)))
         queue_ids, firsts = numpy.unique(rows["queue_id"], return_index=True)
         lasts = numpy.append(firsts[1:], len(rows)) - 1

@@ -8,6 +8,7 @@ nothing to lose, and are not even looked up.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy.typing
 from mainstem.kernel import QueueTable
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.ports import Clock
+from mainstem.storage.errors import StorageError, StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.liveness import Liveness
 from mainstem.storage.placement import Placement
@@ -25,6 +27,8 @@ from mainstem.storage.queue_scan import live_queues
 from mainstem.storage.queue_store.extent_index import QueueIds, Rows
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.retention import UNLIMITED, LiveBytes, LogStarts
+
+log = logging.getLogger(__name__)
 
 Numbers = numpy.typing.NDArray[numpy.int64]
 
@@ -75,9 +79,15 @@ class RetentionPass:
         self._liveness = liveness
 
     async def run(self) -> None:
-        """Move log starts, then drop the runs without a live record."""
-        await self.move_log_starts()
-        await self._store.retain(self._liveness.log_starts, self._queues.confirm)
+        """Move log starts, then drop the runs without a live record. What keeps the one from being done does not keep
+        the other."""
+        try:
+            await self.move_log_starts()
+        except StorageFailed:
+            raise
+        except (StorageError, OSError):
+            log.exception("retention could not move log starts; it is tried again")
+        await self._store.retain(self._liveness.log_starts, self._queues.confirm, self._placement.groups_of)
 
     async def move_log_starts(self) -> int:
         """Apply retention as of now; durable when it returns. How many queues lost something."""
@@ -134,4 +144,9 @@ class RetentionPass:
             yield rows, int(rows["max_timestamp"].max(initial=-1))
         for segment in self._journal.segments():
             if segment.index_ready:
-                yield (await self._journal.index(segment.sequence)).rows, segment.created_ms
+                try:
+                    rows = (await self._journal.index(segment.sequence)).rows
+                except (StorageError, OSError) as error:
+                    log.error("retention leaves segment %d out: %s", segment.sequence, error)
+                else:
+                    yield rows, segment.created_ms

@@ -89,12 +89,13 @@ class LocalSplitLog:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
         if unknown:
             return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)
-        try:
-            await self._manifest.verify(files)
-        except StorageError as error:
-            return [f"refused: {error}"] * len(ranges)
-        outcomes = [self._split(entry.group, entry.after, entry.upto, files) for entry in ranges]
-        await self._manifest.drained()
+        with self._manifest.holding(files):
+            try:
+                await self._manifest.verify(files)
+            except (StorageError, OSError) as error:
+                return [f"refused: {error}"] * len(ranges)
+            outcomes = [self._split(entry.group, entry.after, entry.upto, files) for entry in ranges]
+        await self._manifest.drained(entry.group for entry in ranges)
         return outcomes
 
     def retention_classes(self) -> dict[int, str]:

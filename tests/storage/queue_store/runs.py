@@ -83,6 +83,7 @@ class WatchedFiles(SimulatedFiles):
         self.reads: list[tuple[str, int, int]] = []
         """(path, position, length) of every read."""
         self.open_count = 0
+        self.opened: list[str] = []
         self.gate: asyncio.Event | None = None
         """While there is one that is not set, reads of runs wait for it."""
 
@@ -91,6 +92,7 @@ class WatchedFiles(SimulatedFiles):
     ) -> SimulatedFile:
         file = await super().open(path, create=create)
         self.open_count += 1
+        self.opened.append(path)
         return WatchedFile(file, self)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,14 @@ from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import DROPPED_REMEMBERED_MS, SCHEMA_VERSION, FileRange, Manifest
-from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.manifest import (
+    DROPPED_REMEMBERED_MS,
+    SCHEMA_VERSION,
+    FileRange,
+    GroupCommit,
+    Manifest,
+)
+from mainstem.storage.queue_store.store import CommitOutcome, QueueStore
 from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
 
 
@@ -225,6 +233,71 @@ def test_a_failed_transaction_leaves_memory_as_it_was(tmp_path: Path) -> None:
         await store.commit(0, 1, 2, [run], applied_index=2)
         assert (store.split_position(0), store.file_count(0)) == (2, 2)
         await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_change_of_many_groups_is_one_step(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = WatchedFiles()
+        database = tmp_path / "manifest.sqlite"
+        store = await open_store(files, database)
+        shared = write_run(files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
+        lost = write_run(files, "lost.run", [make_batch(3, 0)])
+        await files.remove("runs/lost.run")
+        seen: list[str] = []
+        mirror = store._manifest
+        mirror._executor.submit(lambda: mirror._database._database.set_trace_callback(seen.append)).result()
+        changes = mirror.commits
+        files.opened.clear()
+        outcomes = await store.commit_all([
+            GroupCommit(0, 0, 3, (shared,), 4),
+            GroupCommit(2, 0, 9, (lost,), 9),
+            GroupCommit(1, 0, 4, (shared,), 5),
+            GroupCommit(2, 9, 12, (shared,), 12),
+            GroupCommit(0, 3, 7, (), 8),
+            GroupCommit(1, 5, 6, (shared,), 6),
+        ])
+        assert [type(outcome) for outcome in outcomes] == [
+            CommitOutcome, StorageError, CommitOutcome, StorageError, CommitOutcome, CommitOutcome]
+        assert outcomes[5] is CommitOutcome.GAP
+        assert [store.split_position(group) for group in (0, 1, 2)] == [7, 4, 0]
+        assert sum(statement == "COMMIT" for statement in seen) == 1
+        assert store._manifest.commits == changes + 1
+        assert files.opened.count(MARK_NAME) == 1, "one transaction, one mark"
+        before = [contents(store._manifest)]
+        await store.close()
+        fresh = await Manifest.open(str(database))
+        assert [contents(fresh)] == before
+        await fresh.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_path: Path) -> None:
+    """A task that is to end, and waits for sqlite, ends whatever sqlite says."""
+
+    async def scenario() -> None:
+        manifest = await Manifest.open(str(tmp_path / "manifest.sqlite"))
+        await manifest.adopt(uuid.uuid4(), 0)
+        begun, go_on = threading.Event(), threading.Event()
+
+        def full(commits: object) -> list[FileRange]:
+            begun.set()
+            go_on.wait(10)
+            raise sqlite3.OperationalError("database or disk is full")
+
+        manifest._database.commit = full  # type: ignore[method-assign]
+        task = asyncio.ensure_future(manifest.commit([GroupCommit(0, 0, 1, (), 1)]))
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        assert manifest.position(0).position == 0
+        await manifest.close()
 
     asyncio.run(scenario())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
+from tests.storage.queue_store.test_store import log_starts
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -110,3 +111,85 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
 
+
+
+async def three_runs(database: str) -> tuple[WatchedFiles, QueueStore]:
+    """Queue 1 is in all of them, queue 2, 3 and 4 in one each. Nothing of them is in memory."""
+    files = WatchedFiles()
+    config = QueueStoreConfig(read_cache_bytes=0, index_cache_bytes=0, open_files_max=1)
+    store = await QueueStore.open(files, database, config, FakeClock())
+    for number in range(3):
+        run = write_run(files, f"{number}.run", [make_batch(1, number), make_batch(2 + number, 0)])
+        await store.commit(0, number, number + 1, [run], applied_index=number)
+    return files, store
+
+
+def samples_of(store: QueueStore) -> dict[str, float]:
+    return {sample.name: sample.value for sample in store.samples()}
+
+
+@pytest.mark.parametrize("how", ["missing", "index", "frame", "unreadable"])
+def test_a_bad_run_costs_itself_only(tmp_path: Path, how: str) -> None:
+    """Retention goes on with the others, before it and behind it, and the bad one is named until it is whole again."""
+
+    async def scenario() -> None:
+        files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
+        whole = files.content("runs/1.run")
+        files.put("runs/orphan.run", b"of nobody")
+        if how == "missing":
+            await files.remove("runs/1.run")
+        elif how == "unreadable":
+            for _ in range(10):
+                files.fail("read", path="runs/1.run")
+        else:
+            files.flip("runs/1.run", 8 * (len(whole) - (70 if how == "index" else 10)))
+        await store.retain(log_starts({1: 2}))
+        assert list(store._manifest.files) == ["1.run", "2.run"], "the first is dead, the second nobody can tell"
+        rows = [rows async for rows in store.all_rows(lambda queue_ids: queue_ids.astype("i8") * 0)]
+        assert [rows["base_offset"].tolist() for rows in rows] == [[2, 0]]
+        assert [file.name for file in await store.files_of(1, 0)] == ["2.run"]
+        (damage,) = store.damaged.all()
+        assert damage.name == "1.run"
+        assert "runs/1.run" in damage.reason
+        assert samples_of(store)["mainstem_queue_store_damaged_runs"] == 1
+        await store.retain(log_starts({1: 3, 4: 1}))
+        assert list(store._manifest.files) == ["1.run"]
+        assert "runs/orphan.run" in files.paths()
+        store._clock.advance(2 * 3600.0)  # type: ignore[attr-defined]
+        await store.retain(log_starts({}))
+        assert "runs/orphan.run" not in files.paths(), "orphans go all the same"
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_must_know_all_rows_is_told_of_a_bad_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
+        await files.remove("runs/1.run")
+        with pytest.raises(StorageError, match=r"runs/1\.run"):
+            async for _rows in store.all_rows(lambda queue_ids: queue_ids.astype("i8") * 0, whole=True):
+                pass
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_retention_leaves_readers_their_indexes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        database = str(tmp_path / "manifest.sqlite")
+        files, store = await three_runs(database)
+        await store.close()
+        config = QueueStoreConfig(read_cache_bytes=0, index_cache_bytes=200)  # room for one
+        store = await QueueStore.open(files, database, config, FakeClock())
+        assert await store.read(2, 0, 0, 10) is not None
+        assert await store.read(2, 0, 0, 10) is not None
+        await store.retain(log_starts({1: 0, 2: 0, 3: 0, 4: 0}))
+        async for _rows in store.all_rows(lambda queue_ids: queue_ids.astype("i8") * 0):
+            pass
+        loads = store._run_files.index_loads
+        assert await store.read(2, 0, 0, 10) is not None
+        assert store._run_files.index_loads == loads, "the index of its run is still in memory"
+        await store.close()
+
+    asyncio.run(scenario())

@@ -2,19 +2,22 @@
 
 sqlite (WAL, synchronous=FULL) holds it; one thread of its own makes every call, one transaction per change.
 Whatever is asked while serving comes from a mirror in memory, which changes only after the transaction did.
-A change that was begun is carried through even when its caller is cancelled, so the two never part.
+A change that was begun is carried through even when its caller is cancelled, so the two never part; the caller is
+told that it was cancelled then, whatever came of the change.
 
-`dropped` remembers the names of runs that retention deleted: a commit of another group that was decided
-before the drop may still name one, and is right to go on without it.
+`dropped` remembers the names of runs that retention deleted because nothing in them was live, of any group: a commit
+of another group that was decided before the drop may still name one, and is right to go on without it. Only a commit
+is: a snapshot knows what is live in its group, so a run that it names is forgotten as dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -23,6 +26,9 @@ import msgspec
 
 from mainstem.rpc.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.queue_store.prefix import Prefix
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -64,11 +70,30 @@ class FileRange(NamedTuple):
     name: str
 
 
+_NO_RANGES: Prefix[FileRange] = Prefix()
+
+
 class GroupPosition(NamedTuple):
     position: int
     """The last block that is split."""
     applied_index: int
     """The group's last block then, in this node's own journal. Less than `position`: a snapshot brought the runs."""
+
+
+class GroupCommit(NamedTuple):
+    """Blocks (after, upto] of a group are in these runs."""
+
+    group: int
+    after: int
+    upto: int
+    files: tuple[RunFile, ...]
+    applied_index: int
+
+
+Entries = Sequence[tuple[int, int, RunFile]]
+"""(after, upto, run) of one group, oldest first."""
+
+Statement = tuple[str, tuple[object, ...]]
 
 
 class _Contents(NamedTuple):
@@ -97,7 +122,7 @@ class Manifest:
         by_group: dict[int, list[FileRange]] = {}
         for entry in contents.ranges:
             by_group.setdefault(entry.group, []).append(entry)
-        self._ranges = {group: tuple(ranges) for group, ranges in by_group.items()}
+        self._ranges = {group: Prefix(ranges) for group, ranges in by_group.items()}
         self._groups_of: dict[str, set[int]] = {}
         for entry in contents.ranges:
             self._groups_of.setdefault(entry.name, set()).add(entry.group)
@@ -117,14 +142,18 @@ class Manifest:
     def position(self, group: int) -> GroupPosition:
         return self._positions.get(group, GroupPosition(0, 0))
 
-    def ranges(self, group: int) -> tuple[FileRange, ...]:
-        """What the group's runs cover, oldest first. A snapshot: later changes make a new tuple."""
-        return self._ranges.get(group, ())
+    def ranges(self, group: int) -> Prefix[FileRange]:
+        """What the group's runs cover, oldest first. It stays as it is: later changes make another one."""
+        return self._ranges.get(group, _NO_RANGES)
 
     def groups_of(self, name: str) -> bytes:
         """The groups a run counts for: a byte for each up to the largest, 1 or 0."""
-        groups = self._groups_of.get(name, ())
+        groups = self.counts_for(name)
         return bytes(group in groups for group in range(max(groups, default=-1) + 1))
+
+    def counts_for(self, name: str) -> frozenset[int]:
+        """The groups a run counts for."""
+        return frozenset(self._groups_of.get(name, ()))
 
     def in_order(self) -> list[tuple[str, list[int]]]:
         """(run, groups it counts for), such that the runs of every group come oldest first. A run comes more
@@ -149,74 +178,106 @@ class Manifest:
         await _carried_through(self._executor, lambda: self._database.adopt(identity, commits))
         self.identity, self.commits = identity, commits
 
-    async def commit(
-        self, group: int, after: int, upto: int, files: Sequence[RunFile], applied_index: int
-    ) -> None:
-        """Move a group's position to `upto`, with these runs. The caller has checked that it may."""
-        assert self.position(group).position == after < upto
+    async def commit(self, commits: Sequence[GroupCommit]) -> None:
+        """Move the positions of groups, with these runs, all in one transaction. The caller has checked that each may
+        move; of one group several may follow each other."""
+        positions: dict[int, int] = {}
+        for commit in commits:
+            assert positions.get(commit.group, self.position(commit.group).position) == commit.after < commit.upto
+            positions[commit.group] = commit.upto
 
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
-            self.files.update((file.name, file) for file in files)
-            if ranges:
-                self._ranges[group] = (*self.ranges(group), *ranges)
+            added: dict[int, list[FileRange]] = {}
             for entry in ranges:
-                self._groups_of.setdefault(entry.name, set()).add(group)
-            self._positions[group] = GroupPosition(upto, applied_index)
+                added.setdefault(entry.group, []).append(entry)
+                self._groups_of.setdefault(entry.name, set()).add(entry.group)
+            for group, entries in added.items():
+                self._ranges[group] = self.ranges(group).extended(entries)
+            for commit in commits:
+                self.files.update((file.name, file) for file in commit.files)
+                self._positions[commit.group] = GroupPosition(commit.upto, commit.applied_index)
 
-        await _carried_through(
-            self._executor, lambda: self._database.commit(group, after, upto, files, applied_index), done)
+        await _carried_through(self._executor, lambda: self._database.commit(commits), done)
 
-    async def drop(self, names: Collection[str], now_ms: int) -> None:
-        """Forget runs, in one transaction, before their files are deleted."""
+    async def drop(self, names: Collection[str], now_ms: int, remembered: Collection[str] | None = None) -> None:
+        """Forget runs, in one transaction, before their files are deleted. `remembered` are those that are known as
+        dropped from now on; None: all."""
+        kept = names if remembered is None else remembered
 
         def done(forgotten: list[str]) -> None:
             self.commits += 1
+            affected: set[int] = set()
             for name in names:
                 del self.files[name]
-                self._groups_of.pop(name, None)
+                affected |= self._groups_of.pop(name, set())
             self.dropped.difference_update(forgotten)
-            self.dropped.update(names)
-            for group, ranges in self._ranges.items():
-                self._ranges[group] = tuple(entry for entry in ranges if entry.name not in names)
+            self.dropped.update(kept)
+            for group in affected:
+                self._ranges[group] = Prefix(entry for entry in self.ranges(group) if entry.name not in names)
 
-        await _carried_through(self._executor, lambda: self._database.drop(names, now_ms), done)
+        await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms), done)
 
     async def supersede(
-        self, group: int, position: int, applied_index: int, entries: Sequence[tuple[int, int, RunFile]]
+        self, group: int, position: int, applied_index: int, entries: Entries
     ) -> list[str]:
-        """Let a group's runs be these, as (after, upto, run), and no others. Returns the runs that hold nothing any
-        more: they are forgotten, but not as dropped ones."""
+        """Let a group's runs be these and no others; none of them counts as dropped any more. Returns the runs that
+        hold nothing any more: they are forgotten, but not as dropped ones."""
+        return await self._rewrite({group: entries}, (group, GroupPosition(position, applied_index)))
+
+    async def replace(self, name: str, by: Mapping[int, Entries]) -> list[str]:
+        """Let other runs stand where this one stood: for each group it counts for, as (after, upto, run). In one
+        transaction; what lies before and behind stays in its order. Returns the runs that hold nothing any more."""
+        assert set(by) == self._groups_of.get(name, set()), f"{name} counts for {self._groups_of.get(name)}"
+        entries: dict[int, Entries] = {}
+        for group, new in by.items():
+            rest = [(entry.after, entry.upto, entry.name) for entry in self.ranges(group)]
+            first = next(place for place, entry in enumerate(rest) if entry[2] == name)
+            others = [(after, upto, self.files[other]) for after, upto, other in rest if other != name]
+            entries[group] = [*others[:first], *new, *others[first:]]
+        return await self._rewrite(entries, None)
+
+    async def _rewrite(
+        self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None
+    ) -> list[str]:
+        gone: list[str] = []
+        named = {file.name: file for of_group in entries.values() for _after, _upto, file in of_group}
 
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
-            for entry in self.ranges(group):
-                groups = self._groups_of.get(entry.name, set())
-                groups.discard(group)
-            self.files.update((file.name, file) for _after, _upto, file in entries)
-            self._ranges[group] = tuple(ranges)
+            before = {entry.name for group in entries for entry in self.ranges(group)}
+            for name in before:
+                self._groups_of.get(name, set()).difference_update(entries)
+            self.files.update(named)
+            self.dropped.difference_update(named)
+            for group in entries:
+                self._ranges[group] = Prefix(entry for entry in ranges if entry.group == group)
             for entry in ranges:
-                self._groups_of.setdefault(entry.name, set()).add(group)
-            for name in [name for name, groups in self._groups_of.items() if not groups]:
-                del self._groups_of[name]
-                self.files.pop(name, None)
-                gone.append(name)
-            self._positions[group] = GroupPosition(position, applied_index)
+                self._groups_of.setdefault(entry.name, set()).add(entry.group)
+            for name in sorted(before):
+                if not self._groups_of.get(name):
+                    self._groups_of.pop(name, None)
+                    self.files.pop(name, None)
+                    gone.append(name)
+            if moved is not None:
+                self._positions[moved[0]] = moved[1]
 
-        gone: list[str] = []
-        await _carried_through(
-            self._executor, lambda: self._database.supersede(group, position, applied_index, entries), done)
+        await _carried_through(self._executor, lambda: self._database.rewrite(entries, moved), done)
         return gone
 
     async def close(self) -> None:
-        await _carried_through(self._executor, self._database.close)
-        self._executor.shutdown()
+        """Whatever sqlite says to it."""
+        try:
+            await _carried_through(self._executor, self._database.close)
+        finally:
+            self._executor.shutdown()
 
 
 async def _carried_through(
     executor: ThreadPoolExecutor, call: Callable[[], Result], done: Callable[[Result], None] | None = None
 ) -> Result:
-    """Run a call in the manifest's thread and then `done` with its result, cancelled or not."""
+    """Run a call in the manifest's thread and then `done` with its result, cancelled or not. A caller that was
+    cancelled is told so even if the call failed: a task that is to end must end."""
     future = asyncio.get_running_loop().run_in_executor(executor, call)
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -224,15 +285,16 @@ async def _carried_through(
             await asyncio.wait([future])
         except asyncio.CancelledError as error:
             cancelled = error
-    try:
-        result = future.result()
-    except sqlite3.Error as error:
-        raise StorageError(f"manifest: {error}") from error
-    if done is not None:
-        done(result)
+    failure = future.exception()
+    if failure is None and done is not None:
+        done(future.result())
     if cancelled is not None:
+        if failure is not None:
+            log.warning("a change of the manifest failed, and nobody waits for it any more: %s", failure)
         raise cancelled
-    return result
+    if isinstance(failure, sqlite3.Error):
+        raise StorageError(f"manifest: {failure}") from failure
+    return future.result()
 
 
 class _Database:
@@ -289,21 +351,32 @@ class _Database:
     def adopt(self, identity: uuid.UUID, commits: int) -> None:
         self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])
 
-    def commit(
-        self, group: int, after: int, upto: int, files: Sequence[RunFile], applied_index: int
-    ) -> list[FileRange]:
-        self._transaction(_additions(group, [(after, upto, file) for file in files], upto, applied_index))
-        return self._newest_ranges(len(files))
+    def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
+        statements: list[Statement] = []
+        for commit in commits:
+            statements += _additions(commit.group, [(commit.after, commit.upto, file) for file in commit.files])
+            statements.append(_position(commit.group, GroupPosition(commit.upto, commit.applied_index)))
+        self._transaction([*statements, _CHANGED])
+        return self._newest_ranges(sum(len(commit.files) for commit in commits))
 
-    def supersede(
-        self, group: int, position: int, applied_index: int, entries: Sequence[tuple[int, int, RunFile]]
+    def rewrite(
+        self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None
     ) -> list[FileRange]:
-        self._transaction([
-            ("DELETE FROM ranges WHERE write_group = ?", (group,)),
-            *_additions(group, entries, position, applied_index),
-            ("DELETE FROM files WHERE NOT EXISTS (SELECT 1 FROM ranges WHERE ranges.name = files.name)", ()),
-        ])
-        return self._newest_ranges(len(entries))
+        statements: list[Statement] = []
+        for group, of_group in entries.items():
+            statements.append(("DELETE FROM ranges WHERE write_group = ?", (group,)))
+            statements += _additions(group, of_group)
+            statements += [
+                ("DELETE FROM dropped WHERE name = ?", (name,))
+                for name in {file.name: None for _after, _upto, file in of_group}
+            ]
+        if moved is not None:
+            statements.append(_position(*moved))
+        statements.append(
+            ("DELETE FROM files WHERE NOT EXISTS (SELECT 1 FROM ranges WHERE ranges.name = files.name)", ())
+        )
+        self._transaction([*statements, _CHANGED])
+        return self._newest_ranges(sum(map(len, entries.values())))
 
     def _newest_ranges(self, count: int) -> list[FileRange]:
         added = self._database.execute(
@@ -311,17 +384,13 @@ class _Database:
         ).fetchall()
         return [FileRange(*row) for row in reversed(added)]
 
-    def drop(self, names: Iterable[str], now_ms: int) -> list[str]:
+    def drop(self, names: Iterable[str], remembered: Iterable[str], now_ms: int) -> list[str]:
         """Returns the names that were dropped long enough ago to be forgotten."""
         before = (now_ms - DROPPED_REMEMBERED_MS,)
         forgotten = self._database.execute("SELECT name FROM dropped WHERE dropped_ms < ?", before).fetchall()
-        statements: list[tuple[str, tuple[object, ...]]] = [
-            ("DELETE FROM dropped WHERE dropped_ms < ?", before),
-            ("UPDATE store SET commits = commits + 1", ()),
-        ]
-        for name in names:
-            statements.append(("DELETE FROM files WHERE name = ?", (name,)))
-            statements.append(("INSERT OR REPLACE INTO dropped VALUES (?, ?)", (name, now_ms)))
+        statements: list[Statement] = [("DELETE FROM dropped WHERE dropped_ms < ?", before), _CHANGED]
+        statements += [("DELETE FROM files WHERE name = ?", (name,)) for name in names]
+        statements += [("INSERT OR REPLACE INTO dropped VALUES (?, ?)", (name, now_ms)) for name in remembered]
         self._transaction(statements)
         return [name for (name,) in forgotten]
 
@@ -329,7 +398,7 @@ class _Database:
         self._database.close()
         self._connection = None
 
-    def _transaction(self, statements: Iterable[tuple[str, tuple[object, ...]]]) -> None:
+    def _transaction(self, statements: Iterable[Statement]) -> None:
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -342,12 +411,13 @@ class _Database:
             raise
 
 
-def _additions(
-    group: int, entries: Sequence[tuple[int, int, RunFile]], position: int, applied_index: int
-) -> list[tuple[str, tuple[object, ...]]]:
-    """What adds runs, as (after, upto, run), to a group and sets its position."""
+_CHANGED: Statement = ("UPDATE store SET commits = commits + 1", ())
+
+
+def _additions(group: int, entries: Entries) -> list[Statement]:
+    """What adds runs to a group."""
     marks = ", ".join("?" * len(_COLUMNS))
-    statements: list[tuple[str, tuple[object, ...]]] = [
+    statements: list[Statement] = [
         (f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING", msgspec.structs.astuple(file))
         for _after, _upto, file in entries
     ]
@@ -355,10 +425,12 @@ def _additions(
         ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)", (group, after, upto, file.name))
         for after, upto, file in entries
     ]
-    statements += [
-        ("INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
-         "SET position = excluded.position, applied_index = excluded.applied_index",
-         (group, position, applied_index)),
-        ("UPDATE store SET commits = commits + 1", ()),
-    ]
     return statements
+
+
+def _position(group: int, position: GroupPosition) -> Statement:
+    return (
+        "INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
+        "SET position = excluded.position, applied_index = excluded.applied_index",
+        (group, *position),
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import numpy
@@ -138,8 +138,13 @@ class RunSource:
 class RunFiles:
     """Descriptors and indexes of runs."""
 
-    def __init__(self, files: Files, *, index_bytes_max: int, open_files_max: int) -> None:
+    def __init__(
+        self, files: Files, *, index_bytes_max: int, open_files_max: int,
+        damaged: Callable[[str, Exception], None] = lambda name, error: None,
+    ) -> None:
+        """`damaged` is told of every run that cannot be looked at, but for those that were dropped."""
         self._files = files
+        self._damaged = damaged
         self._index_bytes_max = index_bytes_max
         self._open_files_max = open_files_max
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
@@ -153,14 +158,22 @@ class RunFiles:
     def open_files(self) -> int:
         return len(self._opened)
 
-    async def index(self, run: Run) -> ExtentIndex:
-        """The run's index. Raises `FormatError` when the run is damaged, `RunGone` when it was dropped,
-        `StorageError` when its file is missing."""
+    async def index(self, run: Run, *, keep: bool = True) -> ExtentIndex:
+        """The run's index. `keep`: in memory, instead of those that nobody asked for longer. Raises `FormatError` when
+        the run is damaged, `RunGone` when it was dropped, `StorageError` when its file is missing, OSError."""
         index = self._indexes.get(run.name)
-        if index is None:
-            index = await self._index_loads.run(run.name, lambda: self._load_index(run))
-        else:
-            self._indexes.move_to_end(run.name)
+        try:
+            if index is None and keep:
+                index = await self._index_loads.run(run.name, lambda: self._load_index(run))
+            elif index is None:
+                index = await self._look_at_index(run)
+            elif keep:
+                self._indexes.move_to_end(run.name)
+        except RunGone:
+            raise
+        except (StorageError, OSError) as error:
+            self._damaged(run.name, error)
+            raise
         if run.filter is None:
             run.filter = QueueFilter(index.queues()[0])
         return index
@@ -197,10 +210,22 @@ class RunFiles:
             _name, opened = self._opened.popitem()
             await opened.close_if_idle()
 
-    async def _load_index(self, run: Run) -> ExtentIndex:
-        async with self.opened(run) as file:
-            index = await load_index(file, f"{RUNS_DIRECTORY}/{run.name}")
+    async def renewed(self, name: str) -> None:
+        """The run's file is another one, or has other bytes."""
+        index = self._indexes.pop(name, None)
+        if index is not None:
+            self.index_bytes -= index.memory_bytes
+        opened = self._opened.pop(name, None)
+        if opened is not None:
+            await opened.close_if_idle()
+
+    async def _look_at_index(self, run: Run) -> ExtentIndex:
         self.index_loads += 1
+        async with self.opened(run) as file:
+            return await load_index(file, f"{RUNS_DIRECTORY}/{run.name}")
+
+    async def _load_index(self, run: Run) -> ExtentIndex:
+        index = await self._look_at_index(run)
         if not run.dropped:
             self._indexes[run.name] = index
             self.index_bytes += index.memory_bytes

@@ -6,6 +6,9 @@ matter; here it is read, with read-ahead for readers that come back.
 
 Changes (commit, drop, removal of orphans) are made one at a time, manifest first. A file is deleted only when
 the manifest, known to be this store's own, does not name it.
+
+A run that cannot be read costs what is in that run: who comes upon it notes it (`damage.py`), and goes on with the
+others where that makes sense.
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ import bisect
 import enum
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, contextmanager
 from operator import attrgetter
 from typing import NamedTuple, cast
@@ -29,8 +41,9 @@ from mainstem.rpc.split import RunFile
 from mainstem.storage.chunk_loads import load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.damage import DamagedRuns
 from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds, Rows
-from mainstem.storage.queue_store.manifest import Manifest
+from mainstem.storage.queue_store.manifest import Entries, GroupCommit, Manifest
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_copy import ExtentChecks, check_content, check_name, copy_run
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone, RunSource
@@ -49,6 +62,9 @@ NEAR_RUNS_MAX = 16
 """How many runs are looked at for many queues at once: a reader that gets less than this of a queue comes back for
 every few runs, and their indexes fit into memory."""
 
+QUEUES_PER_TURN = 16_384
+"""Whose log starts are looked up between two turns of the event loop: some milliseconds if all their topics went."""
+
 LogStartsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
 GroupsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
 
@@ -59,6 +75,17 @@ class CommitOutcome(enum.Enum):
     """The range is behind the group's position: it was committed before. Nothing changed."""
     GAP = "gap"
     """The range does not start at the group's position. Nothing changed."""
+
+
+class Verdict(enum.Enum):
+    """What retention finds about a run."""
+
+    LIVE = "live"
+    DEAD = "dead"
+    """Nothing in it is live, of any group."""
+    DEAD_HERE = "dead here"
+    """Nothing in it is live of the groups it counts for. It may hold more, of groups that are not here or that have
+    the same in runs of their own."""
 
 
 class _Reader(NamedTuple):
@@ -98,8 +125,10 @@ class QueueStore:
         self._manifest = manifest
         self._config = config
         self._clock = clock
+        self.damaged = DamagedRuns(clock, manifest.files.__contains__)
         self._run_files = RunFiles(
-            files, index_bytes_max=config.index_cache_bytes, open_files_max=config.open_files_max)
+            files, index_bytes_max=config.index_cache_bytes, open_files_max=config.open_files_max,
+            damaged=self.damaged.note)
         self._search = RunSearch(manifest, self._run_files)
         self.cache = ReadCache(
             clock, bytes_max=config.read_cache_bytes, chunk_bytes=config.read_chunk_bytes,
@@ -108,6 +137,10 @@ class QueueStore:
         self._orphans = Orphans(files, clock, config.orphan_grace_seconds)
         self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
         self._changes = asyncio.Lock()
+        self._going: frozenset[str] = frozenset()
+        """Runs that are being dropped."""
+        self._rewritten = 0
+        """How often runs of a group were put in place of others."""
         self._kept: Counter[int] = Counter()
         """Groups whose runs are being copied to other nodes."""
         self._copying = asyncio.Lock()
@@ -154,8 +187,10 @@ class QueueStore:
 
     async def verify(self, files: Sequence[RunFile]) -> None:
         """Check that the files of a commit are there, whole, and as described: to be asked before the commit
-        is decided. They are safe from removal for the time of `orphan_grace_seconds`. Raises `StorageError`."""
+        is decided, by someone who holds them. Raises `StorageError`."""
         for file in files:
+            if file.name in self._going:
+                raise StorageError(f"{file.name}: retention drops it, since nothing of it counted; split again")
             if file.name not in self._manifest.dropped:
                 self._orphans.spare(file.name)
                 await self._verified(file)
@@ -175,19 +210,49 @@ class QueueStore:
 
         Durable when it returns. Raises `StorageError`, nothing being changed, when a file is missing or not
         what it is described as; a file that retention dropped since another group's commit is left out."""
-        assert after <= upto
+        (outcome,) = await self.commit_all([GroupCommit(group, after, upto, tuple(files), applied_index)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def commit_all(self, commits: Sequence[GroupCommit]) -> list[CommitOutcome | StorageError]:
+        """The same for many, in order, in one durable step. What came of each: an error keeps the commits of its own
+        group from taking place, not those of others. Raises `StorageError`, nothing being changed, when none can."""
         async with self._changes:
-            position = self.split_position(group)
-            if upto <= position:
-                return CommitOutcome.REPLAY
-            if after != position:
-                return CommitOutcome.GAP
-            kept = [file for file in files if file.name not in self._manifest.dropped]
-            for file in kept:
-                await self._verified(file)
-            await self._manifest.commit(group, after, upto, kept, applied_index)
-            await self._mark()
-        return CommitOutcome.COMMITTED
+            outcomes: list[CommitOutcome | StorageError] = []
+            accepted: list[GroupCommit] = []
+            positions: dict[int, int] = {}
+            failed: dict[int, StorageError] = {}
+            for commit in commits:
+                position = positions.get(commit.group, self.split_position(commit.group))
+                if commit.group in failed:
+                    outcomes.append(failed[commit.group])
+                elif commit.upto <= position:
+                    outcomes.append(CommitOutcome.REPLAY)
+                elif commit.after != position:
+                    outcomes.append(CommitOutcome.GAP)
+                else:
+                    try:
+                        accepted.append(await self._acceptable(commit))
+                    except (StorageError, OSError) as error:
+                        failed[commit.group] = refused = StorageError(str(error))
+                        refused.__cause__ = error
+                        outcomes.append(refused)
+                    else:
+                        positions[commit.group] = commit.upto
+                        outcomes.append(CommitOutcome.COMMITTED)
+            if accepted:
+                await self._manifest.commit(accepted)
+                await self._mark()
+        return outcomes
+
+    async def _acceptable(self, commit: GroupCommit) -> GroupCommit:
+        """The commit without what retention dropped, every file looked at. Raises `StorageError`, OSError."""
+        assert commit.after <= commit.upto
+        kept = tuple(file for file in commit.files if file.name not in self._manifest.dropped)
+        for file in kept:
+            await self._verified(file)
+        return commit._replace(files=kept)
 
     async def _verified(self, file: RunFile) -> None:
         check_name(file.name)
@@ -237,39 +302,55 @@ class QueueStore:
                 yield piece
 
     async def copy(self, file: RunFile, fetch: Callable[[str], AsyncIterator[bytes]]) -> bool:
-        """Have the run here, whole and durable, though the manifest may not name it: `fetch` gives its bytes, and is
-        not asked when it is here already or retention dropped it. One run at a time. Whether it was fetched. Raises
-        `StorageError`, and what `fetch` raises."""
+        """Have the run here, whole and durable, though the manifest may not name it, or may know it as dropped:
+        `fetch` gives its bytes, and is not asked when it is here already. Whoever asks holds the run. One run at a
+        time. Whether it was fetched. Raises `StorageError`, and what `fetch` raises."""
         check_name(file.name)
         async with self._copying:
-            if file.name in self._manifest.dropped or await self._is_here(file):
-                return False
+            async with self._changes:  # one that is being dropped now is not here
+                if await self._is_here(file):
+                    return False
             async with aclosing(cast(AsyncGenerator[bytes, None], fetch(file.name))) as pieces:
                 await copy_run(self._files, file, pieces)
             self._copied_bytes += file.bytes
+            await self._renewed(file.name, "it was copied from another node")
             return True
 
     async def _is_here(self, file: RunFile) -> bool:
         self._orphans.spare(file.name)
+        if file.name in self.damaged:
+            return False
         try:
             await self._verified(file)
-        except StorageError:
+        except (StorageError, OSError):
             return False
         return True
 
-    async def supersede(
-        self, group: int, position: int, ranges: Sequence[tuple[int, int, RunFile]]
-    ) -> None:
+    async def _renewed(self, name: str, how: str) -> None:
+        """Nothing that memory has of a run's file holds any more."""
+        self.cache.forget(name)
+        await self._run_files.renewed(name)
+        self.damaged.whole_again(name, how)
+
+    async def supersede(self, group: int, position: int, ranges: Entries) -> None:
         """Let a group be split up to `position`, into these runs, as (after, upto, run), in place of those it had.
-        All are here. Durable when it returns. Raises `StorageError`, nothing being changed."""
+        All are here: what was remembered as dropped is so no more. Durable when it returns. Raises `StorageError`,
+        nothing being changed."""
         async with self._changes:
-            kept = [entry for entry in ranges if entry[2].name not in self._manifest.dropped]
-            for file in {file.name: file for _after, _upto, file in kept}.values():
+            for file in {file.name: file for _after, _upto, file in ranges}.values():
                 await self._verified(file)
-            gone = await self._manifest.supersede(group, position, self.journal_index(group), kept)
-            await self._mark()
-            for name in gone:  # orphans now: a commit that is decided may still name them
-                self._search.forget(self._search.run(name))
+            before = [entry.name for entry in self._manifest.ranges(group)]
+            gone = await self._manifest.supersede(group, position, self.journal_index(group), ranges)
+            await self._rearranged(before, gone)
+
+    async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
+        """The manifest has other runs where these stood, and forgot some of them."""
+        self._rewritten += 1
+        await self._mark()
+        for name in names:
+            self._search.run(name).witness = None  # it may be of a group that the run does not count for any more
+        for name in gone:  # orphans now: a commit that is decided may still name them
+            self._search.forget(self._search.run(name))
 
     async def _mark(self) -> None:
         identity = self._manifest.identity
@@ -345,29 +426,44 @@ class QueueStore:
         except RunGone:
             return
 
-    async def all_rows(self, groups_of: GroupsOf) -> AsyncIterator[Rows]:
+    async def all_rows(self, groups_of: GroupsOf, *, whole: bool = False) -> AsyncIterator[Rows]:
         """The extents of every run, those of each queue oldest first, including those that are no longer live.
         Extents of a group that the run does not count for are left out; `groups_of` gives the group per queue
-        id."""
+        id. So are runs that cannot be read; `whole`: what keeps one from being read is raised instead."""
         for name, groups in self._manifest.in_order():
-            try:
-                rows = (await self._run_files.index(self._search.run(name))).rows
-            except RunGone:
-                continue
-            counts = numpy.isin(groups_of(rows["queue_id"]), groups)
-            yield rows if counts.all() else rows[counts]
+            rows = await self.rows_of(name, groups, groups_of)
+            if rows is not None:
+                yield rows
+            elif whole and name in self._manifest.files:
+                await self._run_files.index(self._search.run(name))
+                raise StorageError(f"{name}: it could not be read, and now it can; try again")
+
+    def in_order(self) -> list[tuple[RunFile, list[int]]]:
+        """Every run and the groups it counts for, such that the runs of every group come oldest first; a run may come
+        more than once."""
+        return [(self._manifest.files[name], groups) for name, groups in self._manifest.in_order()]
+
+    async def rows_of(self, name: str, groups: Sequence[int], groups_of: GroupsOf) -> Rows | None:
+        """The extents of one run that are of these groups; None when it is gone or cannot be read. Readers' indexes
+        stay in memory."""
+        try:
+            rows = (await self._run_files.index(self._search.run(name), keep=False)).rows
+        except (StorageError, OSError):  # noted there
+            return None
+        counts = numpy.isin(groups_of(rows["queue_id"]), groups)
+        return rows if counts.all() else rows[counts]
 
     async def files_of(self, queue_id: int, group: int) -> list[QueueFile]:
-        """The runs that hold batches of a queue, in offset order."""
+        """The runs that hold batches of a queue, in offset order, without those that cannot be read."""
         found: list[QueueFile] = []
         for name in dict.fromkeys(entry.name for entry in self._manifest.ranges(group)):
             try:
                 index = await self._run_files.index(self._search.run(name))
-            except RunGone:
+            except (StorageError, OSError):  # noted there
                 continue
             first, end = index.queue_rows(queue_id)
             rows = index.rows[first:end]
-            if len(rows):
+            if len(rows) and name in self._manifest.files:
                 found.append(QueueFile(
                     name, self._manifest.files[name].bytes, int(rows["length"].sum(dtype=numpy.int64)),
                     int(rows["base_offset"][0]), int(rows["last_offset"][-1]),
@@ -390,7 +486,13 @@ class QueueStore:
         builder = SliceBuilder(offset, bytes_max)
         while builder.has_room(place.extents.rows[place.row]):
             extent = self._extent(place)
-            view, hit = await self.cache.read(extent)
+            try:
+                view, hit = await self.cache.read(extent)
+            except RunGone:
+                raise
+            except (StorageError, OSError) as error:
+                self.damaged.note(extent.source.name, error)
+                raise
             if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
                 break
             following = await self._search.following(queue_id, runs, place)
@@ -429,39 +531,63 @@ class QueueStore:
     # --- retention ----------------------------------------------------------------------------------------
 
     async def retain(
-        self, log_starts: LogStartsOf, confirmed: Callable[[], Awaitable[None]] | None = None
+        self, log_starts: LogStartsOf, confirmed: Callable[[], Awaitable[None]] | None = None,
+        groups_of: GroupsOf | None = None,
     ) -> list[RunFile]:
-        """Drop the runs in which no extent is live, and remove files that no commit ever named.
+        """Drop the runs in which no extent is live of the groups they count for, and remove files that no commit ever
+        named. A run that cannot be read stays.
 
         `log_starts` gives the log start per queue id, the largest i64 for a queue that is known to be deleted:
         an answer that is larger than the truth deletes data. `confirmed` is awaited before anything is dropped:
-        when it returns, what `log_starts` said can no longer be taken back. Returns what was dropped."""
-        dead = [
-            name for name in await self._without_witness(log_starts)
-            if not self._has_kept(name) and await self._is_dead(name, log_starts)
-        ]
+        when it returns, what `log_starts` said can no longer be taken back. `groups_of` gives the group per queue id;
+        without it all extents count. Returns what was dropped."""
+        rewritten = self._rewritten
+        dead: dict[str, tuple[Verdict, frozenset[int]]] = {}
+        for name in await self._without_witness(log_starts):
+            counts_for = self._manifest.counts_for(name)
+            if not self._has_kept(name):
+                verdict = await self._verdict(name, counts_for, log_starts, groups_of)
+                if verdict is not Verdict.LIVE:
+                    dead[name] = verdict, counts_for
         dropped: list[RunFile] = []
         if dead:
             if confirmed is not None:
                 await confirmed()
             async with self._changes:
-                dead = [name for name in dead if name in self._manifest.files and not self._has_kept(name)]
-                dropped = [self._manifest.files[name] for name in dead]
-                runs = [self._search.run(name) for name in dead]
-                await self._manifest.drop(frozenset(dead), self._clock.now_ms())
-                await self._mark()
-                for run in runs:
-                    self._search.forget(run)
-                    await self._remove(run)
-            self._dropped_runs += len(dropped)
-            self._dropped_bytes += sum(file.bytes for file in dropped)
+                if self._rewritten == rewritten:  # else a group is not what it was when it was looked at
+                    dropped = await self._drop(dead)
             log.info("retention dropped %d runs of %d bytes", len(dropped), sum(file.bytes for file in dropped))
         await self._remove_orphans()
         return dropped
 
+    async def _drop(self, dead: Mapping[str, tuple[Verdict, frozenset[int]]]) -> list[RunFile]:
+        """Drop those of these runs that are still what they were found to be, for the groups they were found so for."""
+        names = frozenset(
+            name for name, (_verdict, counts_for) in dead.items()
+            if name in self._manifest.files and not self._has_kept(name)
+            and self._manifest.counts_for(name) == counts_for
+        )
+        if not names:
+            return []
+        dropped = [self._manifest.files[name] for name in names]
+        runs = [self._search.run(name) for name in names]
+        remembered = [name for name in names if dead[name][0] is Verdict.DEAD]
+        self._going = names
+        try:
+            await self._manifest.drop(names, self._clock.now_ms(), remembered)
+        finally:
+            self._going = frozenset()
+        await self._mark()
+        for run in runs:
+            self._search.forget(run)
+            await self._remove(run)
+        self._dropped_runs += len(dropped)
+        self._dropped_bytes += sum(file.bytes for file in dropped)
+        return dropped
+
     def _has_kept(self, name: str) -> bool:
-        groups = self._manifest.groups_of(name)
-        return self._orphans.is_held(name) or any(group < len(groups) and groups[group] for group in self._kept)
+        groups = self._manifest.counts_for(name)
+        return self._orphans.is_held(name) or any(group in groups for group in self._kept)
 
     async def _without_witness(self, log_starts: LogStartsOf) -> list[str]:
         """The runs that are not known to be live by what was live in them the last time."""
@@ -473,15 +599,34 @@ class QueueStore:
             if last < start or run.witness is None
         ]
 
-    async def _is_dead(self, name: str, log_starts: LogStartsOf) -> bool:
+    async def _verdict(
+        self, name: str, counts_for: frozenset[int], log_starts: LogStartsOf, groups_of: GroupsOf | None
+    ) -> Verdict:
         run = self._search.run(name)
-        queue_ids, last_offsets = (await self._run_files.index(run)).last_offsets()
-        margins = last_offsets - numpy.minimum(log_starts(queue_ids), last_offsets + 1)
-        if not len(margins) or int(margins.max()) < 0:
-            return True
-        longest = int(margins.argmax())
-        run.witness = (int(queue_ids[longest]), int(last_offsets[longest]))
-        return False
+        try:
+            index = await self._run_files.index(run, keep=False)
+        except (StorageError, OSError):  # noted there: nobody can tell what is in it
+            return Verdict.LIVE
+        all_ids, all_last = index.last_offsets()
+        longest, others_live = -1, False
+        run.witness = None
+        for first in range(0, len(all_ids), QUEUES_PER_TURN):
+            queue_ids = all_ids[first : first + QUEUES_PER_TURN]
+            last_offsets = all_last[first : first + QUEUES_PER_TURN]
+            margins = last_offsets - numpy.minimum(log_starts(queue_ids), last_offsets + 1)
+            if groups_of is not None:
+                counts = numpy.isin(groups_of(queue_ids), list(counts_for))
+                others_live = others_live or bool((margins[~counts] >= 0).any())
+                margins[~counts] = -1
+            at = int(margins.argmax())
+            if int(margins[at]) > longest:
+                longest = int(margins[at])
+                run.witness = (int(queue_ids[at]), int(last_offsets[at]))
+            if first + QUEUES_PER_TURN < len(all_ids):
+                await asyncio.sleep(0)
+        if longest >= 0:
+            return Verdict.LIVE
+        return Verdict.DEAD_HERE if others_live else Verdict.DEAD
 
     async def _remove_orphans(self) -> None:
         for name in await self._orphans.due(self._manifest.files):
@@ -520,4 +665,5 @@ class QueueStore:
             "mainstem_queue_store_index_loads_total", "counter", "Indexes of runs read from disk 2.",
             self._run_files.index_loads)
         yield Sample("mainstem_queue_store_open_files", "gauge", "Runs held open.", self._run_files.open_files)
+        yield from self.damaged.samples()
         yield from self.cache.samples()
