@@ -150,7 +150,7 @@ class Roles:
             care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock)
             nameserver.subscribe(partial(look_after, care))
             self._begin(care.run(), "queue care")
-        self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker))
+        self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, intake=storage.messages))
 
     async def _open_metadata(self) -> Nameserver:
         """The cluster's metadata. Where there are other nodes this returns once a majority of them has met, and the

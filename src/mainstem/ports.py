@@ -72,6 +72,19 @@ class ReadPlan(Protocol):
         ...
 
 
+class Intake(Protocol):
+    """Whether the store takes batches as fast as they come."""
+
+    def has_room(self) -> bool:
+        """Whether those who send batches should be listened to: as long as they would wait in memory for no longer
+        than a disk takes, and when they would be refused."""
+        ...
+
+    def tell_of_room(self, told: Callable[[], object]) -> None:
+        """Call back, once and never at once, when there is room."""
+        ...
+
+
 class MessageStore(Protocol):
     """Append to queues and read them back."""
 
@@ -274,7 +287,7 @@ class Exchange(NamedTuple):
     `reply` is the response, at once or later. While a reply that is not `pipelined` is pending, the
     connection dispatches no further request; pipelined ones (Produce) may overlap each other. Responses
     leave in the order of the requests. A `last` one ends the connection once everything is answered: the client is
-    to ask somebody else.
+    to ask somebody else, or nothing that it has sent behind this may be taken before this.
     """
 
     reply: asyncio.Future[Reply] | PromptFuture[Reply] | Reply
@@ -284,15 +297,16 @@ class Exchange(NamedTuple):
 
 class Burst(PromptFuture[Reply]):
     """Several request frames that came together, all of them pipelined. The result is the responses to all of them, in
-    their order."""
+    their order. A `last` one ends the connection, as in `Exchange`."""
 
-    __slots__ = ("bytes_taken", "requests")
+    __slots__ = ("bytes_taken", "last", "requests")
 
     def __init__(self, requests: int, bytes_taken: int) -> None:
         super().__init__()
         self.requests = requests
         self.bytes_taken = bytes_taken
         """Of the frames, their length prefixes included."""
+        self.last = False
 
 
 class Dispatcher(Protocol):
@@ -309,6 +323,19 @@ class Dispatcher(Protocol):
     def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
         """`frame` (without its length prefix) is only valid during the call. Raises a `MainstemError` when
         the connection must be closed (the error's message goes to the log)."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether requests that bring batches are to be dispatched now."""
+        ...
+
+    def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
+        """Whether a request begins in `frames[start:stop]`, with its length prefix, that is not to be dispatched while
+        there is no room."""
+        ...
+
+    def tell_of_room(self, told: Callable[[], object]) -> None:
+        """Call back, once and never at once, when there is room."""
         ...
 
     def disconnected(self, peer: Peer) -> None:

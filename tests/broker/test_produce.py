@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from uuid import UUID
 
 import google_crc32c
 import pytest
-from tests.broker.harness import Fakes, batch, call, make_broker
+from tests.broker.harness import Fakes, batch, call, make_broker, serving
 from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.broker import Call
@@ -284,6 +285,50 @@ def test_idempotent_producers_get_the_first_offset_for_a_duplicate() -> None:
             assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             assert "have not arrived; send again" in answer.error_message
         assert await error(fakes, request_for(topic, numbered(5))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    asyncio.run(scenario())
+
+
+def test_behind_a_batch_that_is_refused_for_want_of_disk_nothing_of_its_pipeline_is_appended() -> None:
+    """The disk has room again at once: the producer, which numbers nothing, would be overtaken by its own batches."""
+
+    async def scenario() -> None:
+        async with serving() as node:
+            topic = await node.topic()
+            client = await node.connect()
+            await client.call(request_for(topic, batch(b"first")), 9)
+            node.store.refuse = Outcome.STORAGE_BUSY
+            await client.request(request_for(topic, batch(b"refused")), 9)
+            while node.server.counters.requests < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            node.store.refuse = None
+            with contextlib.suppress(ConnectionError):
+                await client.request(request_for(topic, batch(b"behind")), 9)
+            refused = await client.response(0, 9)
+            assert refused.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await client.response(0, 9)
+            assert node.store.queues[topic.queue_id(0)].end == 1
+            again = await node.connect()
+            await again.call(request_for(topic, batch(b"refused")), 9)
+            assert node.store.queues[topic.queue_id(0)].end == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_that_numbers_its_batches_keeps_its_connection_when_one_is_refused() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            topic = await node.topic()
+            client = await node.connect()
+            record = NewRecord(1, None, b"v")
+            numbered = bytes(build_batch([record], producer_id=3, producer_epoch=0, base_sequence=0).data)
+            node.store.refuse = Outcome.STORAGE_BUSY
+            refused = await client.call(request_for(topic, numbered), 9)
+            assert refused.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            node.store.refuse = None
+            taken = await client.call(request_for(topic, numbered), 9)
+            assert taken.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
     asyncio.run(scenario())
 

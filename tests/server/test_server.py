@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -44,6 +44,10 @@ class ScriptedDispatcher:
         self.pending: list[tuple[bytes, asyncio.Future[Reply] | PromptFuture[Reply]]] = []
         self.bursts: list[tuple[bytes, Burst]] = []
         self.gone: list[Peer] = []
+        self.room = True
+        self.waiting_for_room: list[Callable[[], object]] = []
+        self.ends_with: bytes | None = None
+        """A burst that contains this is the last on its connection."""
         self.arrived = asyncio.Event()
 
     def dispatch_burst(
@@ -64,6 +68,7 @@ class ScriptedDispatcher:
         self.seen.append(bytes(taken))
         self.arrived.set()
         burst = Burst(count, at - start)
+        burst.last = self.ends_with is not None and self.ends_with in taken
         self.bursts.append((bytes(taken), burst))
         return burst
 
@@ -91,6 +96,22 @@ class ScriptedDispatcher:
         if kind == LARGE:
             return Exchange([struct.pack(">i", LARGE_REPLY_BYTES), memoryview(bytes(LARGE_REPLY_BYTES))])
         return Exchange(reply_to(content))
+
+    def has_room(self) -> bool:
+        return self.room
+
+    def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
+        return stop - start > 4 and bytes(frames[start + 4 : start + 5]) in (TOGETHER, PIPELINED)
+
+    def tell_of_room(self, told: Callable[[], object]) -> None:
+        self.waiting_for_room.append(told)
+
+    def make_room(self) -> None:
+        """As much as there is asked for now."""
+        self.room = True
+        waiting, self.waiting_for_room = self.waiting_for_room, []
+        for told in waiting:
+            told()
 
     def disconnected(self, peer: Peer) -> None:
         self.gone.append(peer)
@@ -192,6 +213,100 @@ def test_a_request_that_fails_gives_back_the_memory_it_was_charged(fault: bytes)
             await client.send_frame(fault + b"x" * 1000)
             assert await client.closed_by_server()
             assert server.budget.bytes_taken == 0
+            await client.close()
+
+    run(scenario())
+
+
+def test_without_room_producers_are_not_read_from_and_all_others_are_served() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            dispatcher.room = False
+            producer = await RawClient.connect(server.addresses[0])
+            await producer.send_frame(ECHO + b"before")
+            await producer.send_frame(TOGETHER + b"1")
+            await producer.send_frame(ECHO + b"behind")
+            assert await producer.receive() == ECHO + b"before"
+            await until(lambda: server.waiting_for_room)
+            endless = asyncio.create_task(producer.send(bytes(50_000_000)))
+            consumer = await RawClient.connect(server.addresses[0])
+            for number in range(20):
+                await consumer.send_frame(ECHO + str(number).encode())
+                assert await consumer.receive() == ECHO + str(number).encode()
+            assert not endless.done()
+            assert server.counters.bytes_in < 1_000_000
+            assert TOGETHER + b"1" not in b"".join(dispatcher.seen)
+            dispatcher.make_room()
+            await until(lambda: dispatcher.bursts)
+            assert dispatcher.seen[-1] == ECHO + b"behind" or ECHO + b"behind" in dispatcher.seen
+            endless.cancel()
+            await producer.reset()
+            await consumer.close()
+
+    run(scenario())
+
+
+def test_room_is_given_in_the_order_in_which_producers_came_one_request_each() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            dispatcher.room = False
+            clients = [await RawClient.connect(server.addresses[0]) for _ in range(4)]
+            for number, client in enumerate(clients):
+                for again in range(2):
+                    await client.send_frame(PIPELINED + f"{number}{again}".encode())
+                await until(lambda number=number: len(server.waiting_for_room) == number + 1)
+            scarce = dispatcher.dispatch
+
+            def one_at_a_time(frame: memoryview, peer: Peer) -> Exchange:
+                dispatcher.room = False
+                return scarce(frame, peer)
+
+            for connection in list(server.waiting_for_room):
+                connection.dispatcher.dispatch = one_at_a_time  # type: ignore[method-assign]
+            for turn in range(8):
+                dispatcher.make_room()
+                await dispatcher.until_seen(turn + 1)
+                await until(lambda: dispatcher.waiting_for_room or not server.waiting_for_room)
+            order = [content[1:] for content in dispatcher.seen]
+            assert order == [f"{n}{again}".encode() for again in range(2) for n in range(4)]
+            for client in clients:
+                await client.close()
+
+    run(scenario())
+
+
+def test_who_hangs_up_while_waiting_for_room_is_forgotten() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            dispatcher.room = False
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(PIPELINED + b"1")
+            await until(lambda: server.waiting_for_room)
+            next(iter(server.waiting_for_room)).abort()
+            await until(lambda: not server.waiting_for_room)
+            dispatcher.make_room()
+            assert dispatcher.seen == []
+            await client.close()
+
+    run(scenario())
+
+
+def test_behind_the_last_of_a_pipeline_nothing_is_dispatched() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            dispatcher.ends_with = b"2"
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(TOGETHER + b"1")
+            await dispatcher.until_seen(1)
+            await client.send_frame(TOGETHER + b"2")
+            await dispatcher.until_seen(2)
+            await client.send_frame(TOGETHER + b"3")
+            dispatcher.resolve_burst(0)
+            dispatcher.resolve_burst(1)
+            assert await client.receive() == TOGETHER + b"1"
+            assert await client.receive() == TOGETHER + b"2"
+            assert await client.closed_by_server()
+            assert not any(b"3" in content for content in dispatcher.seen)
             await client.close()
 
     run(scenario())

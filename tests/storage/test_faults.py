@@ -269,20 +269,44 @@ def test_the_journals_own_bound_slows_down_and_refuses_until_it_is_split(tmp_pat
     simulated(tmp_path, story, prepare)
 
 
-def test_a_backlog_refuses_until_it_is_written_and_what_is_refused_does_not_count(tmp_path: Path) -> None:
+def test_a_backlog_leaves_no_room_until_it_is_written_and_refuses_nothing(tmp_path: Path) -> None:
     def prepare(node: SmallNode) -> None:
         node.config = msgspec.structs.replace(node.config, write_backlog_bytes_max=8000)
 
     async def story(node: SmallNode) -> None:
         for _ in range(50):
             assert outcomes(await node.append(new_batch(99 << 32))) == {Outcome.UNKNOWN_QUEUE}
-        waiting = [node.storage.messages.append([new_batch(QUEUE)], -1) for _ in range(20)]
-        answers = [outcomes(await future) for future in waiting]
-        assert answers[:8] == [{Outcome.OK}] * 8
-        assert answers[8:] == [{Outcome.STORAGE_BUSY}] * 12
+        messages = node.storage.messages
+        assert messages.has_room()  # what is refused does not count
+        waiting = []
+        room = []
+        for _ in range(20):
+            room.append(messages.has_room())
+            waiting.append(messages.append([new_batch(QUEUE)], -1))
+        assert room == [True] * 8 + [False] * 12
+        told = asyncio.Event()
+        messages.tell_of_room(told.set)
+        assert not told.is_set()
+        await told.wait()
+        assert messages.has_room()
+        assert [outcomes(await future) for future in waiting] == [{Outcome.OK}] * 20
         assert node.storage.write_loop.backlog_bytes == 0
-        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
-        assert node.storage.messages.appended_batches == 9
+        assert messages.appended_batches == 20
+
+
+def test_who_waits_for_room_is_told_when_batches_would_be_refused(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(node.config, write_backlog_bytes_max=1000)
+
+    async def story(node: SmallNode) -> None:
+        messages = node.storage.messages
+        for _ in range(4):
+            messages.append([new_batch(QUEUE)], -1)
+        assert not messages.has_room()
+        messages.refusing = True
+        assert messages.has_room()
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_BUSY}
+        messages.refusing = False
 
     simulated(tmp_path, story, prepare)
 

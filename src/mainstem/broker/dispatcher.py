@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -39,7 +40,7 @@ from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
 from mainstem.model import HistogramSample, Sample
-from mainstem.ports import Burst, Exchange, Peer, Reply
+from mainstem.ports import Burst, Exchange, Intake, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -56,13 +57,22 @@ logger = logging.getLogger(__name__)
 
 PRODUCE_KEY = 0
 
+_KEY = struct.Struct(">ih")
+"""A frame's length, and the API it is for."""
+
 
 class BrokerDispatcher:
     """`ports.Dispatcher` over a broker. Use it as an async context manager: leaving it cancels the handlers
     that still run and waits for their end."""
 
-    def __init__(self, broker: Broker, routes: Iterable[Route] = ROUTES) -> None:
+    def __init__(
+        self, broker: Broker, routes: Iterable[Route] = ROUTES, *, intake: Intake | None = None
+    ) -> None:
+        """Without an `intake` there is always room."""
         self._broker = broker
+        self._intake = intake
+        self.has_room: Callable[[], bool] = intake.has_room if intake is not None else lambda: True
+        """See `ports.Dispatcher`."""
         self._monotonic = broker.clock.monotonic
         self._routes = {route.api.api_key: route for route in routes}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
@@ -105,7 +115,8 @@ class BrokerDispatcher:
                 started = route.start(self._broker, frame, position, call)
                 if callable(started):
                     return Exchange(self._handle_later(route, started, call, header, started_at))
-                return Exchange(self._finish_later(started, route, header, started_at), pipelined=True)
+                reply = self._finish_later(started, route, header, started_at)
+                return Exchange(reply, pipelined=True, last=started.last)
             if route.begin is not None:
                 return Exchange(self._begin(route, frame, position, call, header, started_at))
             # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
@@ -117,6 +128,15 @@ class BrokerDispatcher:
         handle = partial(route.handle, self._broker, request, call)
         last = route.shows_the_way and self._broker.cut_off
         return Exchange(self._handle_later(route, handle, call, header, started_at), last=last)
+
+    def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
+        """See `ports.Dispatcher`."""
+        return stop - start >= _KEY.size and _KEY.unpack_from(frames, start)[1] == PRODUCE_KEY
+
+    def tell_of_room(self, told: Callable[[], object]) -> None:
+        """See `ports.Dispatcher`."""
+        assert self._intake is not None, "there is always room"
+        self._intake.tell_of_room(told)
 
     def disconnected(self, peer: Peer) -> None:
         waiting = self._abandonable.pop(peer.connection_id, None)

@@ -49,6 +49,7 @@ class ProduceBursts:
         started_at = self._monotonic()
         burst = ProduceBurst(self, scan, started_at)
         future = produce.append(self._broker, scan)
+        burst.last = produce.ends_pipeline(future, scan)
         if future is None:
             burst.set_result(self.finish(scan, [], started_at))
         else:

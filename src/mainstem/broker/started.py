@@ -20,6 +20,11 @@ class Started(Protocol[R_co]):
         """What is waited for; None: nothing."""
         ...
 
+    @property
+    def last(self) -> bool:
+        """Nothing more is taken from the connection: see `ports.Exchange`."""
+        ...
+
     def finish(self, results: Any) -> R_co | None:
         """Make the response (None: there is none) of what the future comes back with, without one of an empty list.
         Raises UnanswerableRequest, which closes the connection."""

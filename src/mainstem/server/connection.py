@@ -6,6 +6,7 @@ holds a frame back, until the event in brackets, is decided in one place, `_adva
 * a reply that is not pipelined is pending, or too many are (a reply arrives);
 * too many response bytes are unsent (the transport drains);
 * the bytes of requests in flight, over all connections, are used up (some are given back);
+* it brings batches, and the store has no room for more, or others have waited for that longer (it is this one's turn);
 * the connection is ending.
 
 Frames held back stay in the buffer; reading goes on while the buffer has room, and pauses when it is full.
@@ -51,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         assert server.dispatcher is not None, "connections are accepted after start"
         self.dispatcher = server.dispatcher
+        self._has_room = server.dispatcher.has_room
         self._buffer = ReceiveBuffer()
         self._responses = ResponseQueue()
         self._transport: asyncio.Transport | None = None
@@ -60,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         """A reply that is not pipelined is pending."""
         self._half_read_since: float | None = None
         self._waiting_for_budget = False
+        self._waiting_for_room = False
         self._reading = True
         self._writable = True
         self._flush_due = False
@@ -173,10 +176,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(chunk)
         self._server.counters.bytes_out += sent
 
-    def _advance(self) -> None:
-        """Dispatch the frames in the buffer, as far as nothing holds them back."""
+    def _advance(self, *, its_turn: bool = False) -> None:
+        """Dispatch the frames in the buffer, as far as nothing holds them back. `its_turn`: nobody else has waited for
+        room in the store for longer."""
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
+                others_first = bool(self._server.waiting_for_room) and not its_turn
+                if (others_first or not self._has_room()) and self._wait_for_room():
+                    break
                 if not self._dispatch_burst() and not self._dispatch_one():
                     break
         except MainstemError as error:
@@ -194,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = True
         if self._ending:
             self._close_when_done()
-        elif self._buffer.full or self._waiting_for_budget:
+        elif self._buffer.full or self._waiting_for_budget or self._waiting_for_room:
             self._pause_reading()
         elif not self._reading and not self._eof:
             self._reading = True
@@ -202,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _held_back(self) -> bool:
-        return not self._may_dispatch() or self._waiting_for_budget
+        return not self._may_dispatch() or self._waiting_for_budget or self._waiting_for_room
 
     def _may_dispatch(self) -> bool:
         if self._exclusive or self._responses.in_flight >= self._server.config.requests_in_flight_max:
@@ -229,6 +236,8 @@ class Connection(asyncio.BufferedProtocol):
         server.counters.requests += burst.requests
         place = responses.expect(bytes_taken, burst.requests)
         burst.add_done_callback(partial(self._burst_replied, place))
+        if burst.last:
+            self.end()
         return True
 
     def _dispatch_one(self) -> bool:
@@ -337,6 +346,21 @@ class Connection(asyncio.BufferedProtocol):
         self._half_read_since = None
         if not self._dead:
             self._advance()
+
+    def _wait_for_room(self) -> bool:
+        """Whether the next frame has to wait for room in the store: then the server says when it is its turn."""
+        if not self._waiting_for_room:
+            if not self.dispatcher.brings_batches(*self._buffer.whole()):
+                return False
+            self._waiting_for_room = True
+            self._server.wait_for_room(self)
+        return True
+
+    def room_available(self) -> None:
+        """It is this connection's turn to dispatch what brings batches."""
+        self._waiting_for_room = False
+        if not self._dead:
+            self._advance(its_turn=True)
 
     def _pause_reading(self) -> None:
         if self._reading and not self._dead:

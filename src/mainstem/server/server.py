@@ -65,6 +65,11 @@ class Server:
         self._empty.set()
         self._connection_ids = 0
         self._to_flush: list[Connection] = []
+        self.waiting_for_room: dict[Connection, None] = {}
+        """Connections whose next request brings batches that the store has no room for; the one whose turn is next
+        first."""
+        self._turns_due = False
+        """`_give_turn` is going to be called."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_unlogged = 0
         self._refusals_logged_at = -REFUSALS_LOGGED_EVERY_SECONDS
@@ -204,6 +209,7 @@ class Server:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
+        self.waiting_for_room.pop(connection, None)
         host = connection.peer.host
         self._per_host[host] -= 1
         if not self._per_host[host]:
@@ -212,6 +218,14 @@ class Server:
             self._empty.set()
         connection.dispatcher.disconnected(connection.peer)
 
+    def wait_for_room(self, connection: Connection) -> None:
+        """Have a connection told when it is its turn to bring batches."""
+        assert self.dispatcher is not None
+        self.waiting_for_room[connection] = None
+        if not self._turns_due:
+            self._turns_due = True
+            self.dispatcher.tell_of_room(self._give_turn)
+
     def flush_soon(self, connection: Connection) -> None:
         """Have the connection write what it has, once, at the end of this turn of the loop."""
         if not self._to_flush:
@@ -219,6 +233,20 @@ class Server:
         self._to_flush.append(connection)
 
     # inside
+
+    def _give_turn(self) -> None:
+        """There is room: let the connection that has waited for longest go on, one in each turn of the loop."""
+        assert self.dispatcher is not None
+        waiting = self.waiting_for_room
+        if waiting:
+            connection = next(iter(waiting))
+            del waiting[connection]  # it may come again, behind the others
+            connection.room_available()
+        self._turns_due = bool(waiting)
+        if waiting and self.dispatcher.has_room():
+            asyncio.get_running_loop().call_soon(self._give_turn)
+        elif waiting:
+            self.dispatcher.tell_of_room(self._give_turn)
 
     def _flush(self) -> None:
         connections, self._to_flush = self._to_flush, []

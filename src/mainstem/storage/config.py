@@ -17,7 +17,8 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     block_bytes_max: int = 4 * MEBIBYTE
     """An open block is closed when it holds this much, so that one write stays a few ms of disk time."""
     write_backlog_bytes_max: int = 64 * MEBIBYTE
-    """Appended but not yet written bytes beyond which produce is answered with a retriable error."""
+    """Appended and not yet committed bytes beyond which producers' sockets are not read. One request of each connection
+    may go beyond it."""
     checkpoint_bytes: int = 256 * MEBIBYTE
     """Journal bytes between two checkpoints: bounds what a start has to apply again."""
     checkpoint_seconds: float = 10.0

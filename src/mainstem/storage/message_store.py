@@ -4,12 +4,17 @@
 blocks are done when it returns; only the disk is waited for. `read` answers from memory on the spot where it
 can and goes to the disks where it cannot: for a plan for many queues at once (`plan_reads.py`), else one queue after
 the other.
+
+What is appended faster than the disk and the other nodes take it waits in memory. Beyond a bound nothing is refused,
+for a refusal in the middle of a producer's pipeline would put what comes behind it in front of it: the store says that
+it has no room, and whoever reads producers' sockets stops (`ports.Intake`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.kernel import FetchPlan, GroupLog, append_all
 from mainstem.model import (
@@ -30,9 +35,13 @@ from mainstem.storage.waiters import Waiters
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
+ROOM_CHECK_SECONDS = 0.002
+"""Between two looks whether there is room again, while somebody waits for it: a disk takes about a megabyte meanwhile,
+a sixtieth of what may wait for it."""
+
 
 class LocalMessageStore:
-    """`ports.MessageStore` over the write groups of this node."""
+    """`ports.MessageStore` and `ports.Intake` over the write groups of this node."""
 
     def __init__(
         self,
@@ -60,6 +69,7 @@ class LocalMessageStore:
         self.refusing = False
         """Disk 1 is too full for anything but control blocks."""
         self.refused_batches = 0
+        self._waiting_for_room: list[Callable[[], object]] = []
 
     @property
     def appended_bytes(self) -> int:
@@ -103,6 +113,24 @@ class LocalMessageStore:
         ticket.block_safe()
         return ticket
 
+    # --- intake -------------------------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        return self._write_loop.backlog_bytes <= self._backlog_bytes_max or self._refusal() is not None
+
+    def tell_of_room(self, told: Callable[[], object]) -> None:
+        if not self._waiting_for_room:
+            asyncio.get_running_loop().call_later(ROOM_CHECK_SECONDS, self._look_for_room)
+        self._waiting_for_room.append(told)
+
+    def _look_for_room(self) -> None:
+        if not self.has_room():
+            asyncio.get_running_loop().call_later(ROOM_CHECK_SECONDS, self._look_for_room)
+            return
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for told in waiting:
+            told()
+
     def wake_readers(self) -> None:
         """Readers that wait look again: this node does not serve what it served."""
         self._waiters.wake_all()
@@ -111,7 +139,7 @@ class LocalMessageStore:
         loop = self._write_loop
         if loop.ended is not None:
             return Outcome.STORAGE_FAILED
-        if self.refusing or loop.out_of_space or loop.backlog_bytes > self._backlog_bytes_max:
+        if self.refusing or loop.out_of_space:
             return Outcome.STORAGE_BUSY
         return None
 

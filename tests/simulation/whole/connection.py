@@ -255,6 +255,7 @@ class Connection:
         memory[:] = b"\xff" * len(memory)
         self._network.bursts += len(taken) > 1
         self._outbox.append(_Pending([answer for _, answer in taken], burst))
+        self._ending = burst.last
         burst.add_done_callback(lambda _burst: self._done(pipelined=True))
         return True
 

@@ -81,7 +81,7 @@ ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
 class StartedProduce:
     """`Started`: the batches are appended."""
 
-    __slots__ = ("_broker", "_correlation_id", "_scan", "future")
+    __slots__ = ("_broker", "_correlation_id", "_scan", "future", "last")
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class StartedProduce:
         self._scan = scan
         self.future = future
         self._correlation_id = correlation_id
+        self.last = ends_pipeline(future, scan)
 
     def finish(self, results: list[AppendResult] | ProduceScan) -> EncodedFrame | None:
         scan = self._scan
@@ -166,6 +167,18 @@ def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]
         return None
     finally:
         scan.release()
+
+
+def ends_pipeline(future: PromptFuture[list[AppendResult]] | None, scan: ProduceScan) -> bool:
+    """Whether the store has refused a scan for want of room on the disk. What the producer has sent behind it must not
+    be appended before it: a producer that numbers its batches is refused for the gap, of the others the connection
+    ends, and they send all of it again in its order."""
+    if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+        return False
+    results = future.result()
+    if not results or not isinstance(results, list) or results[0].outcome is not Outcome.STORAGE_BUSY:
+        return False
+    return any(batch.producer_id < 0 for batch in scan.scanned())
 
 
 def settled_errors(scan: ProduceScan, results: list[AppendResult] | ProduceScan) -> Sequence[int]:
