@@ -27,7 +27,13 @@ from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
 from mainstem.model import Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Connect, Facts
-from mainstem.nameserver.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
+from mainstem.nameserver.commands import (
+    Event,
+    FeatureLevelRaised,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+)
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
@@ -137,13 +143,15 @@ class Roles:
             queue_admin=queue_admin,
             clock=ports.clock,
             new_id=ports.new_id,
+            metadata_current=nameserver.current,
+            feature_level=lambda: nameserver.feature_level,
         )
         broker = self._broker(queue_admin)
         if self._others is None:
             await served.settle(storage.queues)
         await groups.start()
         served.listeners.append(groups.serving_changed)
-        nameserver.subscribe(partial(forget_deleted, groups))
+        nameserver.subscribe(partial(tell_groups, groups))
         stack.push_async_callback(groups.close)
         self._begin(served.run(storage.queues), "served groups")
         if self._others is not None:
@@ -235,6 +243,7 @@ class Roles:
             self.leadership.leader,
             self._others.calls,
             self._ports.clock,
+            self.nameserver.deleted,
         )
         queue_admin.register(self._ports.handlers)
         return queue_admin
@@ -368,10 +377,12 @@ def look_after(care: QueueCare, event: Event) -> None:
         care.changed(event.topic)
 
 
-def forget_deleted(groups: GroupCoordinator, event: Event) -> None:
+def tell_groups(groups: GroupCoordinator, event: Event) -> None:
     """A listener of the nameserver: what is committed of a topic goes with it, on whatever node it was deleted."""
     if isinstance(event, TopicDeleted):
-        groups.topic_deleted(event.topic.name)
+        groups.topic_deleted(event.topic)
+    elif isinstance(event, FeatureLevelRaised):
+        groups.level_raised()
 
 
 def rpc_advertised(config: NodeConfig) -> str:

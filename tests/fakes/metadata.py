@@ -73,6 +73,18 @@ class FakeMetadata:
         internal: bool = False,
     ) -> Topic:
         self._refuse()
+        return self.add_topic(name, partitions, replication_factor, configs, validate_only, internal)
+
+    def add_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] = {},
+        validate_only: bool = False,
+        internal: bool = False,
+    ) -> Topic:
+        """As `create_topic`, whatever is to be refused."""
         check_topic_name(name)
         if name in self._topics:
             raise TopicExists(f"topic {name!r} exists")
@@ -107,6 +119,10 @@ class FakeMetadata:
             except MainstemError as refusal:
                 outcomes.append(refusal)
         return outcomes
+
+    def drop_topic(self, name: str) -> Topic:
+        """Deleted, and nobody is told."""
+        return self._topics.pop(name)
 
     async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
         self._refuse()

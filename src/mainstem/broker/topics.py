@@ -83,7 +83,7 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
         except LeaderMissing as missing:
             logger.warning("queues of deleted topics are left to the next leaders: %s", missing)
         for number, topic in enumerate(topics, 1):
-            await broker.groups.forget_topic(topic.name)  # before a topic of the same name can be made
+            await broker.groups.forget_topic(topic)
             if number % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return gone

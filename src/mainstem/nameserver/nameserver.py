@@ -18,7 +18,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -312,6 +312,10 @@ class Nameserver(MetadataAdministration):
             raise MetadataUnavailable(
                 f"the metadata cannot be read safely now: {reason}; try again"
             ) from None
+
+    async def deleted(self, topic_numbers: Sequence[int]) -> None:
+        """Until this node has heard that the topics of these numbers are deleted. Raises `MetadataUnavailable`."""
+        await self._until(lambda: all(map(self._state.was_deleted, topic_numbers)))
 
     async def placed(self) -> Mapping[int, tuple[int, ...]]:
         """`placements`, once the write groups are placed: when as many nodes have registered as the first quorum has.

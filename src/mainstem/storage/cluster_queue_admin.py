@@ -55,14 +55,17 @@ class ClusterQueueAdmin:
         leader_of: Callable[[int], int],
         calls: Calls,
         clock: Clock,
+        deletion_known: Callable[[Sequence[int]], Awaitable[None]] | None = None,
     ) -> None:
-        """`leader_of` names the node that leads a group, -1 when none is known."""
+        """`leader_of` names the node that leads a group, -1 when none is known; `deletion_known` returns once this node
+        has heard that the topics of these numbers are deleted."""
         self._local = local
         self._node_id = node_id
         self._groups = groups
         self._leader_of = leader_of
         self._calls = calls
         self._clock = clock
+        self._deletion_known = deletion_known
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(CREATE_QUEUES, self._create)
@@ -159,6 +162,13 @@ class ClusterQueueAdmin:
 
     async def _delete(self, call: Call[DeleteQueues]) -> Reply[Nothing]:
         self._check(call.request.groups)
+        if self._deletion_known is not None:
+            # whoever is told that a topic is deleted finds it gone on every node that leads something
+            try:
+                async with asyncio.timeout(CALL_SECONDS_MAX):
+                    await self._deletion_known(call.request.topic_numbers)
+            except TimeoutError:
+                raise GroupsNotLed("this node has not heard of the deletion yet") from None
         try:
             await self._local.delete_in(call.request.groups, call.request.topic_numbers)
         except NotTheLeader as error:

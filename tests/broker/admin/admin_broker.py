@@ -17,7 +17,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.node_facts import NodeFacts
-from mainstem.model import BatchAppend, QueueRange
+from mainstem.model import BatchAppend, QueueRange, Topic
 from mainstem.ports import Peer
 from mainstem.protocol.codec import read, write
 from mainstem.protocol.schema import declaration_of
@@ -31,8 +31,8 @@ class ForgettingGroups:
     def __init__(self) -> None:
         self.forgotten: list[str] = []
 
-    async def forget_topic(self, name: str) -> None:
-        self.forgotten.append(name)
+    async def forget_topic(self, topic: Topic) -> None:
+        self.forgotten.append(topic.name)
 
 
 class AdminBroker:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tests.fakes.metadata import FakeMetadata
@@ -14,9 +15,9 @@ from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.broker.broker import Call
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.broker.groups.coordinator import GroupCoordinator, at_once
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, partition_of
-from mainstem.model import Node
+from mainstem.model import FeatureLevel, Node
 from mainstem.ports import Peer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_commit import (
@@ -41,6 +42,10 @@ class ClusterOfMany:
         self.metadata = FakeMetadata(
             [Node(node_id=node_id, host="h", port=9000 + node_id) for node_id in NODES]
         )
+        self.metadata.add_topic("flights")
+        self.metadata_current: Callable[[], Awaitable[None]] = at_once
+        self.levels: dict[int, FeatureLevel] = {}
+        """By node, where it is not the newest."""
         self.commit_seconds = 0.0
         self.store = MovingStore(loop, 2, NODES, lambda: self.commit_seconds)
         uniques = itertools.count(1)
@@ -57,9 +62,14 @@ class ClusterOfMany:
                 queue_admin=view,
                 clock=loop,
                 new_id=lambda: f"{next(uniques):04}",
+                metadata_current=lambda: self.metadata_current(),
+                feature_level=partial(self._level_of, node_id),
             )
             self.coordinators[node_id] = coordinator
             self.store.told[node_id] = coordinator.serving_changed
+
+    def _level_of(self, node_id: int) -> FeatureLevel:
+        return self.levels.get(node_id, FeatureLevel.newest())
 
     def write_group_of(self, group: str) -> int:
         topic = self.metadata.topic(OFFSETS_TOPIC)

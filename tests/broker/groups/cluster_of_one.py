@@ -29,6 +29,7 @@ class ClusterOfOne:
         self.config = config
         self.store = MemoryStore(loop)
         self.metadata = FakeMetadata()
+        self.metadata.add_topic("flights")
         self._uniques = itertools.count(1)
         self.groups = self._coordinator()
 

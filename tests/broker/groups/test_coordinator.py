@@ -544,7 +544,7 @@ def test_deleting_and_forgetting_over_partitions() -> None:
         results = (await cluster.groups.delete_groups(request)).results
         codes = {result.group_id: result.error_code for result in results}
         assert codes == {**dict.fromkeys(groups[:5], ErrorCode.NONE), "nobody": ErrorCode.GROUP_ID_NOT_FOUND}
-        await cluster.groups.forget_topic("flights")
+        await cluster.groups.forget_topic(cluster.metadata.drop_topic("flights"))
         assert (await cluster.groups.list_groups(ListGroupsRequest())).groups == ()
         await cluster.restart()
         await loaded(cluster)

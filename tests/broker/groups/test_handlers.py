@@ -85,7 +85,7 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
             response = await handler.handle(broker, arrived, Call(version, "client", Peer("10.0.0.1", 1, 1)))
             return codec.read(type(response), version, codec.write(response, version))
 
-        await cluster.metadata.create_topic("flights", 3, 1, {})
+        await cluster.metadata.create_partitions("flights", 3)
         for _ in range(1_000):
             found = await ask(find_coordinator, FindCoordinatorRequest(key=GROUP), 0)
             listed = await ask(list_groups, ListGroupsRequest(), 0)

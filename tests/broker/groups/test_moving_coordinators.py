@@ -246,8 +246,9 @@ def test_offsets_of_a_deleted_topic_are_forgotten_on_every_node() -> None:
         cluster.store.move(1, 3)
         for name in names:
             await cluster.settled(name)
+        topic = cluster.metadata.drop_topic("flights")
         for coordinator in cluster.coordinators.values():
-            coordinator.topic_deleted("flights")
+            coordinator.topic_deleted(topic)
         assert [await fetch(await cluster.settled(name), name) for name in names] == [-1] * len(names)
 
     simulated(story)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from uuid import UUID
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.machine import GroupMachine
@@ -31,6 +32,7 @@ from mainstem.protocol.messages.offset_delete import (
 )
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from mainstem.protocol.schema import ZERO_UUID
 
 STARTED_MS = 1_700_000_000_000
 GROUP = "readers"
@@ -74,6 +76,8 @@ class Transcript:
         self.config = config
         self.log: list[LogRecord] = []
         self.now_ms = 0
+        self.topics: dict[str, UUID | None] = {}
+        """The ids of topics, None of those that are gone; any others exist, and have no id."""
         self.ids: dict[str, str] = {}
         self.pending: dict[int, Pending] = {}
         self.wake_at_ms: int | None = None
@@ -104,7 +108,9 @@ class Transcript:
         self._take(self.machine.recovered(self.now))
 
     def _new_machine(self) -> GroupMachine:
-        return GroupMachine(self.config, lambda: f"{next(self._uniques):04}")
+        return GroupMachine(
+            self.config, lambda: f"{next(self._uniques):04}", topic_id_of=lambda name: self.topics.get(name, ZERO_UUID)
+        )
 
     def replayed(self) -> GroupMachine:
         """What a restart would make."""
@@ -271,8 +277,9 @@ class Transcript:
         [result] = self._ask(lambda ticket: self.machine.delete_groups(ticket, [group], self.now)).response
         return ErrorCode(result.error_code)
 
-    def forget_topic(self, topic: str) -> int:
-        count: int = self._ask(lambda ticket: self.machine.forget_topic(ticket, topic, self.now)).response
+    def forget_topic(self, topic: str, topic_id: UUID = ZERO_UUID) -> int:
+        event = lambda ticket: self.machine.forget_topic(ticket, topic, topic_id, self.now)  # noqa: E731
+        count: int = self._ask(event).response
         return count
 
     def describe(self, group: str = GROUP) -> Any:

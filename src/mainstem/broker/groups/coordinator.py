@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,13 @@ from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import Refused
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, make_topic, partition_of
 from mainstem.broker.groups.log import GroupLog
-from mainstem.broker.groups.partition import Event, GroupPartition
+from mainstem.broker.groups.partition import Event, GroupPartition, TopicsNow, heard
 from mainstem.broker.groups.rebalance import refused_join, refused_sync
 from mainstem.broker.groups.result import Caller
 from mainstem.broker.groups.statistics import samples_of
 from mainstem.broker.groups.step import Counts
 from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import HistogramSample, QueueRange, Sample, Topic
+from mainstem.model import FeatureLevel, HistogramSample, QueueRange, Sample, Topic
 from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_groups import (
@@ -64,6 +64,10 @@ NO_LEADER = -1
 NO_PARTITION = -1
 
 
+async def at_once() -> None:
+    """A node that makes every change of the metadata itself knows them all."""
+
+
 class GroupCoordinator:
     """Answers the group APIs of one node. `start` before use, `close` after."""
 
@@ -79,7 +83,11 @@ class GroupCoordinator:
         queue_admin: QueueAdmin,
         clock: Clock,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        metadata_current: Callable[[], Awaitable[None]] = at_once,
+        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
     ) -> None:
+        """`metadata_current` returns once this node knows all that the metadata was before the call; `feature_level` is
+        what may be written to the log."""
         self._node_id = node_id
         self._config = config
         self._metadata = metadata
@@ -89,6 +97,8 @@ class GroupCoordinator:
         self._queue_admin = queue_admin
         self._clock = clock
         self._new_id = new_id
+        self._topics_now = TopicsNow(self._topic_id_of, metadata_current)
+        self._feature_level = feature_level
         self._counts = Counts()
         self._topic: Topic | None = None
         self._partitions: dict[int, GroupPartition] = {}
@@ -133,15 +143,19 @@ class GroupCoordinator:
             if serving:
                 self._lead(index)
 
-    def topic_deleted(self, name: str) -> None:
-        """A topic was deleted, here or elsewhere: forget its committed offsets. What cannot be forgotten now (a
-        partition that is not loaded) goes when it expires."""
+    def topic_deleted(self, topic: Topic) -> None:
+        """A topic was deleted, here or elsewhere: forget its committed offsets. Partitions that this node does not
+        serve now are sorted out when they are loaded."""
         for partition in self._partitions.values():
             with suppress(Refused):
-                forgotten = partition.submit(
-                    lambda machine, ticket, now: machine.forget_topic(ticket, name, now)
-                )
-                forgotten.add_done_callback(_heard)
+                forgotten = partition.topic_deleted(topic.name, topic.topic_id)
+                if forgotten is not None:
+                    forgotten.add_done_callback(heard)
+
+    def level_raised(self) -> None:
+        """More may be written: what is in the logs already, too."""
+        for partition in self._partitions.values():
+            partition.rewrite()
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         return samples_of(list(self._partitions.values()), self._counts)
@@ -243,11 +257,12 @@ class GroupCoordinator:
         assert isinstance(answer, OffsetDeleteResponse)
         return answer
 
-    async def forget_topic(self, name: str) -> None:
+    async def forget_topic(self, topic: Topic) -> None:
         """As `topic_deleted`, and wait until it is durable."""
         for partition in list(self._partitions.values()):
             try:
-                await partition.submit(lambda machine, ticket, now: machine.forget_topic(ticket, name, now))
+                if (forgotten := partition.topic_deleted(topic.name, topic.topic_id)) is not None:
+                    await forgotten
             except Refused:
                 continue
 
@@ -371,6 +386,10 @@ class GroupCoordinator:
         self._first_load.expect(len(self._partitions))
         return True
 
+    def _topic_id_of(self, name: str) -> uuid.UUID | None:
+        topic = self._metadata.topic(name)
+        return None if topic is None else topic.topic_id
+
     def _settle(self, index: int) -> None:
         """Serve a partition if this node serves its write group, and only then."""
         assert self._topic is not None
@@ -396,12 +415,15 @@ class GroupCoordinator:
 
     def _partition(self, topic: Topic, index: int) -> GroupPartition:
         return GroupPartition(
-            GroupLog(topic.queue_id(index), self._config, self._store, self._queue_admin, self._clock),
+            GroupLog(
+                topic.queue_id(index), self._config, self._store, self._queue_admin, self._clock, self._feature_level
+            ),
             self._config,
             self._clock,
             name=f"{topic.name}-{index}",
             new_id=self._new_id,
             counts=self._counts,
+            topics=self._topics_now,
             make_queue=self._make_queues,
             wake=self._rearm.set,
             loaded=self._first_load.add,
@@ -468,12 +490,6 @@ class FirstLoad:
 
 def _caller(call: Call) -> Caller:
     return Caller(call.version, call.client_id or "", f"/{call.peer.host}")
-
-
-def _heard(answer: asyncio.Future[Any]) -> None:
-    """Nobody waits for it: a refusal is no news."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 async def _describe(partition: GroupPartition, group_ids: Sequence[str]) -> list[DescribedGroup]:

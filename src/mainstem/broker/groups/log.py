@@ -1,19 +1,20 @@
 """One partition of `__consumer_offsets` as a log: append records, read them all back, drop a prefix.
 
 Records are Kafka's own, so that public tools can read the topic. Only this log's owner writes to it: an
-append that does not land where the last one ended means that somebody else does, and is an error.
+append that does not land where the last one ended means that somebody else does, and is an error. Records of kinds or
+versions that this program does not know are handed on as they are: a later version wrote them, and will want them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import LogUnavailable
-from mainstem.broker.groups.result import GroupRecord, LogRecord, OffsetRecord
+from mainstem.broker.groups.result import GroupRecord, LogRecord, OffsetRecord, UnknownRecord
 from mainstem.errors import MainstemError
-from mainstem.model import AppendResult, BatchAppend, Outcome, QueueOffsets, QueueRead
+from mainstem.model import AppendResult, BatchAppend, FeatureLevel, Outcome, QueueOffsets, QueueRead
 from mainstem.ports import Clock, MessageStore, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import UnsupportedVersion
@@ -24,6 +25,7 @@ from mainstem.protocol.messages.consumer_offsets import (
     read_key,
     read_offset_commit_value,
     write_key,
+    write_offset_with_topic_id,
     write_value,
 )
 from mainstem.protocol.messages.versioned import write_versioned
@@ -60,11 +62,16 @@ _CODE_OF_OUTCOME = {
 """What clients are told when an append fails; as in Kafka, COORDINATOR_NOT_AVAILABLE for anything else."""
 
 
-def encode(record: LogRecord, timestamp_ms: int) -> NewRecord:
-    """A record as it stands in the topic. Raises `ProtocolError` on a value that has no encoding."""
+def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+    """A record as it stands in the topic, as programs of this level read it. Raises `ProtocolError` on a value that has
+    no encoding."""
+    if isinstance(record, UnknownRecord):
+        return NewRecord(record.timestamp_ms, record.key, record.value, record.headers)
     value = record.value
     if value is None:
         body = None
+    elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
+        body = write_offset_with_topic_id(value)
     elif isinstance(value, OffsetCommitValue) and value.expire_timestamp >= 0:
         body = write_versioned(value, _EXPIRE_TIMESTAMP_VERSION)
     else:
@@ -73,24 +80,29 @@ def encode(record: LogRecord, timestamp_ms: int) -> NewRecord:
 
 
 def decode(record: Record) -> LogRecord | None:
-    """What a record of the topic says; None for kinds that this version does not know. Raises
-    `ProtocolError`."""
+    """What a record of the topic says; None for one without a key, which can mean nothing. Raises `ProtocolError`."""
     if record.key is None:
         return None
     try:
         key = read_key(record.key)
+        if isinstance(key, OffsetCommitKey):
+            return OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
+        return GroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))
     except UnsupportedVersion:
-        return None
-    if isinstance(key, OffsetCommitKey):
-        return OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
-    return GroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))
+        return UnknownRecord(record.key, record.value, record.timestamp, record.headers)
 
 
 class GroupLog:
     """The log of one partition. `end` is where the next record goes; it is known after `read`."""
 
     def __init__(
-        self, queue_id: int, config: GroupsConfig, store: MessageStore, queue_admin: QueueAdmin, clock: Clock
+        self,
+        queue_id: int,
+        config: GroupsConfig,
+        store: MessageStore,
+        queue_admin: QueueAdmin,
+        clock: Clock,
+        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
     ) -> None:
         self.queue_id = queue_id
         self.end = 0
@@ -99,11 +111,17 @@ class GroupLog:
         self._store = store
         self._queue_admin = queue_admin
         self._clock = clock
+        self._feature_level = feature_level
 
     @property
     def exists(self) -> bool:
         """Whether there is a queue to keep it in."""
         return self._store.offsets([self.queue_id])[0] is not None
+
+    @property
+    def tells_topics(self) -> bool:
+        """Whether what is written now says which topic an offset was committed for."""
+        return self._feature_level() >= FeatureLevel.HARDENED
 
     async def read(self) -> AsyncIterator[LogRecord]:
         """Every record, oldest first, once all that was ever appended is either committed or gone.
@@ -183,11 +201,11 @@ class GroupLog:
         self.end += batch.header.record_count
 
     def _batches(self, records: Iterable[LogRecord]) -> Iterable[NewBatch]:
-        timestamp_ms = self._clock.now_ms()
+        timestamp_ms, level = self._clock.now_ms(), self._feature_level()
         waiting: list[NewRecord] = []
         size_bytes = 0
         for record in records:
-            encoded = encode(record, timestamp_ms)
+            encoded = encode(record, timestamp_ms, level)
             record_bytes = len(encoded.key or b"") + len(encoded.value or b"") + _RECORD_BYTES
             if waiting and size_bytes + record_bytes > self._config.append_bytes_max:
                 yield build_batch(waiting)

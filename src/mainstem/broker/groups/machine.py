@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from uuid import UUID
 
 from mainstem.broker.groups import assignment, expiry, joining, offsets, presence, rebalance
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.group import Group
-from mainstem.broker.groups.offsets import Offsets
+from mainstem.broker.groups.offsets import Offsets, TopicId
 from mainstem.broker.groups.result import (
     Caller,
     GroupRecord,
@@ -26,12 +27,19 @@ from mainstem.broker.groups.result import (
     OffsetRecord,
     Result,
     Ticket,
+    UnknownRecord,
 )
 from mainstem.broker.groups.states import GroupState
 from mainstem.broker.groups.step import Counts, Step
 from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey
+from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    read_key,
+    write_key,
+)
 from mainstem.protocol.messages.delete_groups import DeletableGroupResult
 from mainstem.protocol.messages.describe_groups import DescribedGroup
 from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -42,6 +50,7 @@ from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from mainstem.protocol.messages.sync_group import SyncGroupRequest
+from mainstem.protocol.schema import ZERO_UUID
 
 EXPIRY_GROUPS_PER_STEP = 1_000
 """Groups looked at in one event when offsets expire: a few milliseconds of work."""
@@ -51,14 +60,22 @@ EXPIRY_PAUSE_MS = 10
 
 
 class GroupMachine:
-    """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine."""
+    """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine; `topic_id_of`
+    says which topic bears a name, as this node knows it now."""
 
     def __init__(
-        self, config: GroupsConfig, new_id: Callable[[], str], counts: Counts | None = None
+        self,
+        config: GroupsConfig,
+        new_id: Callable[[], str],
+        counts: Counts | None = None,
+        topic_id_of: TopicId = lambda name: ZERO_UUID,
     ) -> None:
         self.counts = counts or Counts()
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.unknown: dict[bytes, UnknownRecord] = {}
+        """By key: what a later version wrote, to be handed on."""
+        self._topic_id_of = topic_id_of
         self._config = config
         self._new_id = new_id
         self._timers = Timers()
@@ -68,6 +85,11 @@ class GroupMachine:
 
     def replay(self, record: LogRecord) -> None:
         """Become what the next record of the log says."""
+        if isinstance(record, UnknownRecord):
+            self._replay_unknown(record)
+            return
+        if self.unknown:
+            self.unknown.pop(write_key(record.key), None)
         if isinstance(record, OffsetRecord):
             self.offsets.replay(record)
             if record.value is not None:
@@ -76,6 +98,22 @@ class GroupMachine:
             self._group(record.key.group).restore(record.value)
         else:
             self.groups.pop(record.key.group, None)
+
+    def _replay_unknown(self, record: UnknownRecord) -> None:
+        """What was known under this key is no longer what holds."""
+        try:
+            key = read_key(record.key)
+        except UnsupportedVersion:
+            pass
+        else:
+            if isinstance(key, OffsetCommitKey):
+                self.offsets.replay(OffsetRecord(key, None))
+            else:
+                self.groups.pop(key.group, None)
+        if record.value is None:
+            self.unknown.pop(record.key, None)
+        else:
+            self.unknown[record.key] = record
 
     def recovered(self, now: Moment) -> Result:
         """The whole log has been replayed: members found in it have one session timeout to be heard of."""
@@ -142,16 +180,16 @@ class GroupMachine:
     # --- offsets -------------------------------------------------------------------------------------
 
     def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
-        """Topics are looked up by name."""
+        """Topics are named by name and, where it is known, by id."""
         step = self._step(now)
         group = self.groups.get(request.group_id)
-        step.answer(ticket, offsets.commit(step, group, request, caller, room=self._has_room))
+        step.answer(ticket, offsets.commit(step, group, request, caller, self._topic_id_of, room=self._has_room))
         return self._finish(step, group)
 
     def fetch(self, ticket: Ticket, request: OffsetFetchRequestGroup, now: Moment) -> Result:
         """Topics are looked up by name. No offset here is ever unstable: there are no transactions."""
         step = self._step(now)
-        step.answer(ticket, offsets.fetch(self.offsets, request))
+        step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of))
         return self._finish(step)
 
     def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Result:
@@ -164,15 +202,28 @@ class GroupMachine:
         step.answer(ticket, response)
         return self._finish(step, group)
 
-    def forget_topic(self, ticket: Ticket, topic: str, now: Moment) -> Result:
-        """The topic is gone, and its offsets with it. The answer is how many there were."""
+    def forget_topic(self, ticket: Ticket, topic: str, topic_id: UUID, now: Moment) -> Result:
+        """The topic is gone, and its offsets with it; those of another topic of the same name stay. The answer is how
+        many there were."""
         step = self._step(now)
         for group_id in self.offsets.groups_of(topic):
-            for key, _ in list(self.offsets.of_group(group_id)):
-                if key.topic == topic:
-                    offsets.forget(step, key)
-            self._forget_if_vacant(self.groups[group_id])
+            for partition, value in self.offsets.partitions(group_id, topic):
+                if value.topic_id in (ZERO_UUID, topic_id):
+                    offsets.forget(step, OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+            if group_id in self.groups:
+                self._forget_if_vacant(self.groups[group_id])
         step.answer(ticket, len(step.result.records))
+        return self._finish(step)
+
+    def forget_stale(self, keys: Iterable[OffsetCommitKey], now: Moment) -> Result:
+        """These were found to be of topics that are gone; what was committed since is not theirs."""
+        step = self._step(now)
+        for key in keys:
+            value = self.offsets.get(key.group, key.topic, key.partition)
+            if value is not None and offsets.is_stale(value, self._topic_id_of(key.topic)):
+                offsets.forget(step, key)
+                if key.group in self.groups:
+                    self._forget_if_vacant(self.groups[key.group])
         return self._finish(step)
 
     # --- groups --------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
 """The committed offsets of the groups of one partition: where each group is in each topic-partition.
 
 `Offsets` is what the log says, and changes in `replay` alone. The functions below read it and produce the
-records that change it. An offset goes wherever the group commits it, back too if it asks to; what never
-happens is that a commit once answered is undone (the log is the order).
+records that change it. An offset belongs to the topic that it was committed for, not to whichever bears its name now:
+one of a topic that is gone is *stale*, is answered to nobody, and goes. An offset goes wherever the group commits it,
+back too if it asks to; what never happens is that a commit once answered is undone (the log is the order).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from uuid import UUID
 
 from mainstem.broker.groups.group import Group
 from mainstem.broker.groups.result import Caller, OffsetRecord
@@ -35,10 +38,20 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from mainstem.protocol.schema import ZERO_UUID
 
 NO_OFFSET = -1
 GROUP_ID_NOT_FOUND_FROM = 9
 """OffsetCommit version from which a generation of a group that does not exist is called just that."""
+
+
+TopicId = Callable[[str], UUID | None]
+"""The id of the topic that bears a name now; None: none does. Zero: not known, it may be any."""
+
+
+def is_stale(value: OffsetCommitValue, current: UUID | None) -> bool:
+    """Whether an offset was committed for another topic than the one that bears its name now."""
+    return current is None or (value.topic_id != current and ZERO_UUID not in (value.topic_id, current))
 
 
 class Offsets:
@@ -64,6 +77,12 @@ class Offsets:
         if not topics:
             del self._groups[group_id]
 
+    def adopt(self, key: OffsetCommitKey, topic_id: UUID) -> None:
+        """An offset whose topic the log does not tell belongs to this one. It says nothing about what is committed, and
+        the log is told with the next snapshot."""
+        partitions = self._groups[key.group][key.topic]
+        partitions[key.partition] = replace(partitions[key.partition], topic_id=topic_id)
+
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
 
@@ -80,6 +99,13 @@ class Offsets:
     def has(self, group_id: str) -> bool:
         return group_id in self._groups
 
+    def all(self) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
+        """Nothing must change meanwhile."""
+        for group_id, topics in self._groups.items():
+            for topic, partitions in topics.items():
+                for partition, value in partitions.items():
+                    yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
+
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
         for topic in self.topics(group_id):
             for partition, value in self.partitions(group_id, topic):
@@ -87,9 +113,16 @@ class Offsets:
 
 
 def commit(
-    step: Step, group: Group | None, request: OffsetCommitRequest, caller: Caller, *, room: bool
+    step: Step,
+    group: Group | None,
+    request: OffsetCommitRequest,
+    caller: Caller,
+    topic_id_of: TopicId,
+    *,
+    room: bool,
 ) -> OffsetCommitResponse:
-    """Commit offsets. `group` is None when there is none yet; it is made if there is `room` for it."""
+    """Commit offsets, for the topics that the request names by name and id. `group` is None when there is none yet; it
+    is made if there is `room` for it."""
     code = _commit_error(group, request, caller)
     if group is None and code is ErrorCode.NONE and not room:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -98,10 +131,14 @@ def commit(
     topics = []
     for topic in request.topics:
         partitions = []
+        known = topic_id_of(topic.name)
+        gone = known is None or (topic.topic_id != known and ZERO_UUID not in (topic.topic_id, known))
         for partition in topic.partitions:
             partition_code = code
-            if code is ErrorCode.NONE:
-                partition_code = _commit_partition(step, request, topic.name, partition)
+            if code is ErrorCode.NONE and gone:
+                partition_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif code is ErrorCode.NONE:
+                partition_code = _commit_partition(step, request, topic.name, known or ZERO_UUID, partition)
             partitions.append(
                 OffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=partition_code
@@ -130,7 +167,7 @@ def _commit_error(group: Group | None, request: OffsetCommitRequest, caller: Cal
 
 
 def _commit_partition(
-    step: Step, request: OffsetCommitRequest, topic: str, partition: OffsetCommitRequestPartition
+    step: Step, request: OffsetCommitRequest, topic: str, topic_id: UUID, partition: OffsetCommitRequestPartition
 ) -> ErrorCode:
     metadata = partition.committed_metadata or ""
     if len(metadata) > step.config.offset_metadata_bytes_max:
@@ -143,6 +180,7 @@ def _commit_partition(
         metadata=metadata,
         commit_timestamp=now_ms,
         expire_timestamp=now_ms + request.retention_time_ms if expires else -1,
+        topic_id=topic_id,
     )
     key = OffsetCommitKey(group=request.group_id, topic=topic, partition=partition.partition_index)
     step.write(OffsetRecord(key, value))
@@ -150,8 +188,10 @@ def _commit_partition(
     return ErrorCode.NONE
 
 
-def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    """The offsets asked for, or all the group has when no topics are named; unknown ones are -1."""
+def fetch(
+    offsets: Offsets, request: OffsetFetchRequestGroup, topic_id_of: TopicId
+) -> OffsetFetchResponseGroup:
+    """The offsets asked for, or all the group has when no topics are named; unknown and stale ones are -1."""
     group_id = request.group_id
     if request.topics is None:
         wanted = [
@@ -162,7 +202,15 @@ def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResp
         wanted = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
     topics = []
     for topic, indexes in wanted:
-        fetched = tuple(_fetched(index, offsets.get(group_id, topic, index)) for index in indexes)
+        current = topic_id_of(topic)
+        values = ((index, offsets.get(group_id, topic, index)) for index in indexes)
+        fetched = tuple(
+            _fetched(index, None if value is None or is_stale(value, current) else value) for index, value in values
+        )
+        if request.topics is None:
+            fetched = tuple(item for item in fetched if item.committed_offset != NO_OFFSET)
+            if not fetched:
+                continue
         topics.append(OffsetFetchResponseTopics(name=topic, partitions=fetched))
     return OffsetFetchResponseGroup(group_id=group_id, topics=tuple(topics))
 

@@ -23,15 +23,20 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import LogUnavailable, Refused
 from mainstem.broker.groups.log import GroupLog
 from mainstem.broker.groups.machine import GroupMachine
+from mainstem.broker.groups.offsets import TopicId, is_stale
 from mainstem.broker.groups.result import Answer, LogRecord, Moment, Result, Ticket
 from mainstem.broker.groups.step import Counts
+from mainstem.errors import MainstemError
 from mainstem.ports import Clock
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey
+from mainstem.protocol.schema import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +55,14 @@ RECORDS_AT_ONCE = 1_000
 Event = Callable[[GroupMachine, Ticket, Moment], Result]
 
 
+class TopicsNow(NamedTuple):
+    """The topics, as far as offsets depend on them."""
+
+    id_of: TopicId
+    current: Callable[[], Awaitable[None]]
+    """Returns once this node knows all that was deleted or made before the call. Raises `MainstemError`."""
+
+
 class _Entry(NamedTuple):
     """One event's records, and what to say once they are committed."""
 
@@ -58,18 +71,24 @@ class _Entry(NamedTuple):
 
 
 class _Snapshot:
-    """A snapshot being written: where it starts in the log, and the groups it has yet to write."""
+    """A snapshot being written: where it starts in the log, the groups it has yet to write, and the keys of records
+    that this version does not know."""
 
-    def __init__(self, start: int, groups: list[str]) -> None:
+    def __init__(self, start: int, groups: list[str], unknown: list[bytes]) -> None:
         self.start = start
         self.groups = deque(groups)
+        self.unknown = deque(unknown)
         self.bytes_written = 0
+
+    @property
+    def written(self) -> bool:
+        return not self.groups and not self.unknown
 
 
 class GroupPartition:
-    """One partition of the internal topic, served by this node until `resign`. `make_queue` is called when its queue
-    is not there, `wake` when `wake_at_ms` may have moved closer, `loaded` with the numbers of groups and records after
-    each load; `counts` outlives it."""
+    """One partition of the internal topic, served by this node until `resign`. `topics` says which topics there are;
+    `make_queue` is called when its queue is not there, `wake` when `wake_at_ms` may have moved closer, `loaded` with
+    the numbers of groups and records after each load; `counts` outlives it."""
 
     def __init__(
         self,
@@ -80,6 +99,7 @@ class GroupPartition:
         name: str,
         new_id: Callable[[], str],
         counts: Counts,
+        topics: TopicsNow,
         make_queue: Callable[[], Awaitable[None]],
         wake: Callable[[], None],
         loaded: Callable[[int, int], None] = lambda groups, records: None,
@@ -93,6 +113,7 @@ class GroupPartition:
         self._clock = clock
         self._new_id = new_id
         self._counts = counts
+        self._topics = topics
         self._make_queue = make_queue
         self._wake = wake
         self._loaded = loaded
@@ -106,6 +127,10 @@ class GroupPartition:
         self._grown_bytes = 0  # since the last snapshot, or since the log's start
         self._snapshot_bytes = 0  # what the last snapshot took
         self._snapshot: _Snapshot | None = None
+        self._rewrite = False
+        """A snapshot is due, however little the log has grown."""
+        self._deleted: dict[str, UUID] = {}
+        """Topics that were deleted while the log is loaded: names and ids."""
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -125,6 +150,19 @@ class GroupPartition:
             self._fail(error)
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         return answer
+
+    def topic_deleted(self, name: str, topic_id: UUID) -> asyncio.Future[Any] | None:
+        """Forget what was committed in a topic; the future says when that is durable, None: once the log is loaded.
+        Raises `Refused`."""
+        if self.machine is None:
+            self._deleted[name] = topic_id
+            return None
+        return self.submit(lambda machine, ticket, now: machine.forget_topic(ticket, name, topic_id, now))
+
+    def rewrite(self) -> None:
+        """Write all of it anew: there is a better form for it."""
+        self._rewrite = True
+        self._work.set()
 
     def advance(self) -> None:
         """Fire the timers that have run out."""
@@ -205,24 +243,58 @@ class GroupPartition:
     async def _load(self) -> None:
         if not self._log.exists:
             await self._make_queue()
-        machine = GroupMachine(self._config, self._new_id, self._counts)
+        self._deleted.clear()
+        await self._know_topics()
+        machine = GroupMachine(self._config, self._new_id, self._counts, self._topics.id_of)
         replayed = 0
         async for record in self._log.read():
             machine.replay(record)
             replayed += 1
             if replayed % REPLAYED_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        stale = await self._sort_out(machine)
         self._grown_bytes = self._log.bytes_read
         self._snapshot_bytes = 0
         self._failure = None
         self._work.clear()
         self.machine = machine
         self._take(machine.recovered(self._now()))
+        for first in range(0, len(stale), RECORDS_AT_ONCE):
+            self._take(machine.forget_stale(stale[first : first + RECORDS_AT_ONCE], self._now()))
+        for name, topic_id in self._deleted.items():
+            if (forgotten := self.topic_deleted(name, topic_id)) is not None:
+                forgotten.add_done_callback(heard)
         self._work.set()  # the log may be long enough for a snapshot already
         logger.debug(
             "group coordinator, %s: %d groups from %d records", self.name, len(machine.groups), replayed
         )
         self._loaded(len(machine.groups), replayed)
+
+    async def _know_topics(self) -> None:
+        """What was deleted before this node began to serve is known from here on; what is deleted later is heard of.
+        Raises `LogUnavailable`."""
+        try:
+            await self._topics.current()
+        except MainstemError as error:
+            what = f"which topics there are is not known: {error}"
+            raise LogUnavailable(what, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from error
+
+    async def _sort_out(self, machine: GroupMachine) -> list[OffsetCommitKey]:
+        """Of a machine that nobody uses yet: the offsets of topics that are gone. An offset that does not say whose it
+        is, as older versions wrote it, is taken for one of the topic that has the name now."""
+        stale: list[OffsetCommitKey] = []
+        adopted = False
+        for looked_at, (key, value) in enumerate(machine.offsets.all(), 1):
+            current = self._topics.id_of(key.topic)
+            if current is None or is_stale(value, current):
+                stale.append(key)
+            elif value.topic_id == ZERO_UUID != current and key.topic not in self._deleted:
+                machine.offsets.adopt(key, current)
+                adopted = True
+            if looked_at % REPLAYED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._rewrite = self._rewrite or (adopted and self._log.tells_topics)
+        return stale
 
     async def _write_next(self) -> None:
         """Wait for records, append them, answer; and go on with a snapshot."""
@@ -232,8 +304,9 @@ class GroupPartition:
         self._raise_failure()
         assert self.machine is not None
         records, answers = self._next_records()
-        if self._snapshot is None and self._grown_bytes > self._snapshot_after_bytes:
-            self._snapshot = _Snapshot(self._log.end, list(self.machine.groups))
+        if self._snapshot is None and (self._rewrite or self._grown_bytes > self._snapshot_after_bytes):
+            self._rewrite = False
+            self._snapshot = _Snapshot(self._log.end, list(self.machine.groups), list(self.machine.unknown))
         snapshot = self._snapshot
         if snapshot is not None and not self._entries:
             records += _next_of_snapshot(self.machine, snapshot)
@@ -246,7 +319,7 @@ class GroupPartition:
                 snapshot.bytes_written += size_bytes
             self._raise_failure()
         self._deliver(answers)
-        if snapshot is not None and not snapshot.groups:
+        if snapshot is not None and snapshot.written:
             await self._end_snapshot(snapshot)
 
     def _raise_failure(self) -> None:
@@ -288,8 +361,17 @@ class GroupPartition:
 
 
 def _next_of_snapshot(machine: GroupMachine, snapshot: _Snapshot) -> list[LogRecord]:
-    """The next groups as they are now: the log up to here says the same of them, only longer."""
+    """The next groups as they are now, then what is unknown: the log up to here says the same of them, only longer."""
     records: list[LogRecord] = []
     while snapshot.groups and len(records) < RECORDS_AT_ONCE:
         records += machine.snapshot(snapshot.groups.popleft())
+    while not snapshot.groups and snapshot.unknown and len(records) < RECORDS_AT_ONCE:
+        if (record := machine.unknown.get(snapshot.unknown.popleft())) is not None:
+            records.append(record)
     return records
+
+
+def heard(answer: asyncio.Future[Any]) -> None:
+    """Nobody waits for it: a refusal is no news."""
+    if not answer.cancelled():
+        answer.exception()

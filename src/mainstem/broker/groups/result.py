@@ -17,6 +17,7 @@ from mainstem.protocol.messages.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from mainstem.protocol.records.record import Headers
 
 Ticket = int
 """Names a request that waits for its answer; the driver gives it out, the machine hands it back."""
@@ -51,7 +52,17 @@ class GroupRecord(NamedTuple):
     value: GroupMetadataValue | None
 
 
-LogRecord = OffsetRecord | GroupRecord
+class UnknownRecord(NamedTuple):
+    """A record that this version cannot read, of a later one: kept as it came, the newest per key, and written again in
+    snapshots. No value: what there was under this key is gone."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+
+
+LogRecord = OffsetRecord | GroupRecord | UnknownRecord
 
 
 class Answer(NamedTuple):

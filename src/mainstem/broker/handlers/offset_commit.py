@@ -29,7 +29,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
             continue
         there = tuple(item for item in asked.partitions if 0 <= item.partition_index < topic.partitions)
         if there:
-            known.append(replace(asked, name=topic.name, partitions=there))
+            known.append(replace(asked, name=topic.name, topic_id=topic.topic_id, partitions=there))
     if known:
         response = await broker.groups.commit_offsets(replace(request, topics=tuple(known)), call)
         codes = {

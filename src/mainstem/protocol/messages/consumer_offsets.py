@@ -6,10 +6,14 @@ value deletes what the key names. Values are written in the last version that ol
 
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
 from mainstem.model import Buffer
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
 from mainstem.protocol.schema import (
+    ZERO_UUID,
     array,
     binary,
     int32,
@@ -17,6 +21,7 @@ from mainstem.protocol.schema import (
     message,
     nested,
     string,
+    uuid,
     wire,
 )
 
@@ -25,6 +30,12 @@ GROUP_METADATA_KEY_VERSION = 2
 
 VALUE_VERSION = 3
 """Version 4 only made the values flexible, which Kafka before 3.5 cannot read."""
+
+OFFSET_WITH_TOPIC_ID_VERSION = 4
+"""Of an offset commit's value: here there is room for the id of the topic it was committed for."""
+
+_KEPT_UNTIL_TAG = 10_000
+"""Far from those that Kafka may give out; its readers pass over tags they do not know."""
 
 
 @message(versions="0-1")
@@ -41,6 +52,10 @@ class OffsetCommitValue:
     metadata: str = wire(string)
     commit_timestamp: int = wire(int64)
     expire_timestamp: int = wire(int64, "1", default=-1, ignorable=True)
+    topic_id: UUID = wire(uuid, "4+", tag=0, default=ZERO_UUID, ignorable=True)
+    """Zero: not known."""
+    kept_until: int = wire(int64, "4+", tag=_KEPT_UNTIL_TAG, default=-1, ignorable=True)
+    """`expire_timestamp`, in the versions that have no place for it: on the wire alone."""
 
 
 @message(versions="2")
@@ -88,7 +103,10 @@ def write_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
 
 def read_offset_commit_value(buffer: Buffer) -> OffsetCommitValue:
     """Decode the value behind an `OffsetCommitKey`. Raises `ProtocolError`."""
-    return read_versioned(OffsetCommitValue, buffer)
+    value = read_versioned(OffsetCommitValue, buffer)
+    if value.kept_until >= 0:
+        return replace(value, expire_timestamp=value.kept_until, kept_until=-1)
+    return value
 
 
 def read_group_metadata_value(buffer: Buffer) -> GroupMetadataValue:
@@ -98,3 +116,7 @@ def read_group_metadata_value(buffer: Buffer) -> GroupMetadataValue:
 
 def write_value(value: OffsetCommitValue | GroupMetadataValue) -> bytes:
     return write_versioned(value, VALUE_VERSION)
+
+
+def write_offset_with_topic_id(value: OffsetCommitValue) -> bytes:
+    return write_versioned(replace(value, kept_until=value.expire_timestamp), OFFSET_WITH_TOPIC_ID_VERSION)
