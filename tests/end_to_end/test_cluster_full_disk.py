@@ -16,8 +16,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
+from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
+from tests.end_to_end.raw_producer import RawProducer
 from tests.serving import eventually
+
+from mainstem.protocol.error_codes import ErrorCode
 
 MEBIBYTE = 1 << 20
 DISK_BYTES = 48 * MEBIBYTE
@@ -60,12 +63,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, small_disk: Path) -> Itera
 def test_a_leader_whose_disk_is_full_makes_way_and_comes_back(cluster: Cluster, small_disk: Path) -> None:
     cluster.wait_until_well()
     with load_on(cluster, "full") as load:
-        eventually(lambda: cluster.led_by(SMALL, "full"), what="a partition that the small node leads")
+        led = eventually(lambda: cluster.led_by(SMALL, "full"), what="a partition that the small node leads")
         ballast = small_disk / "ballast"
         with ballast.open("wb") as file:
             usage = os.statvfs(small_disk)
             os.posix_fallocate(file.fileno(), 0, usage.f_bavail * usage.f_frsize)
         eventually(lambda: not cluster.led_by(SMALL, "full"), what="other leaders than the full node")
+        with RawProducer(cluster.nodes[SMALL].kafka) as producer:
+            for partition in led:
+                producer.send("full", partition, NEVER)
+                assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER, "clients look elsewhere only then"
         goes_on(load, "full", range(PARTITIONS))
         assert all(cluster.get("/v1/cluster", node_id) for node_id in cluster.nodes)
         names = [f"meanwhile-{number}" for number in range(TOPICS)]

@@ -86,10 +86,10 @@ def expected_of(world: World, row: Any, bytes_left: int, whole_first: bool) -> t
     if not 0 <= row.partition < 5:
         return refused(Verdict.UNKNOWN_PARTITION)
     queue_id = queue_id_of(number_of(row.key), row.partition)
-    if not world.known(queue_id):
-        return refused(Verdict.UNKNOWN_QUEUE)
     if not world.led(queue_id):
         return refused(Verdict.NOT_LEADER)
+    if not world.known(queue_id):
+        return refused(Verdict.UNKNOWN_QUEUE)
     if row.current_leader_epoch not in (-1, world.term(queue_id)):
         older = row.current_leader_epoch < world.term(queue_id)
         return refused(Verdict.FENCED_LEADER_EPOCH if older else Verdict.UNKNOWN_LEADER_EPOCH)

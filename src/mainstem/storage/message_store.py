@@ -25,6 +25,7 @@ from mainstem.model import (
     QueueRead,
     QueueSlice,
     TimestampOffset,
+    slot_of,
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
@@ -91,8 +92,7 @@ class LocalMessageStore:
     ) -> PromptFuture[list[AppendResult]]:
         refusal = self._refusal()
         if refusal is not None:
-            self.refused_batches += len(batches)
-            return _settled([AppendResult(refusal) for _ in batches])
+            return _settled(self._refused(batches, refusal))
         results, waiting = append_all(batches, self._logs, self._slots, self._clock.now_ms())
         if not waiting:
             return _settled(results)
@@ -112,6 +112,16 @@ class LocalMessageStore:
             group.wait_for(index, ticket, here=here)
         ticket.block_safe()
         return ticket
+
+    def _refused(self, batches: Sequence[BatchAppend], refusal: Outcome) -> list[AppendResult]:
+        """Who leads goes before how this node is: a client that is told to try again here never looks for the leader,
+        and a leader whose disk is full has given its groups away."""
+        results: list[AppendResult] = []
+        for batch in batches:
+            elsewhere = refusal is Outcome.STORAGE_BUSY and self._logs[self._slots[slot_of(batch.queue_id)]] is None
+            self.refused_batches += not elsewhere
+            results.append(AppendResult(Outcome.NOT_LEADER if elsewhere else refusal))
+        return results
 
     # --- intake -------------------------------------------------------------------------------------------
 

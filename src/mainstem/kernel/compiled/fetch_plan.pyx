@@ -439,15 +439,15 @@ cdef class FetchPlan:
         cdef int64_t next_offset = row.fetch_offset, budget
         cdef int verdict = OK
         cdef bint nothing_yet
-        if slot == NULL:
-            self.reject(row, UNKNOWN_QUEUE)
-            return ANSWERED
         group = groups[group_slot(row.queue_id)]
         if group >= len(logs):
             raise IndexError(f"no write group {group}")
         log = logs[group]
-        if log is None:
+        if log is None:     # first of all: a replica that is behind lacks queues that its leader has
             self.reject(row, NOT_LEADER)
+            return ANSWERED
+        if slot == NULL:
+            self.reject(row, UNKNOWN_QUEUE)
             return ANSWERED
         if row.current_leader_epoch != -1:
             if type(log) is GroupLog:

@@ -350,13 +350,13 @@ class FetchPlan:
     ) -> bool | None:
         """Settle a partition, when so many bytes of the round are promised to others; None when memory alone cannot.
         Returns whether there were batches."""
+        log = logs[groups[slot_of(row.queue_id)]]
+        if log is None:  # first of all: a replica that is behind lacks queues that its leader has
+            self._refuse(row, Verdict.NOT_LEADER)
+            return False
         slot = table.find(row.queue_id)
         if slot == NO_SLOT:
             self._refuse(row, Verdict.UNKNOWN_QUEUE)
-            return False
-        log = logs[groups[slot_of(row.queue_id)]]
-        if log is None:
-            self._refuse(row, Verdict.NOT_LEADER)
             return False
         verdict = _epoch_verdict(row.current_leader_epoch, log.term)
         log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
