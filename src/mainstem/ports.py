@@ -199,7 +199,8 @@ class Leadership(Protocol):
 
     async def confirm(self, group: int) -> None:
         """Return once a majority has confirmed, after the call, that this node leads a group: so what it has applied
-        is all that anybody was told before the call. Raises `errors.LeaderMissing` when it does not lead."""
+        is all that anybody was told before the call. Raises `errors.LeaderMissing` when it does not lead, or nobody
+        confirms it for seconds."""
         ...
 
     @property

@@ -76,6 +76,54 @@ def test_offsets_for_timestamps(timestamp: int, found: int, at: int) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("timestamp", [LATEST, MAX, 0, 3002])
+def test_the_end_of_a_log_is_told_by_who_is_confirmed_to_lead_it(timestamp: int) -> None:
+    async def scenario() -> None:
+        fakes = await filled()
+        topic = fakes.metadata.topic("t")
+        assert topic is not None
+        fakes.leadership.unconfirmed = {topic.queue_id(0)}
+        answer = await offset(fakes, timestamp)
+        assert (answer.error_code, answer.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("timestamp", [EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD])
+def test_the_start_of_a_log_needs_no_confirmation(timestamp: int) -> None:
+    async def scenario() -> None:
+        fakes = await filled()
+        assert (await offset(fakes, timestamp)).error_code == ErrorCode.NONE
+        assert not fakes.leadership.confirmations
+
+    asyncio.run(scenario())
+
+
+def test_what_is_asked_of_many_partitions_is_confirmed_once_per_write_group_and_in_time() -> None:
+    """The watermark is looked up when the leadership is confirmed, not before."""
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("t", partitions=3)
+
+        async def confirm(group: int) -> None:
+            fakes.leadership.confirmations.append(group)
+            await append(fakes, topic, 0, batch(b"acknowledged meanwhile"))
+
+        fakes.leadership.group_of = lambda queue_id: 7  # type: ignore[method-assign]
+        fakes.leadership.serves = lambda group: True  # type: ignore[method-assign]
+        fakes.leadership.confirm = confirm  # type: ignore[method-assign]
+        asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 2, 9))
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=asked),)
+        )
+        response = await list_offsets.handle(fakes.broker, request, call(11))
+        assert [answer.offset for answer in response.topics[0].partitions] == [1, 0, 0, -1]
+        assert fakes.leadership.confirmations == [7]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("version", range(1, 12))
 def test_every_version_is_answered(version: int) -> None:
     async def scenario() -> None:

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import NEVER, PARTITIONS, SECONDS_MAX, goes_on, load_on
 from tests.end_to_end.load import Queue, Record
-from tests.end_to_end.raw_producer import RawProducer
+from tests.end_to_end.raw_producer import RawAsker, RawProducer
 from tests.end_to_end.readers import read_all
 
 from mainstem.protocol.error_codes import ErrorCode
@@ -54,14 +54,20 @@ def test_a_frozen_leader_wakes_to_find_that_it_leads_no_more(cluster: Cluster) -
     """Nothing it was asked meanwhile, or asks the others to believe, counts."""
     with load_on(cluster, "zombie") as load:
         zombie = cluster.leader("zombie", 0)
-        with RawProducer(cluster.nodes[zombie].kafka) as producer:
+        address = cluster.nodes[zombie].kafka
+        with RawProducer(address) as producer, RawAsker(address) as asker:
             producer.send("zombie", PARTITIONS, NEVER)
             assert producer.answer() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # but the connection is there
+            asker.ask("zombie", 0)
+            error, before = asker.answer()
+            assert (error, before > 0) == (ErrorCode.NONE, True)
             cluster.freeze(zombie)
             producer.send("zombie", 0, NEVER)
             heir = cluster.leader_other_than(zombie, "zombie", 0, asked=cluster.others(zombie)[0])
             goes_on(load, "zombie")
+            asker.ask("zombie", 0)  # what is acknowledged now, it does not know
             cluster.thaw(zombie)
+            assert asker.answer() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
             assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER
             producer.send("zombie", 0, NEVER)
             assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -13,7 +13,7 @@ from mainstem.model import GroupReplicas
 
 class FakeLeadership:
     """`ports.Leadership`. Tests may set `replica_nodes` and `out_of_sync` (nodes that do not keep up) by queue id,
-    and `leaderless`."""
+    `unconfirmed` (queues that no majority confirms to be led here) and `leaderless`, and read `confirmations`."""
 
     def __init__(self, metadata: FakeMetadata, store: MemoryStore, node_id: int = 1) -> None:
         self._metadata = metadata
@@ -21,6 +21,8 @@ class FakeLeadership:
         self._node_id = node_id
         self.replica_nodes: dict[int, tuple[int, ...]] = {}
         self.out_of_sync: dict[int, set[int]] = {}
+        self.unconfirmed: set[int] = set()
+        self.confirmations: list[int] = []
         self.leaderless = False
 
     def group_of(self, queue_id: int) -> int:
@@ -45,7 +47,8 @@ class FakeLeadership:
         return self._metadata.leader(group) == self._node_id and group not in self._store.led_elsewhere
 
     async def confirm(self, group: int) -> None:
-        if not self.serves(group):
+        self.confirmations.append(group)
+        if not self.serves(group) or group in self.unconfirmed:
             raise LeaderMissing(f"group {group:#x} is led elsewhere")
 
     def in_sync_fewest(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from tests.storage.small_node import QUEUE, new_batch
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, QueueTable
 from mainstem.model import SLOTS, AppendResult, BatchAppend, Buffer, Outcome
 from mainstem.raft import HardState, Membership, Message, RaftConfig, Snapshot
-from mainstem.raft.messages import InstallSnapshot
+from mainstem.raft.messages import Heartbeat, InstallSnapshot
 from mainstem.storage import control
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.group_blocks import GroupBlocks
@@ -372,6 +373,7 @@ def test_a_leader_can_have_it_confirmed_that_it_leads() -> None:
         leader = cluster.leader()
         confirmed = leader.group.consensus.confirm()
         assert not confirmed.done(), "nobody else was asked yet"
+        await asyncio.sleep(0)  # the end of the turn
         cluster.turn(ticks=False)
         cluster.turn(ticks=False)
         assert confirmed.done(), "it waits for no tick"
@@ -380,6 +382,33 @@ def test_a_leader_can_have_it_confirmed_that_it_leads() -> None:
             if one is not leader:
                 with pytest.raises(NotTheLeader, match=f"node {leader.node_id} leads"):
                     await one.group.consensus.confirm()
+
+    told(story)
+
+
+def test_all_that_is_to_be_confirmed_in_a_turn_is_confirmed_by_the_same_heartbeats() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        cluster.turn(ticks=False)
+        cluster.sent.clear()
+        confirmed = [leader.group.consensus.confirm() for _ in range(100)]
+        await asyncio.sleep(0)
+        beats = [message for message in cluster.sent if isinstance(message, Heartbeat)]
+        assert len(beats) == len(NODES) - 1
+        cluster.until(lambda: all(one.done() for one in confirmed))
+        await asyncio.gather(*confirmed)
+
+    told(story)
+
+
+def test_nobody_waits_for_ever_where_nothing_confirms_or_denies_a_leadership() -> None:
+    """Its time stands still: it does not even notice that it hears from nobody."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        leadership = GroupLeadership(leader.node_id, Placement([0] * SLOTS), [leader.group])
+        with pytest.raises(NotTheLeader, match=r"nobody confirmed within 5 s that this node leads write group 0"):
+            await leadership.confirm(0)
 
     told(story)
 

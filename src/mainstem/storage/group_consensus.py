@@ -89,6 +89,8 @@ class GroupConsensus:
         self._waiters = waiters
         self._watcher = watcher
         self._pumping = False
+        self._confirms_soon = False
+        """What was asked to be confirmed in this turn is passed on at its end."""
 
     @property
     def leads(self) -> bool:
@@ -215,7 +217,8 @@ class GroupConsensus:
     def confirm(self) -> asyncio.Future[None]:
         """Make sure that this node still leads: the future is done when a majority has confirmed it after this call, so
         that everything that was acknowledged before it, by whomever, is applied here; or brings `NotTheLeader`, or the
-        error that nothing will be written after. Who finds no majority ceases to lead within an election timeout."""
+        error that nothing will be written after. A leader that finds no majority ceases to lead within an election
+        timeout. All calls of a turn of the event loop are confirmed by the same heartbeats, which leave at its end."""
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         core = self.core
         if core is None or not self._driven.serving:
@@ -227,8 +230,14 @@ class GroupConsensus:
             confirmed.set_exception(self.refusal())
             return confirmed
         self._waiters.await_confirmation(confirmed)
-        self.pump()
+        if not self._confirms_soon:
+            self._confirms_soon = True
+            asyncio.get_running_loop().call_soon(self._confirm_together)
         return confirmed
+
+    def _confirm_together(self) -> None:
+        self._confirms_soon = False
+        self.pump()
 
     def transfer_leadership(self, to: int) -> None:
         """Have another voter lead. Raises `NotTheLeader`, `raft.MembershipRefused`."""

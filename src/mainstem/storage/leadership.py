@@ -4,16 +4,22 @@ those it has no part in. An epoch is the group's term.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.model import GroupReplicas
 from mainstem.raft import RaftCore, Role
 from mainstem.raft.progress import PeerView, SendState
+from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.placement import Groups, Placement
 from mainstem.storage.queue_store.extent_index import QueueIds
 from mainstem.storage.write_group import WriteGroup
 
 UNKNOWN = (-1, -1)
+
+CONFIRM_SECONDS_MAX = 5.0
+"""For a majority to confirm that this node leads: a leader that hears of none gives up within a second, so that only a
+node whose time stands still, or whose links are jammed, waits for so long. Clients wait for several times that."""
 
 IN_SYNC_LAG_BLOCKS = 1_000
 """What a replica that is in sync may lack: about the blocks of a second under full load."""
@@ -48,7 +54,13 @@ class GroupLeadership:
         return self._groups[group].serving
 
     async def confirm(self, group: int) -> None:
-        await self._groups[group].consensus.confirm()
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS_MAX):
+                await self._groups[group].consensus.confirm()
+        except TimeoutError:
+            raise NotTheLeader(
+                f"nobody confirmed within {CONFIRM_SECONDS_MAX:g} s that this node leads write group {group}"
+            ) from None
 
     def leader(self, group: int) -> int:
         """The node that leads a group, -1: none is known."""

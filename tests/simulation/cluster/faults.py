@@ -24,6 +24,10 @@ HEALING_SECONDS = 60.0
 VOTER_SECONDS_MAX = 3.0
 """How long is waited for a node that starts while it hears one other node only: a whole one may need both."""
 
+ZOMBIE_SECONDS_MAX = 5.0
+"""A leader that stands still is replaced within two seconds, and its clients have found the other one within five."""
+ZOMBIE_LOOK_SECONDS = 0.05
+
 CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
 
 
@@ -60,6 +64,7 @@ class Faults:
             ("restart", self._restart),
             ("rolling restart", self._rolling_restart),
             ("pause", self._pause),
+            ("zombie", self._stand_still_while_others_lead),
             ("clock", self._step_clock),
             ("transfer", self._transfer),
             ("bad disk", self._bad_disk),
@@ -239,13 +244,34 @@ class Faults:
                 await asyncio.sleep(self._some_time())
 
     async def _pause(self) -> None:
-        node = self._node()
+        """A process stands still, and goes on: a leader, as often as not."""
+        leaders = self._cluster.leaders(self._rng.randrange(self._cluster.settings.groups))
+        node = leaders[0] if leaders and self._rng.random() < 0.5 else self._node()
         life = node.life
         if node.up and node.serving is not None and life is not None and not life.stopped:
             self._cluster.loop.stop_life(life)
             await asyncio.sleep(self._some_time())
             if life.alive:
-                self._cluster.loop.continue_life(life)
+                given_up = self._rng.random() < 0.5  # as others do with connections on which nobody answers
+                self._cluster.loop.continue_life(life, self._network._arrive if given_up else None)
+
+    async def _stand_still_while_others_lead(self) -> None:
+        """A leader stands still until others have acknowledged something in its place. When it goes on, what they sent
+        it meanwhile is lost, so that it hears of them only when it asks."""
+        cluster, group = self._cluster, self._rng.randrange(self._cluster.settings.groups)
+        leaders = cluster.leaders(group)
+        life = leaders[0].life if leaders else None
+        if life is None or life.stopped:
+            return
+        cluster.loop.stop_life(life)
+        before = cluster.history.promised_ends(group)
+        for _ in range(round(ZOMBIE_SECONDS_MAX / ZOMBIE_LOOK_SECONDS)):
+            await asyncio.sleep(ZOMBIE_LOOK_SECONDS)
+            if cluster.history.promised_ends(group) > before:
+                break
+        await asyncio.sleep(self._rng.choice([0.0, 0.1]))
+        if life.alive:
+            cluster.loop.continue_life(life, self._network._arrive)
 
     async def _two_candidates(self) -> None:
         """Two nodes that do not reach each other ask a third one for its vote in the same term; between the two

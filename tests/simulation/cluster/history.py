@@ -64,6 +64,8 @@ class QueueHistory:
     batches: list[Committed] = field(default_factory=list)
     promises: dict[int, int] = field(default_factory=dict)
     """Base offset → CRC of what was acknowledged with acks=all."""
+    promised_end: int = 0
+    """Behind the last batch that was acknowledged with acks=all."""
     sequences: dict[int, int] = field(default_factory=dict)
     """Producer id → the next sequence number it must use."""
 
@@ -234,6 +236,17 @@ class History:
                 kept = queue.batches[queue.place(base_offset)]
                 require((kept.base_offset, kept.crc) == (base_offset, crc),
                         f"{what}: another one was committed there", "A")
+                queue.promised_end = max(queue.promised_end, kept.end)
+
+    def promised_ends(self, group: int) -> int:
+        """Of all queues of a group together: it grows with what is acknowledged."""
+        return sum(queue.promised_end for queue in self.queues.values() if self.group_of(queue.queue_id) == group)
+
+    def check_current(self, what: str, offset: int, promised_end: int) -> None:
+        """Somebody was told that a queue ends at `offset`; when they asked, everything before `promised_end` had been
+        acknowledged."""
+        require(offset >= promised_end, f"{what} claims to end at {offset}, acknowledged before the question was "
+                                        f"everything before {promised_end}", "W")
 
     def check_read(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer], next_offset: int) -> None:
         """Somebody read this from `offset` on."""

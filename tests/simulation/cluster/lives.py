@@ -139,8 +139,10 @@ class ClusterLoop(SimulatedLoop):
     def stop_life(self, life: Life) -> None:
         life.stopped = True
 
-    def continue_life(self, life: Life) -> None:
+    def continue_life(self, life: Life, lost: Callable[..., Any] | None = None) -> None:
+        """`lost`: what this callback would have brought meanwhile never comes."""
         assert life.alive, f"{life} is over"
+        life.kept = [handle for handle in life.kept if handle._callback != lost]  # type: ignore[attr-defined]
         self._release(life)
 
     def kill(self, life: Life) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -56,6 +58,13 @@ BATCH_HEAD_BYTES = 12
 """Of a batch, what its length does not count."""
 
 
+WATCHMANS_PATIENCE_SECONDS = 10.0
+"""Longer than a node stands still, or is cut off."""
+
+QUESTIONS_MAX = 200
+"""That a watchman has asked and has no answer to: for as long as a node stands still, mostly."""
+
+
 @dataclass(slots=True)
 class Batch:
     """As it is sent, each time the same."""
@@ -88,6 +97,7 @@ class Work:
         self.commits = 0
         self.offsets_asked = 0
         self.assignments = 0
+        self.watermarks_asked = 0
         self._values = 0
         self._names = 0
 
@@ -424,6 +434,7 @@ class Reader:
             partition_index=place.index, current_leader_epoch=epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=(asked,)),))
+        promised_end = self._work.cluster.history.queue(topic.queue_id(place.index)).promised_end
         response = await self._client.ask(node_id, request, 7)
         ((found,),) = [answered.partitions for answered in response.topics]
         what = f"node {node_id}: {topic.name}-{place.index}"
@@ -439,11 +450,63 @@ class Reader:
         if timestamp == EARLIEST_TIMESTAMP:
             self._check_offsets(what, place, epoch, found.offset, max(end, found.offset))
         elif timestamp == LATEST_TIMESTAMP:
+            self._work.cluster.history.check_current(what, found.offset, promised_end)
             self._check_offsets(what, place, epoch, start, found.offset)
         elif found.offset >= 0:
             require(found.timestamp >= timestamp, f"{what}: {found} for {timestamp}", "B")
             kept = queue.batches[queue.place(found.offset)]
             require(kept.max_timestamp >= found.timestamp, f"{what}: {found}, the batch there is {kept}", "B")
+
+
+class Watchman:
+    """Asks one node, whoever leads by now, where queues end, again and again without waiting for answers: a node that
+    stood still answers when it goes on. What claims to be current is."""
+
+    def __init__(self, work: Work, node_id: int) -> None:
+        self._work = work
+        self._rng = work.rng
+        self._node_id = node_id
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while not self._work.ending:
+                await self._work.pause(0.01, 0.05, 0.1)
+                there = self._work.partitions()
+                if there and len(self._asking) < QUESTIONS_MAX:
+                    chosen = self._rng.sample(there, min(len(there), 3))
+                    asking = tasks.create_task(self._ask_in_vain_or_not(chosen))
+                    self._asking.add(asking)
+                    asking.add_done_callback(self._asking.discard)
+
+    async def _ask_in_vain_or_not(self, chosen: list[tuple[Topic, int]]) -> None:
+        client = self._work.client()
+        with suppress(NoAnswer):
+            await self.ask(client, chosen)
+        client.close()
+
+    async def ask(self, client: Client, chosen: list[tuple[Topic, int]]) -> None:
+        """Raises `NoAnswer`."""
+        history, queues = self._work.cluster.history, {}
+        topics = []
+        for topic, partition in chosen:
+            queue = history.queue(topic.queue_id(partition))
+            queues[topic.name, partition] = topic, queue.promised_end
+            asked = ListOffsetsPartition(
+                partition_index=partition, current_leader_epoch=-1, timestamp=LATEST_TIMESTAMP
+            )
+            topics.append(ListOffsetsTopic(name=topic.name, partitions=(asked,)))
+        request = ListOffsetsRequest(replica_id=-1, topics=tuple(topics))
+        response = await client.ask(self._node_id, request, 7, patience=WATCHMANS_PATIENCE_SECONDS)
+        for answered in response.topics:
+            for found in answered.partitions:
+                topic, promised_end = queues[answered.name, found.partition_index]
+                what = f"node {self._node_id}: {answered.name}-{found.partition_index}"
+                require(found.error_code in READ_ANSWERS, f"{what}: offsets: {found}")
+                if found.error_code == NONE and self._work.wanted(topic):
+                    self._work.watermarks_asked += 1
+                    check = partial(history.check_current, what, found.offset, promised_end)
+                    self._work.cluster.guard(check)
 
 
 def split_batches(records: bytes) -> Iterator[bytes]:

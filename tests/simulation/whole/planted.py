@@ -7,12 +7,14 @@ from typing import Any
 
 from tests.simulation.cluster.planted import Plant
 
+from mainstem.broker.broker import Broker
 from mainstem.broker.groups import offsets
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
-from mainstem.broker.handlers import produce
+from mainstem.broker.handlers import list_offsets, produce
 from mainstem.kernel import Verdict
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
 from mainstem.storage.checkpointer import Checkpointer
 
 
@@ -48,11 +50,21 @@ def _skipped_is_out_of_order() -> tuple[ModuleType, str, Any]:
     return produce, "ERRORS", tuple(errors)
 
 
+def _watermark_without_read_index() -> tuple[ModuleType, str, Any]:
+    """A node answers for the end of a log as soon as it believes to lead it."""
+
+    async def nobody_is_asked(broker: Broker, request: ListOffsetsRequest) -> set[int]:
+        return set()
+
+    return list_offsets, "_unconfirmed", nobody_is_asked
+
+
 WHOLE_PLANTS: dict[str, Plant] = {
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "old-generations-commit": _old_generations_commit,
     "no-checkpoint": _no_checkpoint,
     "skipped-is-out-of-order": _skipped_is_out_of_order,
+    "watermark-without-read-index": _watermark_without_read_index,
 }
 
 WHOLE_BREAKS = {
@@ -60,5 +72,6 @@ WHOLE_BREAKS = {
     "old-generations-commit": "H",
     "no-checkpoint": "K",
     "skipped-is-out-of-order": "D",
+    "watermark-without-read-index": "W",
 }
 """As `cluster.planted.BREAKS`."""

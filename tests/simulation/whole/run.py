@@ -12,7 +12,7 @@ from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.whole.admin import Admin, Asker, Committer
-from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Work
+from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Watchman, Work
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
 from tests.simulation.whole.faults import WholeFaults
 from tests.simulation.whole.members import GroupMember
@@ -73,6 +73,8 @@ class WholeRun(Run):
             yield Producer(work, rng.choice([1, -1, -1, 0])).run()
         for _ in range(2):
             yield Reader(work).run()
+        for node_id in self.cluster.nodes:
+            yield Watchman(work, node_id).run()
         for group in GROUPS:
             yield Committer(work, group).run()
         for group in CONSUMING[:rng.randint(0, len(CONSUMING))]:

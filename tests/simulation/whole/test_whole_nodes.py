@@ -1,4 +1,4 @@
-"""Clusters of whole nodes under random faults: invariants A to D, F to H, J, K and M, as their clients see them.
+"""Clusters of whole nodes under random faults: invariants A to D, F to H, J, K, M and W, as their clients see them.
 
 What the simulation of storage roles checks is checked here too; clients speak to the nodes' dispatchers, in Kafka's
 protocol. What is more:
@@ -11,6 +11,7 @@ H  whoever asks for a group's committed offset is told at least what was acknowl
 K  what a start reads of the journal is bounded by what is not split (checked for storage roles, too)
 M  log starts move only where a client or the topic's retention wants it, queues go only with topics that somebody
    wanted to be deleted
+W  whoever asks where a queue ends now is told of everything that was acknowledged before the question
 
 A quarter of the runs has `durability = "async"`: then processes die, and the power goes in the end only, when
 everything was flushed. Transactions (E) do not exist yet.
@@ -34,6 +35,7 @@ BROUGHT_TO_LIGHT_BY = {
     "old-generations-commit": ["transfer", "restart", "pause"],
     "no-checkpoint": [],
     "skipped-is-out-of-order": [],
+    "watermark-without-read-index": ["zombie", "pause", "cut off"],
 }
 """Per planted bug the faults that show it; none: any."""
 

@@ -3,15 +3,22 @@
 While there are no transactions the last stable offset is the high watermark, so the isolation level changes
 nothing. Nothing is tiered away from a node, so its earliest local offset is the log start, and "latest
 tiered" has no answer (offset -1 without an error, as in Kafka).
+
+An answer about the end of a log claims to be current, and a node that stood still or was cut off does not know that
+another one leads by now. So a majority confirms first that this node leads, once per write group and request; who is
+not confirmed says NOT_LEADER_OR_FOLLOWER, upon which clients look for the leader. The start of a log only grows, and an
+old one is put right by the read that follows: it is answered at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 
 from mainstem.broker.broker import Broker, Call
-from mainstem.broker.partitions import find_partition
+from mainstem.broker.partitions import find_partition, find_topic
+from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -30,6 +37,11 @@ from mainstem.protocol.messages.list_offsets import (
 PARTITIONS_PER_TURN = 500
 """Answered between two turns of the event loop: about a millisecond."""
 
+NOT_CURRENT = frozenset({
+    EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+})  # fmt: skip
+"""Whose answers say nothing about the end of a log."""
+
 _SPECIAL_FROM_VERSION = {
     LATEST_TIMESTAMP: 0,
     EARLIEST_TIMESTAMP: 0,
@@ -44,6 +56,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
     asked_times = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
+    unconfirmed = await _unconfirmed(broker, request)
     topics = []
     for topic in request.topics:
         answers = []
@@ -53,13 +66,40 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
             if asked_times[topic.name, asked.partition_index] > 1:
                 answers.append(_refused(asked, ErrorCode.INVALID_REQUEST))
             else:
-                answers.append(await _offset(broker, topic.name, asked, call.version))
+                answers.append(await _offset(broker, topic.name, asked, call.version, unconfirmed))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answers)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
+async def _unconfirmed(broker: Broker, request: ListOffsetsRequest) -> set[int]:
+    """Have it confirmed that this node leads the write groups about whose ends is asked; those of which it is not."""
+    groups = sorted({group async for group in _groups_to_confirm(broker, request)})
+    confirmed = await asyncio.gather(*(_is_confirmed(broker, group) for group in groups))
+    return {group for group, is_so in zip(groups, confirmed, strict=True) if not is_so}
+
+
+async def _groups_to_confirm(broker: Broker, request: ListOffsetsRequest) -> AsyncIterator[int]:
+    for topic in request.topics:
+        found = find_topic(broker, topic.name)
+        if isinstance(found, ErrorCode):
+            continue
+        for number, asked in enumerate(topic.partitions, 1):
+            if number % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if asked.timestamp not in NOT_CURRENT and broker.serves(found, asked.partition_index):
+                yield broker.leadership.group_of(found.queue_id(asked.partition_index))
+
+
+async def _is_confirmed(broker: Broker, group: int) -> bool:
+    try:
+        await broker.leadership.confirm(group)
+    except MainstemError:
+        return False
+    return True
+
+
 async def _offset(
-    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int
+    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, unconfirmed: set[int]
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SPECIAL_FROM_VERSION.get(timestamp, version + 1):
@@ -67,6 +107,8 @@ async def _offset(
     found = find_partition(broker, topic, asked.partition_index, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return _refused(asked, found)
+    if timestamp not in NOT_CURRENT and broker.leadership.group_of(found.queue_id) in unconfirmed:
+        return _refused(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if timestamp == LATEST_TIMESTAMP:
         return _answer(asked, found.offsets.high_watermark, leader_epoch=found.offsets.leader_epoch)
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from uuid import UUID
 
@@ -31,7 +32,8 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
     if call.version < SEVERAL_GROUPS_FROM:
         return await _fetch_one(broker, request, call)
     fetch = _fetch_by_id if call.version >= TOPIC_IDS_FROM else _fetch_by_name
-    return OffsetFetchResponse(groups=tuple([await fetch(broker, group) for group in request.groups]))
+    fetched = await asyncio.gather(*(fetch(broker, group) for group in request.groups))  # confirmed together
+    return OffsetFetchResponse(groups=tuple(fetched))
 
 
 async def _fetch_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
