@@ -170,6 +170,27 @@ class GroupBlocks:
         """Journal position of a block; 0 while it is not written, or when the log does not reach so far."""
         return self._positions[index - self._first] if self._first <= index <= self.last_index() else 0
 
+    def length_of(self, index: int) -> int:
+        """Bytes of a block in the journal; 0 while it is not written, or when the log does not reach so far."""
+        return self._lengths[index - self._first] if self._first <= index <= self.last_index() else 0
+
+    def is_copy(self, header: BlockHeader) -> bool:
+        """Whether a block found in the journal is one of the log, written again at a later place."""
+        row = header.index - self._first
+        if not 0 <= row < len(self._terms):
+            return False
+        return self._terms[row] == header.term and 0 < self._positions[row] < header.position
+
+    def moved(self, header: BlockHeader) -> int:
+        """A block of the log counts from now on where this header says; where it lay before."""
+        row = header.index - self._first
+        before = self._positions[row]
+        self._positions[row], self._lengths[row] = header.position, header.length
+        held = self._held.get(header.index)
+        if held is not None:
+            held.header = header
+        return before
+
     def applied(self, block: LogBlock, *, followed: bool) -> None:
         """A block is applied: held on only if it is `followed` by other nodes, and not for long."""
         if not followed:
@@ -242,6 +263,13 @@ class GroupBlocks:
         self.memberships = {
             index: Membership.of(voters, learners) for index, voters, learners in image.memberships
         }
+
+    def read_again(self, block: LogBlock) -> int:
+        """A copy of one of the log's blocks was found in the journal: where the block lay before."""
+        assert block.header is not None
+        if block.index in self._held:
+            self._held[block.index] = block
+        return self.moved(block.header)
 
     def read_back(self, block: LogBlock) -> list[int]:
         """A block found in the journal, in the journal's order: behind the log, or in the place of a block that

@@ -1,14 +1,17 @@
-"""What the storage role does on its own, in rounds: index sealed segments, prune, checkpoint, apply retention.
+"""What the storage role does on its own, each thing at its own pace: watch disk 1, seal, prune, checkpoint, retain.
 
-One task does it all, one thing after the other, off the write path.
+Every step is a task with its own cadence. One that takes minutes, or fails, keeps none of the others from their turn: a
+step that failed is logged, counted and tried again when it is due next. What two steps must not do at the same time is
+seen to where it is done (the checkpointer takes turns, the queue store changes one thing at a time).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
@@ -19,6 +22,7 @@ from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_rows import in_segment, rows_of
 from mainstem.storage.pruning import Pruning
 from mainstem.storage.retention_pass import RetentionPass
+from mainstem.storage.rewriting import Rewriting
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
 
@@ -31,8 +35,34 @@ EXPIRY_STEP = 16_384
 """Producers looked at in one turn of the event loop: a tenth of a millisecond, some more when all of them go."""
 
 
+class Step:
+    """One thing that is done again and again, by a task of its own."""
+
+    def __init__(self, name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        self.name = name
+        self.done = 0
+        self.failed = 0
+        self._seconds = seconds
+        self._work = work
+
+    async def run(self) -> None:
+        """Until cancelled, or until the journal takes nothing any more and the step needs it to."""
+        while True:
+            await asyncio.sleep(self._seconds)
+            try:
+                await self._work()
+            except StorageFailed:
+                log.error("storage %s ends: this node accepts no more writes", self.name)
+                return
+            except Exception:
+                self.failed += 1
+                log.exception("storage %s failed; it is tried again in %g s", self.name, self._seconds)
+            else:
+                self.done += 1
+
+
 class Maintenance:
-    """The background rounds of a node's storage."""
+    """The background steps of a node's storage."""
 
     def __init__(
         self,
@@ -46,52 +76,36 @@ class Maintenance:
         pruning: Pruning,
         checkpointer: Checkpointer,
         write_loop: WriteLoop,
+        rewriting: Rewriting,
     ) -> None:
         self._config = config
         self._clock = clock
         self._journal = journal
         self._groups = groups
         self._state = state
-        self._disk_watch = disk_watch
         self._retention = retention
-        self._pruning = pruning
         self._checkpointer = checkpointer
         self._write_loop = write_loop
-        self._retention_at = clock.monotonic()
+        round_seconds = config.prune_seconds
+        self._steps = (
+            Step("disk watch", config.disk_check_seconds, disk_watch.check),
+            Step("rolling", round_seconds, self._roll),
+            Step("rewriting", round_seconds, rewriting.round),
+            Step("sealing", round_seconds, self.index_sealed),
+            Step("pruning", round_seconds, pruning.prune),
+            Step("checkpoints", round_seconds, self.checkpoint_if_due),
+            Step("retention", config.retention_check_seconds, retention.run),
+            Step("producer expiry", config.retention_check_seconds, self.expire_producers),
+        )
 
     async def run(self) -> None:
-        """Rounds until cancelled, or until the journal has failed."""
-        while True:
-            await asyncio.sleep(self._config.prune_seconds)
-            try:
-                await self.round()
-            except StorageFailed:
-                return
+        """All steps, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for step in self._steps:
+                tasks.create_task(step.run(), name=f"storage {step.name}")
 
-    async def round(self) -> None:
-        """Every step once. One that fails is logged and tried again in the next round; it does not keep the others
-        from their turn: on a full disk the first steps may fail for want of the space that pruning frees.
-        Retention comes behind pruning: it waits for the journal, which may be waiting for a segment."""
-        for step in (
-            self._disk_watch.check,
-            self._journal.roll_if_due,
-            self.index_sealed,
-            self._pruning.prune,
-            self.retain_if_due,
-            self.checkpoint_if_due,
-        ):
-            try:
-                await step()
-            except StorageFailed:
-                raise
-            except Exception:
-                log.exception("storage maintenance failed; it is tried again")
-
-    async def retain_if_due(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._retention_at >= self._config.retention_check_seconds:
-            self._retention_at = now
-            await self.retain()
+    async def _roll(self) -> None:
+        await self._journal.roll_if_due()
 
     async def checkpoint_if_due(self) -> None:
         if (
@@ -116,8 +130,25 @@ class Maintenance:
     async def retain(self) -> None:
         """Apply the topics' retention, and forget producers that were not seen for long."""
         await self._retention.run()
+        await self.expire_producers()
+
+    async def expire_producers(self) -> None:
+        """Forget producers that were not seen for long."""
         before = self._clock.now_ms() - int(self._config.producer_expiry_seconds * 1000)
         for group in self._groups:
             for _ in range(0, len(group.producers), EXPIRY_STEP):
                 group.producers.expire(before, EXPIRY_STEP)
                 await asyncio.sleep(0)
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        for step in self._steps:
+            label = (("step", step.name),)
+            yield Sample(
+                "mainstem_storage_upkeep_rounds_total", "counter",
+                "Rounds of a background step of storage that ended well", step.done, label,
+            )  # fmt: skip
+            yield Sample(
+                "mainstem_storage_upkeep_failures_total", "counter", "Rounds of it that failed and are tried again",
+                step.failed, label,
+            )  # fmt: skip

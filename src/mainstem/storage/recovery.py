@@ -32,7 +32,7 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.log_block import recovered_block
+from mainstem.storage.log_block import LogBlock, recovered_block
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.write_group import WriteGroup
@@ -71,6 +71,11 @@ class Recovery:
         self._walked: list[tuple[BlockHeader, bytes]] = []
         """Data blocks that the checkpoint had applied, in the journal's order."""
         self._logged = 0
+        self._run: list[LogBlock] = []
+        """Blocks of one log that were written again, one after the other: they count once the log's last is there."""
+
+        self._moved_from: set[int] = set()
+        """Segments that had blocks of which a copy counts now."""
 
     async def run(self) -> Recovered:
         """Load, walk, and index. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
@@ -82,6 +87,8 @@ class Recovery:
             self._load(checkpoint.state)
             durable = checkpoint.state.durable
         report = await self._journal.recover(self._start(), self._visit, durable=durable)
+        self._give_up_run()
+        await self._journal.index_anew(self._moved_from)
         indexed = self._index()
         segments = self._journal.segments()
         if segments:  # those before were recycled, perhaps after the checkpoint
@@ -117,10 +124,17 @@ class Recovery:
             raise CorruptJournal(
                 f"{where}: block {header.index} of write group {header.group}: no such group"
             )
-        if header.position in self._state.journal_map.dead:
+        is_dead = header.position in self._state.journal_map.dead
+        if not is_dead and header.index > group.applied_index and group.blocks.is_copy(header):
+            self._copy_found(group, recovered_block(header, directory, payload, where))
+            return
+        self._give_up_run()
+        if is_dead:
             pass
         elif header.index <= group.applied_index:
-            if header.kind == KIND_DATA:
+            if not self._counts(group, header):
+                self._state.journal_map.dead.add(header.position)
+            elif header.kind == KIND_DATA:
                 self._walked.append((header, directory))
         else:
             journal_map = self._state.journal_map
@@ -144,6 +158,43 @@ class Recovery:
                 journal_map.superseded(header.group, header.index, dead)
         if header.end > self._mapped:
             self._state.journal_map.add(header, live=header.position not in self._state.journal_map.dead)
+
+    def _counts(self, group: WriteGroup, header: BlockHeader) -> bool:
+        """Whether an applied block is where the log has it, and no copy that came too late. Of what the log does not
+        reach back to, the checkpoint's map has seen all there was."""
+        place = group.blocks.position_of(header.index)
+        return place == header.position if place else header.position < self._mapped
+
+    def _copy_found(self, group: WriteGroup, block: LogBlock) -> None:
+        """A block of the log lies here once more. Copies were written in one go, up to the log's last block, so a run
+        that ends before it was cut off: then all of the log is where it was."""
+        header, journal_map = block.header, self._state.journal_map
+        assert header is not None
+        newest = self._run[-1].header if self._run else None
+        if newest is not None and (newest.group, newest.index + 1) != (header.group, header.index):
+            self._give_up_run()
+        self._run.append(block)
+        if header.index < group.blocks.last_index():
+            return
+        run, self._run = self._run, []
+        before = [group.blocks.read_again(copy) for copy in run]
+        self._moved_from.update(map(sequence_of, before))
+        journal_map.superseded(header.group, run[0].index, before)
+        self._logged += len(run)
+        for copy in run:
+            self._mapped_block(copy, live=True)
+
+    def _give_up_run(self) -> None:
+        """The copies found last are not all there are in their log."""
+        run, self._run = self._run, []
+        for copy in run:
+            self._mapped_block(copy, live=False)
+
+    def _mapped_block(self, block: LogBlock, *, live: bool) -> None:
+        header = block.header
+        assert header is not None
+        if header.end > self._mapped:
+            self._state.journal_map.add(header, live=live)
 
     def _index(self) -> int:
         """Index the blocks that were walked and are part of the checkpoint's state."""

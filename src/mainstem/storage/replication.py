@@ -17,22 +17,13 @@ from mainstem.model import Durability
 from mainstem.raft import Entry, Membership, Message, RaftConfig, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft_member import Carried, Member
-from mainstem.storage.errors import CorruptJournal, FormatError, StorageError
+from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.group_blocks import BlockPlace
 from mainstem.storage.hard_states import REMEDY, HardStates
-from mainstem.storage.journal.format import (
-    BLOCK_HEADER_BYTES,
-    DIRECTORY_ROW_BYTES,
-    KIND_DATA,
-    KINDS,
-    BlockHeader,
-    offset_of,
-    segment_name,
-    sequence_of,
-)
+from mainstem.storage.journal.format import DIRECTORY_ROW_BYTES, KIND_DATA, KINDS
 from mainstem.storage.journal.framing import size_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal.payload_check import payload_fault
+from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.log_block import LogBlock, encode_membership, received_block
 from mainstem.storage.message_store import LocalMessageStore
@@ -299,24 +290,12 @@ class Replica:
             assert place.header is not None, "only what is in the journal has left memory"
             place = BlockPlace(place.header.position, place.header.length)
         assert isinstance(place, BlockPlace), place
-        content = await self._journal.read(place.position, place.length)
-        header = BlockHeader.unpack(content, 0, f"block {entry.index} of write group {self._group.group}")
-        if (header.term, header.index) != (entry.term, entry.index) or not header.verify(content, 0):
-            raise StorageError(
-                f"block {entry.index} of write group {self._group.group} is not where it was written"
-            )
-        view = memoryview(content)
-        directory_end = BLOCK_HEADER_BYTES + header.batch_count * DIRECTORY_ROW_BYTES
-        directory = view[BLOCK_HEADER_BYTES:directory_end]
-        payload = view[directory_end : directory_end + header.payload_length]
-        fault = payload_fault(header, directory, payload)
-        if fault is not None:  # what is damaged here must not become damaged everywhere
-            raise CorruptJournal(
-                f"{segment_name(sequence_of(place.position))} at byte {offset_of(place.position)}: block {entry.index} "
-                f"of write group {self._group.group}: {fault}; restore the segment, or have another node lead",
-                [self._group.group],
-            )
-        return Carried((header.created_ms, header.batch_count), [directory, payload])
+        found = await read_block(
+            self._journal,
+            StoredPlace(self._group.group, entry.term, entry.index, place.position, place.length),
+        )
+        header = found.header  # what is damaged here must not become damaged everywhere: it was checked
+        return Carried((header.created_ms, header.batch_count), [found.directory, found.payload])
 
     def entry(
         self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview

@@ -18,7 +18,7 @@ import numpy.typing
 from mainstem.kernel import QueueTable
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.ports import Clock
-from mainstem.storage.errors import StorageError, StorageFailed
+from mainstem.storage.errors import SegmentGone, StorageError, StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.liveness import Liveness
 from mainstem.storage.placement import Placement
@@ -146,6 +146,8 @@ class RetentionPass:
             if segment.index_ready:
                 try:
                     rows = (await self._journal.index(segment.sequence)).rows
+                except SegmentGone:  # recycled meanwhile: what it held is split, or dead
+                    continue
                 except (StorageError, OSError) as error:
                     log.error("retention leaves segment %d out: %s", segment.sequence, error)
                 else:

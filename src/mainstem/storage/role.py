@@ -44,6 +44,7 @@ from mainstem.storage.recovery import Recovery, check_replicas, rejoin_store
 from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
 from mainstem.storage.retention_pass import RetentionPass
+from mainstem.storage.rewriting import Rewriting
 from mainstem.storage.samples import storage_samples
 from mainstem.storage.sealed_segments import SealedSegments
 from mainstem.storage.snapshots import Snapshots
@@ -163,6 +164,7 @@ class Storage:
             checkpoint_seconds=config.checkpoint_seconds,
         )
         self.disk_watch = DiskWatch(write_files, config, journal, self.messages, self.write_loop)
+        self.rewriting = Rewriting(journal, self.groups, self.write_loop, clock)
         self.maintenance = Maintenance(
             config,
             clock,
@@ -174,6 +176,7 @@ class Storage:
             self.pruning,
             self.checkpointer,
             self.write_loop,
+            self.rewriting,
         )
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -105,6 +105,13 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
         "Journal segments recycled",
         storage.pruning.pruned_segments,
     )
+    yield Sample(
+        "mainstem_rewritten_blocks_total",
+        "counter",
+        "Undecided blocks of write groups without a majority, written again at the journal's head",
+        storage.rewriting.rewritten_blocks,
+    )
+    yield from storage.maintenance.samples()
     yield from storage.pacing.samples()
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

@@ -236,6 +236,17 @@ class WriteGroup:
             self._waiters.all_written()
         return live
 
+    def copied(self, headers: Sequence[BlockHeader], sources: Sequence[int]) -> dict[int, int]:
+        """Blocks of the undecided end of the log lie in the journal once more, durably: those that are undecided still,
+        and were not moved or replaced since, count there from now on. Where each of them lay, by its new place."""
+        return {
+            header.position: self.blocks.moved(header)
+            for header, source in zip(headers, sources, strict=True)
+            if header.index > self.applied_index
+            and self.blocks.position_of(header.index) == source
+            and self.blocks.term(header.index) == header.term
+        }
+
     def flushed(self, header: BlockHeader) -> None:
         """Everything up to this block, which is live, is durable: the core is told, what that commits is applied."""
         core = self.consensus.core

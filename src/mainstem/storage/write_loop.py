@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from mainstem.ports import Clock
 from mainstem.raft import HardState
@@ -28,6 +29,23 @@ TURN_BYTES_MAX = 16 << 20
 
 BUSY_RETRY_SECONDS = 0.2
 """Between attempts to get a fresh segment from a full disk; space comes from recycling, every second or so."""
+
+
+class Copy(NamedTuple):
+    """A block of a log, to be written once more; `source` is where it lies."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    term: int
+    source: int
+    block: BlockToWrite
+
+
+class _Copies(NamedTuple):
+    """The undecided end of a write group's log, to be written once more; the future brings how many blocks moved."""
+
+    group: int
+    copies: Sequence[Copy]
+    moved: asyncio.Future[int]
 
 
 class WriteLoop:
@@ -58,6 +76,10 @@ class WriteLoop:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
+        self._copies: list[_Copies] = []
+        """Asked for by `rewrite` and not taken into a turn yet."""
+        self._copying: list[_Copies] = []
+        """In the turn that is under way."""
         self.ended: StorageFailed | None = None
         """Why nothing is written any more; None as long as it is."""
         self.failure: StorageFailed | None = None
@@ -104,8 +126,47 @@ class WriteLoop:
             self._end(StorageFailed("the storage role is closed"))
             self._idle.set()
 
+    async def rewrite(self, group: int, copies: Sequence[Copy]) -> int:
+        """Write the whole undecided end of a group's log once more, at the journal's head and in one go, and let the
+        log point there. How many blocks have moved: none when something was decided or came to the log before it was
+        their turn. Raises `StorageFailed`."""
+        if self.ended is not None:
+            raise self.ended
+        moved: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._copies.append(_Copies(group, copies, moved))
+        self.wake()
+        return await moved
+
+    def _take_copies(self) -> list[_Copies]:
+        """Those of the copies asked for that are the undecided end of their log now."""
+        taken: list[_Copies] = []
+        for entry in self._copies:
+            group, last = self._groups[entry.group], entry.copies[-1].index
+            are_the_end = entry.copies[0].index > group.applied_index and not group.blocks.position_of(last + 1)
+            if are_the_end and all(
+                group.blocks.position_of(copy.index) == copy.source and group.blocks.term(copy.index) == copy.term
+                for copy in entry.copies
+            ):
+                taken.append(entry)
+            elif not entry.moved.done():
+                entry.moved.set_result(0)
+        self._copies.clear()
+        return taken
+
+    def _copied(self, entry: _Copies, headers: Sequence[BlockHeader]) -> None:
+        moved = self._groups[entry.group].copied(headers, [copy.source for copy in entry.copies])
+        if moved:
+            first = min(header.index for header in headers if header.position in moved)
+            self._map.superseded(entry.group, first, moved.values())
+        for header in headers:
+            self._map.add(header, live=header.position in moved)
+        if not entry.moved.done():
+            entry.moved.set_result(len(moved))
+
     def _has_work(self) -> bool:
         if self.ended is None:
+            if self._copies:
+                return True
             for group in self._groups:
                 if group.has_work:
                     return True
@@ -141,6 +202,9 @@ class WriteLoop:
                     break
             blocks: list[BlockToWrite] = []
             if self.ended is None:
+                if self._copies:  # in front: so they end where their log does, whatever of it is written behind them
+                    self._copying = self._take_copies()
+                    blocks += [copy.block for entry in self._copying for copy in entry.copies]
                 for group in groups:
                     if group.has_work:
                         blocks += group.take(now_ms, TURN_BYTES_MAX)
@@ -151,7 +215,12 @@ class WriteLoop:
             self._fail(failure)
             return False
         newest: dict[int, BlockHeader] = {}
-        for header in headers:
+        first = 0
+        for entry in self._copying:
+            self._copied(entry, headers[first : first + len(entry.copies)])
+            first += len(entry.copies)
+        self._copying = []
+        for header in headers[first:]:
             live = groups[header.group].written(header)
             self._map.add(header, live=live)
             if live:
@@ -200,5 +269,9 @@ class WriteLoop:
     def _end(self, reason: StorageFailed) -> None:
         if self.ended is None:
             self.ended = reason
+            for entry in (*self._copying, *self._copies):
+                if not entry.moved.done():
+                    entry.moved.set_exception(reason)
+            self._copies, self._copying = [], []
             for group in self._groups:
                 group.fail(reason)

@@ -73,6 +73,7 @@ class Faults:
             ("metadata", self._hide_metadata),
             ("bit flip", self._flip_bit),
             ("two candidates", self._two_candidates),
+            ("no majority", self._mute),
         ]
 
     async def run(self) -> None:
@@ -98,6 +99,7 @@ class Faults:
             require(not pending, f"not healed after {HEALING_SECONDS:g} s: {pending}")
         self._network.quality = Quality()
         self._network.cut.clear()
+        self._network.mute.clear()
         self._network.slow.clear()
         for node in self._cluster.nodes.values():
             node.metadata_hidden = False
@@ -116,6 +118,13 @@ class Faults:
         return self._rng.choice([0.05, 0.3, 1.0, 2.5])
 
     # --- network ------------------------------------------------------------------------------------------
+
+    async def _mute(self) -> None:
+        """One write group decides nothing, the others do."""
+        group = self._rng.randrange(self._cluster.settings.groups)
+        self._network.mute.add(group)
+        await asyncio.sleep(self._rng.choice([0.3, 2.5, 8.0]))
+        self._network.mute.discard(group)
 
     async def _cut(self, ways: set[tuple[int, int]]) -> None:
         ways = ways - self._network.cut

@@ -64,6 +64,8 @@ class SimulatedNetwork:
         self.quality = Quality()
         self.cut: set[tuple[int, int]] = set()
         """(sender, receiver) that nothing gets through between."""
+        self.mute: set[int] = set()
+        """Write groups of which nothing gets through anywhere."""
         self.slow: dict[tuple[int, int], float] = {}
         """Seconds more."""
         self.exchanges: dict[int, SimulatedExchange] = {}
@@ -116,7 +118,7 @@ class SimulatedExchange:
         self._members.pop(group, None)
 
     def send(self, group: int, messages: Iterable[Message]) -> None:
-        if not self.life.alive:
+        if not self.life.alive or group in self._network.mute:
             return
         messages = list(messages)
         self._network.sent(self.life.node_id, group, messages)

@@ -91,6 +91,11 @@ class IndexFiles:
                 self._keep(sequence, index)
         return index
 
+    async def discard(self, sequence: int) -> None:
+        """Have the index made anew when it is next asked for."""
+        async with self._loading:
+            await self.remove(sequence)
+
     async def remove(self, sequence: int) -> None:
         index = self._cached.pop(sequence, None)
         if index is not None:

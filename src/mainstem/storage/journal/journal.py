@@ -368,6 +368,13 @@ class Journal:
         await self._index_is_ready(sequence)
         return index
 
+    async def index_anew(self, sequences: Iterable[int]) -> None:
+        """Blocks of these segments have died: an index that was made before is not to be believed any more. Raises
+        `OSError`."""
+        for sequence in sequences:
+            if self._find(sequence) is not None:
+                await self._indexes.discard(sequence)
+
     async def scan_directory(self, sequence: int) -> Rows:
         """`EXTENT_ROW` rows of all data blocks of a sealed segment that are not dead, sorted by (queue, offset).
 

@@ -1,0 +1,78 @@
+"""One block read back from the journal, whole, and believed only after every check there is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem.model import Buffer
+from mainstem.storage.errors import CorruptJournal, FormatError
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    BlockHeader,
+    offset_of,
+    segment_name,
+    sequence_of,
+)
+from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.payload_check import payload_fault
+
+
+class StoredPlace(NamedTuple):
+    """Where the journal has a block of a log, and which."""
+
+    group: int
+    term: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    position: int
+    length: int
+
+    def __str__(self) -> str:
+        where = f"{segment_name(sequence_of(self.position))} at byte {offset_of(self.position)}"
+        return f"{where}: block {self.index} of write group {self.group}"
+
+
+class StoredBlock(NamedTuple):
+    header: BlockHeader
+    directory: memoryview
+    payload: memoryview
+
+    def to_write(self) -> BlockToWrite:
+        header = self.header
+        return BlockToWrite(
+            header.kind, header.group, header.term, header.index, self.directory, header.batch_count,
+            (self.payload,), header.created_ms,
+        )
+
+
+async def read_block(journal: Journal, place: StoredPlace) -> StoredBlock:
+    """The block at its place. Raises `SegmentGone` when it was recycled, `CorruptJournal` naming the place when it is
+    not what was written there, `StorageError` when the disk does not give it."""
+    return block_of(place, await journal.read(place.position, place.length))
+
+
+def block_of(place: StoredPlace, content: Buffer) -> StoredBlock:
+    """The bytes at a place as the block that was written there. Raises `CorruptJournal`."""
+    try:
+        header = BlockHeader.unpack(content, 0, str(place))
+    except FormatError as error:
+        raise _damaged(place, str(error).removeprefix(f"{place}: ")) from error
+    if header.position != place.position or not header.verify(content, 0):
+        raise _damaged(place, "its header or directory fails its CRC")
+    if (header.group, header.term, header.index) != (place.group, place.term, place.index):
+        raise _damaged(place, f"block {header.index} of term {header.term} lies there, not one of term {place.term}")
+    view = memoryview(content)
+    directory_end = BLOCK_HEADER_BYTES + header.batch_count * DIRECTORY_ROW_BYTES
+    directory = view[BLOCK_HEADER_BYTES:directory_end]
+    payload = view[directory_end : directory_end + header.payload_length]
+    fault = payload_fault(header, directory, payload)
+    if fault is not None:
+        raise _damaged(place, fault)
+    return StoredBlock(header, directory, payload)
+
+
+def _damaged(place: StoredPlace, fault: str) -> CorruptJournal:
+    return CorruptJournal(
+        f"{place}: {fault}; restore the segment, or have another node lead", [place.group]
+    )

@@ -1,0 +1,132 @@
+"""What a start makes of a journal in which the undecided end of a log lies more than once."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fakes.clock import FakeClock
+from tests.fakes.files import SimulatedFiles
+from tests.storage.journal.sample_blocks import started
+
+from mainstem.kernel import QueueTable
+from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.journal.format import KIND_NO_OP
+from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.recovery import Recovery
+from mainstem.storage.write_group import WriteGroup
+
+GROUPS = 2
+
+APPEND, REPLACE, COPY, COPY_PART = "append", "replace", "copy", "copy cut off"
+
+
+class Step(NamedTuple):
+    what: str
+    group: int
+    number: int
+
+
+STEPS = st.lists(
+    st.builds(Step, st.sampled_from([APPEND, APPEND, REPLACE, COPY, COPY_PART]), st.integers(0, GROUPS - 1),
+              st.integers(0, 9)),
+    max_size=25,
+)  # fmt: skip
+
+
+class Written(NamedTuple):
+    term: int
+    place: int
+    """Which of all blocks in the journal it is."""
+
+
+class Model:
+    """The logs as they are, and what the journal was given for them."""
+
+    def __init__(self) -> None:
+        self.logs: list[list[Written]] = [[] for _ in range(GROUPS)]
+        self.terms = [1] * GROUPS
+        self.journal: list[BlockToWrite] = []
+        self.cut_off: tuple[int, int, int, list[Written]] | None = None
+        """The newest copies that were cut off: the group, where in the log and in the journal they end."""
+
+    def play(self, step: Step) -> None:
+        log = self.logs[step.group]
+        match step.what:
+            case "append":
+                for _ in range(1 + step.number % 3):
+                    log.append(self._write(step.group, len(log) + 1))
+            case "replace" if log:  # by a leader of the next term
+                first = step.number % len(log)
+                self.terms[step.group] += 1
+                del log[first:]
+                log.append(self._write(step.group, first + 1))
+            case "copy" if log:
+                first = step.number % len(log)
+                begun = self._begun(step.group, first)  # by copies that were cut off right before: they count now
+                log[first:] = [self._again(step.group, at, log) for at in range(first, len(log))]
+                log[first - len(begun) : first] = begun
+            case "copy cut off" if len(log) > 1:  # the power went, and the node started again
+                first = step.number % (len(log) - 1)
+                begun = self._begun(step.group, first)
+                last = min(first + 1 + step.number // 3, len(log) - 1)
+                copies = begun + [self._again(step.group, at, log) for at in range(first, last)]
+                self.cut_off = step.group, last, len(self.journal), copies
+
+    def _begun(self, group: int, first: int) -> list[Written]:
+        """The copies right before this one that it goes on from: nobody can tell them from its own."""
+        at = group, first, len(self.journal)
+        return self.cut_off[3] if self.cut_off is not None and self.cut_off[:3] == at else []
+
+    def _again(self, group: int, at: int, log: list[Written]) -> Written:
+        term = log[at].term
+        return self._write(group, at + 1, term)
+
+    def _write(self, group: int, index: int, term: int | None = None) -> Written:
+        term = term or self.terms[group]
+        self.journal.append(BlockToWrite(KIND_NO_OP, group, term, index, b"", 0, (), 1))
+        return Written(term, len(self.journal) - 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_a_start_finds_the_log_whose_copies_are_complete(steps: list[Step]) -> None:
+    model = Model()
+    for step in steps:
+        model.play(step)
+
+    async def story() -> None:
+        files, config = SimulatedFiles(1), JournalConfig(segment_bytes=1 << 14, pool_segments=0)
+        journal = (await started(files, config)).journal
+        places = []
+        for block in model.journal:
+            (header,) = await journal.write([block])
+            places.append(header.position)
+        await journal.close()
+        journal = await Journal.open(files, FakeClock(), config)
+        state: Any = SimpleNamespace(journal_map=JournalMap(GROUPS))
+        groups = [
+            WriteGroup(group, QueueTable(), state, state, block_bytes_max=5000, batch_bytes_max=1 << 20)
+            for group in range(GROUPS)
+        ]
+        await Recovery(files, journal, groups, state).run()
+        live = set()
+        for group, log in zip(groups, model.logs, strict=True):
+            blocks = group.blocks
+            assert [blocks.term(index) for index in range(1, blocks.last_index() + 1)] == [one.term for one in log]
+            expected = [places[one.place] for one in log]
+            assert [blocks.position_of(index) for index in range(1, blocks.last_index() + 1)] == expected
+            held = [block.header.position for block in blocks.unapplied(0) if block.header is not None]
+            assert held == expected, "what is applied later is read from there"
+            live |= set(expected)
+        assert state.journal_map.dead == set(places) - live
+        last = [len(log) for log in model.logs]
+        assert list(state.journal_map.dump().marks[-1].last) == last if places else True
+        await journal.close()
+
+    asyncio.run(story())
