@@ -1,7 +1,8 @@
 # make demo    a year of flights through one node: killed, restarted, split by Spark, read again
 # make test    the whole test suite, real clients and real Spark included
 # make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug,
-#                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone
+#                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
+#                JOBS=2 plays on two cores and prints failures only
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make check   ruff, mypy --strict, import-linter, the commands and links of the documentation
 # make venv    the virtual environment alone
@@ -31,7 +32,7 @@ test:
 
 simulate:
 	@tools/prepare
-	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole,$(NODES)),--whole) $(if $(PLANT),--plant $(PLANT))
+	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole,$(NODES)),--whole) $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
 
 bench:
 	@tools/prepare java

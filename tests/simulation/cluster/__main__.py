@@ -1,4 +1,5 @@
-"""`python -m tests.simulation.cluster [SEEDS] [--whole] [--plant NAME]`: play runs, print seeds, stop at a failure.
+"""`python -m tests.simulation.cluster [SEEDS] [--whole] [--jobs N] [--plant NAME]`: play runs, print seeds, stop at a
+failure, say how many were played in an hour.
 
 SEEDS is `first..last` or a count, which is counted from a random seed on.
 """
@@ -6,15 +7,20 @@ SEEDS is `first..last` or a count, which is counted from a random seed on.
 from __future__ import annotations
 
 import argparse
+import gc
+import multiprocessing
 import random
 import sys
 import tempfile
 import time
 import traceback
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
+from tests.simulation.cluster.run import Outcomes
 from tests.simulation.cluster.run import play as play_storage_roles
 from tests.simulation.oracle import Violation
 from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
@@ -22,6 +28,33 @@ from tests.simulation.whole.run import play as play_whole_nodes
 
 MEMORY = Path("/dev/shm")
 """Manifests are real files; nothing is gained by having them on a disk."""
+
+GARBAGE_THRESHOLDS = 200_000, 20, 50
+"""A run makes much, keeps little: to look for cycles as often as Python does by itself takes a quarter of its time."""
+
+PROGRESS_SECONDS = 60.0
+"""How often a long, quiet run says how far it is."""
+
+
+class Wanted(NamedTuple):
+    """How seeds are to be played."""
+
+    whole: bool
+    plant: str | None
+    faults: list[str]
+    seconds: float | None
+
+
+class Played(NamedTuple):
+    """What came of a seed."""
+
+    seed: int
+    seconds: float
+    outcomes: Outcomes | None
+    violation: str = ""
+    breaks: str = ""
+    where: str = ""
+    """The traceback."""
 
 
 def seeds_of(text: str) -> range:
@@ -32,50 +65,95 @@ def seeds_of(text: str) -> range:
     return range(start, start + int(text))
 
 
+def play_one(wanted: Wanted, seed: int) -> Played:
+    play = play_whole_nodes if wanted.whole else play_storage_roles
+    plants = PLANTS | WHOLE_PLANTS
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+        try:
+            with planted(wanted.plant, plants) if wanted.plant else nullcontext():
+                outcomes = play(seed, Path(directory), seconds=wanted.seconds, faults=wanted.faults)
+        except Violation as error:
+            seconds = time.monotonic() - started
+            return Played(seed, seconds, None, str(error), error.breaks, traceback.format_exc())
+    return Played(seed, time.monotonic() - started, outcomes)
+
+
+class Player:
+    """`play_one` for a process of its own."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+
+    def __call__(self, seed: int) -> Played:
+        return play_one(self._wanted, seed)
+
+
+def prepare_process() -> None:
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+
+
+@contextmanager
+def played_by(jobs: int, wanted: Wanted, seeds: Iterable[int]) -> Iterator[Iterator[Played]]:
+    """The seeds as they are played, by so many processes."""
+    prepare_process()
+    if jobs == 1:
+        yield map(Player(wanted), seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, prepare_process) as pool:
+        yield pool.imap_unordered(Player(wanted), seeds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("seeds", nargs="?", default="100")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that play at the same time")
     parser.add_argument("--keep-going", action="store_true", help="play all seeds, list those that fail")
     parser.add_argument("--faults", default="", help="only these kinds, separated by commas")
     parser.add_argument("--seconds", type=float, help="of load and faults")
-    parser.add_argument("--quiet", action="store_true", help="print failures only")
+    parser.add_argument("--quiet", action="store_true", help="print failures only, and how far it is now and then")
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
-    plants, breaks = PLANTS | WHOLE_PLANTS, BREAKS | WHOLE_BREAKS
-    parser.add_argument("--plant", choices=sorted(plants), help="have this bug; a check must find it")
+    breaks = BREAKS | WHOLE_BREAKS
+    parser.add_argument("--plant", choices=sorted(breaks), help="have this bug; a check must find it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
-    play = play_whole_nodes if options.whole or options.plant in WHOLE_PLANTS else play_storage_roles
-    began, failed, found = time.monotonic(), [], []
-    for seed in seeds:
-        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
-            started = time.monotonic()
-            try:
-                with planted(options.plant, plants) if options.plant else nullcontext():
-                    kinds = options.faults.split(",")
-                    outcomes = play(seed, Path(directory), seconds=options.seconds, faults=kinds)
-            except Violation as error:
-                failed.append(seed)
-                if options.plant and error.breaks and error.breaks in breaks[options.plant]:
-                    found.append(seed)
-                print(f"seed {seed} fails: {error}", flush=True)
+    whole = options.whole or options.plant in WHOLE_PLANTS
+    wanted = Wanted(whole, options.plant, options.faults.split(","), options.seconds)
+    letters = breaks[options.plant] if options.plant else ""
+    count, failed, found = 0, [], []
+    began = told = time.monotonic()
+    with played_by(options.jobs, wanted, seeds) as all_played:
+        for played in all_played:
+            count += 1
+            if played.outcomes is None:
+                failed.append(played.seed)
+                if played.breaks and played.breaks in letters:
+                    found.append(played.seed)
+                print(f"seed {played.seed} fails: {played.violation}", flush=True)
                 if not options.keep_going and (found or not options.plant):
-                    traceback.print_exc()
+                    print(played.where, file=sys.stderr)
                     break
-            else:
-                if not options.quiet:
-                    print(f"seed {seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} "
-                          f"batches acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, "
-                          f"{time.monotonic() - started:.2f} s",
-                          flush=True)
-    seconds = time.monotonic() - began
-    played = seeds.index(seed) + 1
-    print(f"{played} seeds, {len(failed)} failed {failed or ''} in {seconds:.1f} s, "
-          f"{played / seconds * 3600:,.0f} an hour")
+            elif not options.quiet:
+                print(_line(played, played.outcomes), flush=True)
+            elif time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                print(f"… {count} of {len(seeds)} seeds, {_per_hour(count, began)}", flush=True)
+    print(f"{count} seeds, {len(failed)} failed {failed or ''} in {time.monotonic() - began:.1f} s, "
+          f"{_per_hour(count, began)}")
     if options.plant:
-        letters = " or ".join(breaks[options.plant])
-        print(f"{options.plant}: a check of {letters} found it with {len(found)} of these seeds {found or ''}")
+        print(f"{options.plant}: a check of {' or '.join(letters)} found it with {len(found)} of these seeds "
+              f"{found or ''}")
         return not found
     return bool(failed)
+
+
+def _per_hour(count: int, began: float) -> str:
+    return f"{count / (time.monotonic() - began) * 3600:,.0f} an hour"
+
+
+def _line(played: Played, outcomes: Outcomes) -> str:
+    return (f"seed {played.seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} batches "
+            f"acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, {played.seconds:.2f} s")
 
 
 if __name__ == "__main__":
