@@ -21,6 +21,7 @@ from typing import Any
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
+SOURCE = Path(__file__).parents[1] / "src"
 
 
 class Serving:
@@ -30,6 +31,8 @@ class Serving:
         self.write_dir = root / "write"
         self.store_dir = root / "store"
         self.settings = settings
+        self.source = SOURCE
+        """Of which version the node is, from its next start on."""
         self.kafka = self.http = self.rpc = ""
         self._process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
@@ -73,7 +76,7 @@ class Serving:
             stderr=subprocess.PIPE,
             text=True,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src"), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": str(self.source), "PYTHONUNBUFFERED": "1"},
         )
         ready: queue.Queue[str] = queue.Queue()
         self._threads = [
