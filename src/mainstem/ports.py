@@ -294,6 +294,8 @@ class Exchange(NamedTuple):
     reply: asyncio.Future[Reply] | PromptFuture[Reply] | Reply
     pipelined: bool = False
     last: bool = False
+    keeps: bool = False
+    """What was made of the request is held until the reply, and nobody else charges for that memory."""
 
 
 class Burst(PromptFuture[Reply]):

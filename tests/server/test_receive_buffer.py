@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.server.receive_buffer import (
-    GROW_AT_ONCE_BYTES,
     KEEP_BYTES_MAX,
     READ_BYTES_MAX,
     START_BYTES,
@@ -68,10 +67,10 @@ def test_a_lying_length_costs_at_most_twice_what_was_sent() -> None:
     assert frames_in(buffer) == []
     assert buffer.capacity == START_BYTES
     sent = 4
-    while sent < 4 * GROW_AT_ONCE_BYTES:
+    while sent < 4_000_000:
         sent += feed(buffer, b"x" * 65536)
         assert frames_in(buffer) == []
-        assert buffer.capacity <= max(2 * sent, GROW_AT_ONCE_BYTES)
+        assert buffer.capacity <= max(2 * sent, START_BYTES)
 
 
 def test_a_large_buffer_is_given_up_after_its_frame() -> None:
@@ -83,7 +82,62 @@ def test_a_large_buffer_is_given_up_after_its_frame() -> None:
         position += feed(buffer, stream[position : position + READ_BYTES_MAX])
         seen += frames_in(buffer)
     assert len(seen) == 1
-    assert buffer.capacity == READ_BYTES_MAX
+    assert buffer.capacity == START_BYTES
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 1000, START_BYTES - 4, START_BYTES, 70_000, 700_000]), max_size=8),
+    pieces=st.lists(st.integers(1, 40_000), min_size=1, max_size=20),
+    denials=st.lists(st.booleans(), min_size=1, max_size=30),
+)
+@settings(max_examples=25, deadline=None)
+def test_without_permission_nothing_grows_and_nothing_is_lost(
+    sizes: list[int], pieces: list[int], denials: list[bool]
+) -> None:
+    asked: list[int] = []
+    granted = START_BYTES
+
+    def may_grow(capacity: int) -> bool:
+        nonlocal granted
+        asked.append(capacity)
+        if denials[len(asked) % len(denials)] and len(asked) % 31:
+            return False
+        granted = capacity
+        return True
+
+    def resized(capacity: int) -> None:
+        nonlocal granted
+        granted = capacity
+
+    frames = [bytes([number]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(map(framed, frames))
+    buffer = ReceiveBuffer(may_grow, resized)
+    seen: list[bytes] = []
+    position = turn = 0
+    while len(seen) < len(frames):
+        size = pieces[turn % len(pieces)]
+        turn += 1
+        if not buffer.full:
+            position += feed(buffer, stream[position : position + size])
+        seen += frames_in(buffer)
+        assert buffer.capacity == granted
+        if buffer.full and len(seen) < len(frames):
+            assert buffer.starved > buffer.capacity
+    assert seen == frames
+
+
+def test_where_memory_is_scarce_an_empty_buffer_is_given_up_at_once() -> None:
+    told: list[int] = []
+    buffer = ReceiveBuffer(resized=told.append)
+    stream = framed(b"y" * 100_000)
+    position = 0
+    while position < len(stream):
+        position += feed(buffer, stream[position:])
+        frames_in(buffer)
+    assert buffer.capacity > 100_000
+    buffer.settle(scarce=True)
+    assert buffer.capacity == START_BYTES
+    assert told == [START_BYTES]
 
 
 def test_an_idle_buffer_shrinks_unless_something_is_in_it() -> None:

@@ -20,9 +20,10 @@ from mainstem.event_loop import LOOP_VARIABLE, new_event_loop
 from mainstem.ports import Burst, Clock, Exchange, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
-from mainstem.server.connection import TRANSPORT_BYTES_HIGH
+from mainstem.server.connection import HALF_READ_SECONDS_MAX, SILENT_SECONDS_MAX, TRANSPORT_BYTES_HIGH
 from mainstem.server.receive_buffer import START_BYTES
-from mainstem.server.server import HALF_READ_SECONDS_MAX, Server
+from mainstem.server.request_budget import USUAL_BYTES_MAX
+from mainstem.server.server import Server
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 PROMPT = b"t"
@@ -86,7 +87,7 @@ class ScriptedDispatcher:
         if kind in (PENDING, PIPELINED, LATE_FINAL):
             future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             self.pending.append((content, future))
-            return Exchange(future, pipelined=kind == PIPELINED, last=kind == LATE_FINAL)
+            return Exchange(future, pipelined=kind == PIPELINED, last=kind == LATE_FINAL, keeps=kind == PENDING)
         if kind == PROMPT:
             reply: PromptFuture[Reply] = PromptFuture()
             self.pending.append((content, reply))
@@ -344,7 +345,6 @@ def test_bursts_answer_in_the_order_of_their_requests() -> None:
             ]  # fmt: skip
             assert connection.in_flight == len(sent)
             assert server.counters.requests == len(sent)
-            assert server.budget.bytes_taken >= 2 * len(sent)
             dispatcher.resolve_burst(1)
             dispatcher.resolve(0)
             dispatcher.resolve_burst(0)
@@ -377,26 +377,6 @@ def test_a_burst_takes_no_more_requests_than_may_be_in_flight() -> None:
             assert dispatcher.seen[2:] == [framed(b"+3"), framed(b"+4", b"+5", b"+6")]
             dispatcher.resolve_burst(2)
             assert [await client.receive() for _ in sent] == sent
-            await client.close()
-
-    run(scenario())
-
-
-def test_bursts_are_for_what_there_is_memory_for_at_once() -> None:
-    async def scenario() -> None:
-        async with serving(request_bytes_in_flight_max=1000) as (server, dispatcher):
-            client = await RawClient.connect(server.addresses[0])
-            sent = [b"p" + b"x" * 600, b"+" + b"y" * 300, b"+" + b"z" * 300]
-            await client.send(framed(sent[0]))
-            await dispatcher.until_seen(1)
-            await client.send(framed(*sent[1:]))
-            await dispatcher.until_seen(3)
-            assert dispatcher.seen[1:] == [sent[1], framed(sent[2])]  # the first by itself, and it was answered
-            assert server.budget.bytes_taken == len(sent[0]) + 4 + len(sent[2])
-            dispatcher.resolve(0)
-            dispatcher.resolve_burst(0)
-            assert [await client.receive() for _ in sent] == sent
-            assert server.budget.bytes_taken == 0
             await client.close()
 
     run(scenario())
@@ -495,37 +475,74 @@ def test_requests_in_flight_are_bounded() -> None:
     run(scenario())
 
 
-def test_request_bytes_of_all_connections_are_bounded() -> None:
+KIB = 1024
+USUAL = USUAL_BYTES_MAX // 2
+"""A request that needs a buffer beyond the start, and no large one."""
+
+
+async def send_some(client: RawClient, server: Server, size: int, part: int) -> None:
+    """Of a request of `size` bytes that much, once the server has read it."""
+    before = server.counters.bytes_in
+    await client.send(struct.pack(">i", size) + ECHO * (part - 4))
+    await until(lambda: server.counters.bytes_in == before + part)
+
+
+def test_what_requests_hold_is_bounded_and_small_ones_are_always_served() -> None:
     async def scenario() -> None:
-        async with serving(request_bytes_in_flight_max=1000) as (server, dispatcher):
-            clients = [await RawClient.connect(server.addresses[0]) for _ in range(4)]
+        async with serving(request_bytes_in_flight_max=8 * USUAL) as (server, dispatcher):
+            clients = [await RawClient.connect(server.addresses[0]) for _ in range(12)]
             for client in clients:
-                await client.send_frame(PIPELINED * 600)
-            await until(lambda: server.counters.bytes_in == 4 * 604)
-            assert len(dispatcher.seen) == 2  # the second may overdraw, the third waits
-            for index in range(4):
-                await dispatcher.until_seen(min(4, index + 2))
+                client.writer.write(struct.pack(">i", USUAL) + PIPELINED * (USUAL - 1))
+            await until(lambda: server.budget.scarce)
+            honest = await RawClient.connect(server.addresses[0])
+            for number in range(20):
+                await honest.send_frame(ECHO * (START_BYTES - 10) + str(number % 10).encode())
+                assert len(await honest.receive()) == START_BYTES - 9
+                assert server.budget.bytes_taken <= 5 * USUAL  # the share of an address, and one that may always go on
+            for client in clients:
+                await client.send(PIPELINED)
+            await dispatcher.until_seen(20 + len(clients))
+            for index in range(len(clients)):
                 dispatcher.resolve(index)
             for client in clients:
-                assert len(await client.receive()) == 600
+                assert len(await client.receive()) == USUAL
                 await client.close()
+            await honest.close()
             await until(lambda: not server._connections)
             assert server.budget.bytes_taken == 0
 
     run(scenario())
 
 
+def test_a_request_is_charged_while_its_handler_keeps_it_and_no_longer() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            keeping, handing_on = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            await keeping.send_frame(b"n" * 100 * KIB)
+            await handing_on.send_frame(PIPELINED * 200 * KIB)
+            await dispatcher.until_seen(2)
+            server.relieve()  # buffers with nothing in them are given up
+            assert server.budget.bytes_taken == 100 * KIB
+            for index in range(2):
+                dispatcher.resolve(index)
+            assert len(await keeping.receive()) == 100 * KIB
+            assert server.budget.bytes_taken == 0
+            for client in (keeping, handing_on):
+                await client.close()
+
+    run(scenario())
+
+
 def test_announcing_much_and_sending_little_takes_nothing_from_others() -> None:
     async def scenario() -> None:
-        async with serving(request_bytes_in_flight_max=1000) as (server, _):
+        async with serving(request_bytes_in_flight_max=64 * KIB) as (server, _):
             liars = [await RawClient.connect(server.addresses[0]) for _ in range(5)]
             for liar in liars:
-                await liar.send(struct.pack(">i", 900) + b"little")
-            await until(lambda: server.counters.bytes_in == 5 * 10)
-            assert server.budget.bytes_taken == 5 * 6
+                await send_some(liar, server, 90_000_000, 10)
+            assert server.budget.bytes_taken == 0
             client = await RawClient.connect(server.addresses[0])
-            await client.send_frame(b"e" * 600)
-            assert len(await client.receive()) == 600
+            await client.send_frame(b"e" * 40_000)
+            assert len(await client.receive()) == 40_000
             for each in (*liars, client):
                 await each.close()
             await until(lambda: server.budget.bytes_taken == 0)
@@ -535,41 +552,41 @@ def test_announcing_much_and_sending_little_takes_nothing_from_others() -> None:
 
 def test_half_read_requests_do_not_wait_for_each_other() -> None:
     async def scenario() -> None:
-        async with serving(request_bytes_in_flight_max=1000) as (server, _):
+        async with serving(request_bytes_in_flight_max=100 * KIB) as (server, _):
             clients = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
-            for number, client in enumerate(clients):
-                await client.send(struct.pack(">i", 900) + b"e" * 400)
-                await until(lambda number=number: server.counters.bytes_in == (number + 1) * 404)
-            assert server.budget.exhausted
-            for client in reversed(clients):
-                await client.send(b"e" * 500)
+            size = 90 * KIB
             for client in clients:
-                assert len(await client.receive()) == 900
+                await send_some(client, server, size, 20 * KIB)
+            for client in reversed(clients):
+                client.writer.write(ECHO * (size + 4 - 20 * KIB))
+            for client in clients:
+                assert len(await client.receive()) == size
                 await client.close()
             await until(lambda: server.budget.bytes_taken == 0)
 
     run(scenario())
 
 
+@pytest.mark.parametrize("dribbling", [False, True])
 def test_a_request_that_does_not_arrive_gives_way_once_others_wait_for_its_memory(
-    caplog: pytest.LogCaptureFixture,
+    dribbling: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         clock = FakeClock()
-        async with serving(clock, request_bytes_in_flight_max=1000) as (server, dispatcher):
+        async with serving(clock, request_bytes_in_flight_max=100 * KIB) as (server, dispatcher):
             stalled, waiting = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
-            await stalled.send(struct.pack(">i", 2000) + b"x" * 900)
-            await until(lambda: server.budget.bytes_taken == 900)
+            await send_some(stalled, server, 200 * KIB, 80 * KIB)
             clock.advance(HALF_READ_SECONDS_MAX + 1)
             server.sweep()
-            await stalled.send(b"x" * 100)  # it was let be: nobody was in want
-            await until(lambda: server.budget.exhausted)
-            await waiting.send_frame(b"e" * 500)
-            await until(lambda: server.counters.bytes_in == 1004 + 504)
-            assert not dispatcher.seen
-            server.sweep()
+            assert len(server._connections) == 2  # it is let be: nobody is in want
+            if dribbling:
+                await stalled.send(b"x")
+                await until(lambda: max(each.active_at for each in server._connections) == clock.monotonic())
+            waiting.writer.write(framed(ECHO * 90 * KIB))
+            await until(lambda: len(server._connections) == 1)
             assert await stalled.closed_by_server()
-            assert len(await waiting.receive()) == 500
+            assert len(await waiting.receive()) == 90 * KIB
+            assert len(dispatcher.seen) == 1
             for client in (stalled, waiting):
                 await client.close()
 
@@ -578,16 +595,57 @@ def test_a_request_that_does_not_arrive_gives_way_once_others_wait_for_its_memor
     assert any("others wait for the memory" in record.getMessage() for record in caplog.records)
 
 
+def test_a_request_that_goes_on_arriving_is_let_be_for_a_while() -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock, request_bytes_in_flight_max=100 * KIB) as (server, _):
+            slow, waiting = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            await send_some(slow, server, 200 * KIB, 80 * KIB)
+            waiting.writer.write(framed(ECHO * 90 * KIB))
+            await until(lambda: server.budget.scarce)
+            for _ in range(4):
+                clock.advance(SILENT_SECONDS_MAX - 1)
+                server.relieve()
+                before = server.counters.bytes_in
+                await slow.send(b"x")
+                await until(lambda before=before: server.counters.bytes_in > before)
+            assert len(server._connections) == 2
+            clock.advance(SILENT_SECONDS_MAX + 1)
+            server.relieve()
+            assert await slow.closed_by_server()
+            assert len(await waiting.receive()) == 90 * KIB
+            for client in (slow, waiting):
+                await client.close()
+
+    run(scenario())
+
+
+def test_who_waits_for_memory_and_hangs_up_is_noticed_though_nothing_is_read() -> None:
+    async def scenario() -> None:
+        async with serving(request_bytes_in_flight_max=100 * KIB) as (server, _):
+            first, second = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            await send_some(first, server, 200 * KIB, 80 * KIB)
+            second.writer.write(framed(ECHO * 90 * KIB)[:-1])
+            await until(lambda: server.budget.scarce)
+            await second.close()
+            await until(lambda: len(server._connections) == 1)
+            assert not server.budget.scarce
+            await first.close()
+            await until(lambda: server.budget.bytes_taken == 0)
+
+    run(scenario())
+
+
 def test_bytes_of_a_request_whose_client_left_are_given_back_when_it_ends() -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):
             client = await RawClient.connect(server.addresses[0])
-            await client.send_frame(b"n1")
-            await client.send(struct.pack(">i", 1000) + b"half")
+            await client.send_frame(b"n" * 50 * KIB)
             await dispatcher.until_seen(1)
+            await client.send(struct.pack(">i", 1000) + b"half")
             await client.reset()
             await until(lambda: dispatcher.gone)
-            assert server.budget.bytes_taken == 2
+            assert server.budget.bytes_taken == 50 * KIB
             dispatcher.resolve(0)
             await until(lambda: server.budget.bytes_taken == 0)
 

@@ -114,11 +114,11 @@ class BrokerDispatcher:
             if route.start is not None:
                 started = route.start(self._broker, frame, position, call)
                 if callable(started):
-                    return Exchange(self._handle_later(route, started, call, header, started_at))
+                    return Exchange(self._handle_later(route, started, call, header, started_at), keeps=True)
                 reply = self._finish_later(started, route, header, started_at)
                 return Exchange(reply, pipelined=True, last=started.last)
             if route.begin is not None:
-                return Exchange(self._begin(route, frame, position, call, header, started_at))
+                return Exchange(self._begin(route, frame, position, call, header, started_at), keeps=True)
             # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
             # Metadata request (9+) for all topics.
             request, _ = codec.read_prefix(route.api.request, header.api_version, frame, position)
@@ -127,7 +127,8 @@ class BrokerDispatcher:
         assert route.handle is not None
         handle = partial(route.handle, self._broker, request, call)
         last = route.shows_the_way and self._broker.cut_off
-        return Exchange(self._handle_later(route, handle, call, header, started_at), last=last)
+        later = self._handle_later(route, handle, call, header, started_at)
+        return Exchange(later, last=last, keeps=not route.charged_by_handler)
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
         """See `ports.Dispatcher`."""

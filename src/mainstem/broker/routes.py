@@ -67,6 +67,8 @@ class Route:
     """The error codes of a response that is not encoded yet, for statistics."""
     abandoned_with_peer: bool = False
     """The request only reads: it is cancelled when nobody is left to read its response."""
+    charged_by_handler: bool = False
+    """What the handler keeps of a request while it waits is bounded and charged where it is kept."""
     shows_the_way: bool = False
     """The response says which node to go to. From a node that is cut off it is the last on its connection."""
 
@@ -83,7 +85,7 @@ ROUTES: tuple[Route, ...] = (
     _route(8, offset_commit.handle),
     _route(9, offset_fetch.handle),
     _route(10, find_coordinator.handle, shows_the_way=True),
-    _route(11, join_group.handle),
+    Route(api=API_MESSAGES[11], handle=join_group.handle, charged_by_handler=True),
     _route(12, heartbeat.handle),
     _route(13, leave_group.handle),
     _route(14, sync_group.handle),

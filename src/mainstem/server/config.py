@@ -41,7 +41,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     that does not read holds at most this and the responses already being made."""
 
     request_bytes_in_flight_max: int = 512 * MIB
-    """queued.max.request.bytes: requests being read or answered, all connections together."""
+    """queued.max.request.bytes: what requests hold, of all connections: the buffers they are read into beyond the
+    usual start, and what handlers keep until they answer."""
 
     backlog: int = 1024
     """Connections the kernel completes before they are accepted."""

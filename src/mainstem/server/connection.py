@@ -5,7 +5,7 @@ holds a frame back, until the event in brackets, is decided in one place, `_adva
 
 * a reply that is not pipelined is pending, or too many are (a reply arrives);
 * too many response bytes are unsent (the transport drains);
-* the bytes of requests in flight, over all connections, are used up (some are given back);
+* its buffer has to grow for it, and requests hold as much memory as they may (some is given back);
 * it brings batches, and the store has no room for more, or others have waited for that longer (it is this one's turn);
 * the connection is ending.
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -31,7 +32,8 @@ from mainstem.errors import MainstemError
 from mainstem.ports import Burst, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
-from mainstem.server.receive_buffer import LENGTH_BYTES, ReceiveBuffer
+from mainstem.server.receive_buffer import ReceiveBuffer
+from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
 from mainstem.server.response_queue import Place, ResponseQueue
 
 if TYPE_CHECKING:
@@ -47,13 +49,25 @@ TURN_BYTES_MAX = 256 * 1024
 waits for. Below this size the turn itself would be the larger part."""
 
 
+HALF_READ_SECONDS_MAX = 30.0
+"""How long a request may take to arrive once others wait for the memory it holds: the largest at 30 Mbit/s."""
+
+SILENT_SECONDS_MAX = 5.0
+"""How long nothing of it may arrive then: several of TCP's retransmissions."""
+
+
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         assert server.dispatcher is not None, "connections are accepted after start"
         self.dispatcher = server.dispatcher
         self._has_room = server.dispatcher.has_room
-        self._buffer = ReceiveBuffer()
+        self.account = Account("")
+        budget = server.budget
+        self._buffer = ReceiveBuffer(
+            lambda capacity: budget.grow(self.account, capacity),
+            lambda capacity: budget.resized(self.account, capacity),
+        )
         self._responses = ResponseQueue()
         self._transport: asyncio.Transport | None = None
         self.peer = Peer("", 0, 0)
@@ -78,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are only like it
         address = transport.get_extra_info("peername") or ("unknown", 0)
         self.peer = Peer(str(address[0]), int(address[1]), self._server.next_connection_id())
+        self.account.host = self.peer.host
         self.active_at = self._server.clock.monotonic()
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
         connection_socket = transport.get_extra_info("socket")
@@ -112,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up()
-        self._server.budget.drop(self)
+        self._server.budget.drop(self.account)
         self._server.forget(self)
 
     # the server's side
@@ -127,10 +142,30 @@ class Connection(asyncio.BufferedProtocol):
         """Requests not answered yet, or not in their turn."""
         return self._responses.in_flight
 
+    def in_the_way(self, now: float) -> bool:
+        """Whether the memory that this connection holds, and others wait for, goes for nothing: the request does not
+        arrive, what was sent behind a request that waits is there for too long, or nobody is there any more."""
+        if not self.account.buffered or not self._buffer.unread:
+            return False
+        if not self._reading and self._hung_up:
+            return True
+        if self._waiting_for_budget:
+            return False
+        silent = now - self.active_at
+        if self._half_read_since is None:
+            return silent > HALF_READ_SECONDS_MAX
+        return silent > SILENT_SECONDS_MAX or now - self._half_read_since > HALF_READ_SECONDS_MAX
+
     @property
-    def half_read_since(self) -> float | None:
-        """Since when the peer owes the rest of a request; None while it does not, or is not let send it."""
-        return None if self._waiting_for_budget else self._half_read_since
+    def _hung_up(self) -> bool:
+        """Whether the peer has ended the stream, which a connection that does not read is not told."""
+        assert self._transport is not None
+        connection_socket = self._transport.get_extra_info("socket")
+        if connection_socket is None or connection_socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(connection_socket.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     @property
     def buffer_bytes(self) -> int:
@@ -149,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def shrink(self) -> None:
-        """Give up what an idle connection does not need."""
+        """Give up what a connection does not need that has nothing half read."""
         self._buffer.shrink()
 
     def flush(self) -> None:
@@ -193,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
             self._report_fault(error)
             self.abort()
             return
-        self._buffer.settle()
+        self._buffer.settle(scarce=self._server.budget.scarce)
         if self._eof and not self._ending and not self._held_back():
             if self._buffer.unread:
                 rest = f"{self._buffer.unread} bytes of an unfinished request"
@@ -221,27 +256,23 @@ class Connection(asyncio.BufferedProtocol):
     def _dispatch_burst(self) -> bool:
         """Dispatch the next frames together, where that is possible."""
         server, buffer, responses = self._server, self._buffer, self._responses
-        budget, config = server.budget, server.config
+        config = server.config
         frames, start, stop = buffer.whole()
-        if not budget.ample(stop - start):
-            return False
         requests_max = config.requests_in_flight_max - responses.in_flight
         burst = self.dispatcher.dispatch_burst(frames, start, stop, requests_max, config.frame_bytes_max)
         if burst is None:
             return False
         self._half_read_since = None
-        bytes_taken = burst.bytes_taken
-        buffer.skip(bytes_taken)
-        budget.take_at_once(self, bytes_taken)
+        buffer.skip(burst.bytes_taken)
         server.counters.requests += burst.requests
-        place = responses.expect(bytes_taken, burst.requests)
+        place = responses.expect(0, burst.requests)
         burst.add_done_callback(partial(self._burst_replied, place))
         if burst.last:
             self.end()
         return True
 
     def _dispatch_one(self) -> bool:
-        """Dispatch the next frame; False when it is incomplete or has to wait for the budget."""
+        """Dispatch the next frame; False when it is incomplete, and perhaps has to wait for the budget."""
         server, buffer = self._server, self._buffer
         length = buffer.length()
         if length is None:
@@ -249,25 +280,21 @@ class Connection(asyncio.BufferedProtocol):
         length_max = server.config.frame_bytes_max
         if not 0 < length <= length_max:
             raise BadFrame(f"a request of {length} bytes; socket.request.max.bytes is {length_max}")
-        arrived = buffer.unread - LENGTH_BYTES
-        budget = server.budget
-        if not (budget.take_whole(self, length) if length <= arrived else budget.take(self, arrived)):
-            self._wait_for_budget()
-            return False
         frame = buffer.take(length)
         if frame is None:
+            if buffer.starved:
+                self._wait_for_budget()
             if self._half_read_since is None:
                 self._half_read_since = server.clock.monotonic()
             return False
         self._half_read_since = None
         server.counters.requests += 1
-        try:
-            with frame:  # released on the way out: nobody may keep it
-                reply, pipelined, last = self.dispatcher.dispatch(frame, self.peer)
-        except BaseException:
-            budget.give(length)
-            raise
-        place = self._responses.expect(length)
+        with frame:  # released on the way out: nobody may keep it
+            reply, pipelined, last, keeps = self.dispatcher.dispatch(frame, self.peer)
+        kept = length if keeps and length > SMALL_BYTES_MAX else 0
+        if kept:
+            server.budget.keep(self.account, kept)
+        place = self._responses.expect(kept)
         if isinstance(reply, (PromptFuture, asyncio.Future)):
             self._exclusive = not pipelined
             reply.add_done_callback(partial(self._replied, place, pipelined))
@@ -288,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         error = future.exception()
         if error is not None:
-            self._server.budget.give(place.request_bytes)
+            self._give_back(place)
             if isinstance(error, MainstemError):
                 self._fail(error)
             else:
@@ -315,7 +342,8 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._buffer.unread) or self._ending or self._eof or not self._reading
 
     def _answer(self, place: Place, reply: Reply) -> None:
-        self._server.budget.give(place.request_bytes)
+        if place.request_bytes:
+            self._give_back(place)
         if self._dead:
             return
         responses = self._responses
@@ -334,16 +362,21 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write_out()
 
+    def _give_back(self, place: Place) -> None:
+        self._server.budget.give(self.account, place.request_bytes)
+        place.request_bytes = 0
+
     def _wait_for_budget(self) -> None:
         if not self._waiting_for_budget:
             self._waiting_for_budget = True
             # by way of the loop: connections that wake each other directly would nest without bound
             soon = asyncio.get_running_loop().call_soon
-            self._server.budget.wait(self, lambda: soon(self._budget_available))
+            self._server.wait_for_budget(self, self._buffer.starved, lambda: soon(self._budget_available))
 
     def _budget_available(self) -> None:
         self._waiting_for_budget = False
         self._half_read_since = None
+        self.active_at = self._server.clock.monotonic()
         if not self._dead:
             self._advance()
 

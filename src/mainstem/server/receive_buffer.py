@@ -5,22 +5,23 @@ the next call that takes space. Nothing is ever resized in place (exported views
 and shrinking replace the bytearray.
 
 Memory follows what was really sent. The buffer starts small and doubles while reads fill it, up to
-`READ_BYTES_MAX`; it grows beyond that only for a frame that needs it, to the frame's size at once when that
-is moderate, else by doubling, so that a lying length costs its sender half of what it costs us.
+`READ_BYTES_MAX`; it grows beyond that only for a frame that needs it, by doubling, so that a lying length costs its
+sender half of what it costs us.
+
+It grows by permission of whoever counts the memory of all buffers. Without it reads are small, and a frame that needs
+more room is starved, until it is asked for again and the permission is given.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 START_BYTES = 16 * 1024
 """What an idle connection costs."""
 
 READ_BYTES_MAX = 256 * 1024
 """As much as one read from a socket usefully returns."""
-
-GROW_AT_ONCE_BYTES = 1024 * 1024
-"""Frames up to this size (the usual produce request) get their room without doubling."""
 
 KEEP_BYTES_MAX = 4 * 1024 * 1024
 """A larger buffer is given up as soon as the frame it grew for is gone."""
@@ -30,9 +31,18 @@ _LENGTH = struct.Struct(">i")
 
 
 class ReceiveBuffer:
-    __slots__ = ("_buffer", "_end", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_may_grow", "_resized", "_start", "_view", "starved")
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        may_grow: Callable[[int], bool] = lambda capacity: True,
+        resized: Callable[[int], object] = lambda capacity: None,
+    ) -> None:
+        """`may_grow` is asked before the buffer gets more bytes than it has, `resized` told when it has fewer."""
+        self._may_grow = may_grow
+        self._resized = resized
+        self.starved = 0
+        """The size that the buffer needs for the next frame and may not have; 0: it needs none."""
         self._buffer = bytearray(START_BYTES)
         self._view = memoryview(self._buffer)
         """All of the buffer: slices of it cost less than views of their own."""
@@ -61,8 +71,8 @@ class ReceiveBuffer:
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`."""
         self._end += count
-        if self._end == len(self._buffer) < READ_BYTES_MAX:
-            self._replace(2 * len(self._buffer))
+        if self._end == len(self._buffer) < READ_BYTES_MAX and self._may_grow(2 * len(self._buffer)):
+            self._compact(bytearray(2 * len(self._buffer)))
 
     def length(self) -> int | None:
         """The length prefix of the next frame, unchecked; None while it is incomplete."""
@@ -89,29 +99,36 @@ class ReceiveBuffer:
         """Frames of so many bytes in all, lengths included, are taken."""
         self._start += size
 
-    def settle(self) -> None:
-        """To be called when no frame is in use: gives up a buffer too large to keep."""
+    def settle(self, *, scarce: bool = False) -> None:
+        """To be called when no frame is in use: gives up a buffer too large to keep; where memory is `scarce`, any that
+        is larger than it has to be."""
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > KEEP_BYTES_MAX:
-                self._compact(bytearray(READ_BYTES_MAX))
+                self._compact(bytearray(START_BYTES))
+                self._resized(START_BYTES)
+            elif scarce:
+                self.shrink()
 
     def shrink(self) -> None:
         """Back to the size of an idle connection, if nothing is in the buffer."""
         if self._start == self._end and len(self._buffer) > START_BYTES:
             self._compact(bytearray(START_BYTES))
+            self._resized(START_BYTES)
 
     def _make_room(self, size: int) -> None:
         if size <= len(self._buffer):
             if self._start + size > len(self._buffer):
                 self._compact(self._buffer)
-        elif size <= GROW_AT_ONCE_BYTES:
-            self._replace(size)
         elif self.unread == len(self._buffer):
-            self._replace(min(size, max(GROW_AT_ONCE_BYTES, 2 * len(self._buffer))))
-
-    def _replace(self, capacity: int) -> None:
-        self._compact(bytearray(capacity))
+            capacity = min(size, 2 * len(self._buffer))
+            if self._may_grow(capacity):
+                self.starved = 0
+                self._compact(bytearray(capacity))
+            else:
+                self.starved = capacity
+        elif self._start:
+            self._compact(self._buffer)  # what there is of the frame, so that the rest fills the buffer
 
     def _compact(self, target: bytearray) -> None:
         unread = self.unread

@@ -1,101 +1,153 @@
-"""A bound on the bytes of all requests that are being read or answered, shared by all connections.
+"""A bound on what clients' requests hold in memory: the buffers they are received into, and what handlers keep of them.
 
-A request is charged for its bytes as they arrive, so that who announces much and sends little takes nothing
-from others; it gives them back when it is answered. When nothing is left everyone waits, except the request
-that has been half read for longest: it may overdraw by the rest of its frame, so no set of half-read frames
-can wait for each other.
+A connection is charged for its buffer beyond the size every connection has, and for a request from its dispatch to its
+answer if its handler keeps it. What is held is charged and nothing else: a request that has been appended, or waits in
+a consumer group (which charges for what it keeps), is not.
+
+Buffers grow by permission. Small ones need none, so that who asks for little is served whatever others hold. Usual ones
+may take all there is, large ones half of it, and one address half of either, so that no client and no size of request
+can take it from all others. Who may not grow waits, in the order of asking; the one that has been growing for longest
+may always go on, so that no set of half-read requests can wait for each other.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mainstem.server.connection import Connection
+from mainstem.server.receive_buffer import START_BYTES
+
+USUAL_BYTES_MAX = 2 * 1024 * 1024
+"""What a buffer grows to for a Produce request with a batch of the largest default size (1 MiB) and some more; larger
+ones are large."""
+
+LARGE_SHARE = 2
+"""Large buffers get one part in so many of the whole."""
+
+HOST_SHARE = 2
+"""One address gets one part in so many of the whole, and of what large buffers get."""
+
+SMALL_BYTES_MAX = START_BYTES
+"""A request of this size or less is not charged while its handler keeps it: a connection has one at a time."""
+
+
+class Account:
+    """What one connection holds."""
+
+    __slots__ = ("buffered", "host", "kept")
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.buffered = 0
+        """The size of its buffer beyond the size every connection has."""
+        self.kept = 0
+        """Requests of this connection that handlers keep."""
+
+    @property
+    def held(self) -> int:
+        return self.buffered + self.kept
+
+    @property
+    def large(self) -> int:
+        """What it has of that part which large buffers get."""
+        return self.buffered if self.buffered > USUAL_BYTES_MAX else 0
 
 
 class RequestBudget:
-    """A connection receives one request at a time; those it has handed on are only bytes to give back."""
+    """Of all connections of a node."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_taken = 0
-        self._receiving: dict[Connection, int] = {}
-        """The bytes each request that is being received is charged with, the oldest first."""
-        self._waiting: dict[Connection, Callable[[], object]] = {}
+        self._large_taken = 0
+        self._by_host: Counter[str] = Counter()
+        self._large_by_host: Counter[str] = Counter()
+        self._growing: dict[Account, None] = {}
+        """Accounts with a buffer beyond the usual start, the oldest first."""
+        self._waiting: dict[Account, tuple[int, Callable[[], object]]] = {}
+        """To which size each wants to grow, and how it is told."""
 
     @property
-    def exhausted(self) -> bool:
-        return self.bytes_taken >= self.bytes_max
+    def scarce(self) -> bool:
+        """Somebody waits."""
+        return bool(self._waiting)
 
-    def take(self, connection: Connection, size_bytes: int) -> bool:
-        """Charge the request that a connection receives with `size_bytes` in all; False when there is nothing
-        left (then `wait`)."""
-        held = self._receiving.get(connection, 0)
-        if size_bytes > held:
-            if self.exhausted and connection is not self._oldest():
-                return False
-            self.bytes_taken += size_bytes - held
-            self._receiving[connection] = size_bytes
+    def grow(self, account: Account, capacity: int) -> bool:
+        """Charge an account for a buffer of `capacity` bytes; False, and nothing is charged, when that is more than
+        there is for it now (then `wait`)."""
+        if not self._may_grow(account, capacity):
+            return False
+        self.resized(account, capacity)
         return True
 
-    def take_whole(self, connection: Connection, size_bytes: int) -> bool:
-        """`take` and `hand_on` a request that has arrived as a whole."""
-        if self._waiting or self.bytes_taken >= self.bytes_max or connection in self._receiving:
-            if not self.take(connection, size_bytes):
-                return False
-            self.hand_on(connection)
-        else:  # as nearly always
-            self.bytes_taken += size_bytes
-        return True
-
-    def ample(self, size_bytes: int) -> bool:
-        """Whether so much could be charged at once, and nobody waits."""
-        return self.bytes_taken + size_bytes <= self.bytes_max and not self._waiting
-
-    def take_at_once(self, connection: Connection, size_bytes: int) -> None:
-        """While it is `ample`: charge and hand on requests that have arrived as a whole, `size_bytes` in all."""
-        held = self._receiving.pop(connection, 0) if self._receiving else 0
-        self.bytes_taken += size_bytes - held
-
-    def hand_on(self, connection: Connection) -> None:
-        """The request is whole. Its bytes stay taken until somebody gives them back."""
-        self._leave(connection)
-
-    def drop(self, connection: Connection) -> None:
-        """The connection is gone, and with it the request it was receiving."""
-        self._waiting.pop(connection, None)
-        self.give(self._leave(connection))
-
-    def give(self, size_bytes: int) -> None:
-        """Return bytes taken earlier and wake, in the order they came, as many waiters as may find some."""
-        self.bytes_taken -= size_bytes
-        assert self.bytes_taken >= 0, "gave back more than was taken"
-        if not self._waiting:
+    def resized(self, account: Account, capacity: int) -> None:
+        """A buffer has `capacity` bytes now."""
+        buffered = max(0, capacity - START_BYTES)
+        if buffered == account.buffered:
             return
-        for connection in tuple(self._waiting):
-            if self.exhausted:
-                break
-            self._wake(connection)
+        large = account.large
+        change, account.buffered = buffered - account.buffered, buffered
+        if buffered:
+            self._growing.setdefault(account)
+        else:
+            self._growing.pop(account, None)
+        self._change(account, change, account.large - large)
 
-    def wait(self, connection: Connection, woken: Callable[[], object]) -> None:
-        """Have `woken` called, once, when `take` is worth another try. It may call `wait` again."""
-        self._waiting[connection] = woken
+    def keep(self, account: Account, size_bytes: int) -> None:
+        """A handler keeps a request of so many bytes, until `give`."""
+        account.kept += size_bytes
+        self._change(account, size_bytes, 0)
 
-    def _oldest(self) -> Connection | None:
-        return next(iter(self._receiving), None)
+    def give(self, account: Account, size_bytes: int) -> None:
+        """A request is answered, whether or not its connection is still there."""
+        account.kept -= size_bytes
+        self._change(account, -size_bytes, 0)
 
-    def _leave(self, connection: Connection) -> int:
-        """The bytes it was charged with. The next in age may overdraw from now on."""
-        held = self._receiving.pop(connection, 0)
-        if self._waiting:
-            oldest = self._oldest()
-            if oldest in self._waiting:
-                self._wake(oldest)
-        return held
+    def drop(self, account: Account) -> None:
+        """The connection is gone, and its buffer with it."""
+        self._waiting.pop(account, None)
+        self.resized(account, 0)
 
-    def _wake(self, connection: Connection) -> None:
-        woken = self._waiting.pop(connection, None)
-        if woken is not None:
-            woken()
+    def wait(self, account: Account, capacity: int, woken: Callable[[], object]) -> None:
+        """Have `woken` called, once, when `grow` is worth another try. It may call `wait` again."""
+        self._waiting[account] = capacity, woken
+
+    def _may_grow(self, account: Account, capacity: int) -> bool:
+        buffered = capacity - START_BYTES
+        more = buffered - account.buffered
+        if more <= 0 or account is next(iter(self._growing), account):
+            return True
+        if (
+            self.bytes_taken + more > self.bytes_max
+            or self._by_host[account.host] + more > self.bytes_max // HOST_SHARE
+        ):
+            return False
+        if buffered <= USUAL_BYTES_MAX:
+            return True
+        more_large, large_max = buffered - account.large, self.bytes_max // LARGE_SHARE
+        return (
+            self._large_taken + more_large <= large_max
+            and self._large_by_host[account.host] + more_large <= large_max // HOST_SHARE
+        )
+
+    def _change(self, account: Account, more: int, more_large: int) -> None:
+        host = account.host
+        self.bytes_taken += more
+        self._by_host[host] += more
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if more_large:
+            self._large_taken += more_large
+            self._large_by_host[host] += more_large
+            if not self._large_by_host[host]:
+                del self._large_by_host[host]
+        assert self.bytes_taken >= 0, "gave back more than was taken"
+        if self._waiting and more < 0:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Those who may grow now, in the order they came. They ask again, in turns of their own."""
+        for account, (capacity, woken) in tuple(self._waiting.items()):
+            if self._may_grow(account, capacity):
+                del self._waiting[account]
+                woken()

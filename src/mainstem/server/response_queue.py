@@ -29,7 +29,7 @@ class Place:
 
     def __init__(self, request_bytes: int, requests: int) -> None:
         self.request_bytes = request_bytes
-        """Of all of them."""
+        """What the budget of requests is charged until they are answered."""
         self.requests = requests
         self.ready = False
         self.reply: Reply = None

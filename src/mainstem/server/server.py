@@ -14,7 +14,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mainstem.model import HistogramSample, Sample
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS_MAX = 10.0
 """How long an idle buffer may stay large."""
 
-HALF_READ_SECONDS_MAX = 30.0
-"""How long a request may take to arrive once others wait for the memory it holds: the largest at 30 Mbit/s."""
+RELIEF_SECONDS = 1.0
+"""Between two looks at who holds memory for nothing, while others wait for it."""
 
 REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
@@ -68,6 +68,8 @@ class Server:
         self.waiting_for_room: dict[Connection, None] = {}
         """Connections whose next request brings batches that the store has no room for; the one whose turn is next
         first."""
+        self._relief_due = False
+        """`_relieve_and_repeat` is going to be called."""
         self._turns_due = False
         """`_give_turn` is going to be called."""
         self._sweeper: asyncio.TimerHandle | None = None
@@ -152,17 +154,21 @@ class Server:
                 )
                 self.counters.idle_closed += 1
                 connection.abort()
-            elif (
-                self.budget.exhausted
-                and _seconds_since(connection.half_read_since, now) > HALF_READ_SECONDS_MAX
-            ):
+            elif idle_seconds >= SWEEP_SECONDS_MAX:
+                connection.shrink()
+
+    def relieve(self) -> None:
+        """Take memory for requests back from those who make nothing of it, because others wait for it."""
+        now = self.clock.monotonic()
+        for connection in tuple(self._connections):
+            if connection.in_the_way(now):
+                self.counters.failures += 1
                 logger.warning(
                     "closing connection %s:%d: its request does not arrive, and others wait for the memory",
                     *connection.peer[:2],
                 )
-                self.counters.failures += 1
                 connection.abort()
-            elif idle_seconds >= SWEEP_SECONDS_MAX:
+            else:
                 connection.shrink()
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
@@ -178,7 +184,7 @@ class Server:
             _counter("request_frames_total", "Request frames received.", counters.requests),
             _counter("received_bytes_total", "Bytes received from clients.", counters.bytes_in),
             _counter("sent_bytes_total", "Bytes sent to clients.", counters.bytes_out),
-            _gauge("request_bytes_in_flight", "Requests being read or answered.", self.budget.bytes_taken),
+            _gauge("request_bytes_in_flight", "Held by requests being read or answered.", self.budget.bytes_taken),
             _gauge("response_bytes_unsent", "Responses made and not yet sent.", unsent),
         ]
 
@@ -226,6 +232,13 @@ class Server:
             self._turns_due = True
             self.dispatcher.tell_of_room(self._give_turn)
 
+    def wait_for_budget(self, connection: Connection, capacity: int, woken: Callable[[], object]) -> None:
+        """Have a connection told when it is worth another try to have a buffer of `capacity` bytes."""
+        self.budget.wait(connection.account, capacity, woken)
+        if not self._relief_due:
+            self._relief_due = True
+            asyncio.get_running_loop().call_soon(self._relieve_and_repeat)
+
     def flush_soon(self, connection: Connection) -> None:
         """Have the connection write what it has, once, at the end of this turn of the loop."""
         if not self._to_flush:
@@ -263,6 +276,12 @@ class Server:
             self._refusals_unlogged = 0
             self._refusals_logged_at = now
 
+    def _relieve_and_repeat(self) -> None:
+        self._relief_due = self.budget.scarce and not self._closing
+        if self._relief_due:
+            self.relieve()
+            asyncio.get_running_loop().call_later(RELIEF_SECONDS, self._relieve_and_repeat)
+
     def _sweep_later(self) -> None:
         delay = min(SWEEP_SECONDS_MAX, self.config.connection_idle_ms_max / 4000)
         self._sweeper = asyncio.get_running_loop().call_later(delay, self._sweep_and_repeat)
@@ -270,10 +289,6 @@ class Server:
     def _sweep_and_repeat(self) -> None:
         self.sweep()
         self._sweep_later()
-
-
-def _seconds_since(then: float | None, now: float) -> float:
-    return 0.0 if then is None else now - then
 
 
 def _gauge(name: str, help: str, value: float) -> Sample:
