@@ -145,11 +145,10 @@ class Connection(asyncio.BufferedProtocol):
     def in_the_way(self, now: float) -> bool:
         """Whether the memory that this connection holds, and others wait for, goes for nothing: the request does not
         arrive, what was sent behind a request that waits is there for too long, or nobody is there any more."""
-        if not self.account.buffered or not self._buffer.unread:
-            return False
-        if not self._reading and self._hung_up:
+        holds = self.account.buffered > 0 and self._buffer.unread > 0
+        if (holds or self._waiting_for_budget) and not self._reading and self._hung_up:
             return True
-        if self._waiting_for_budget:
+        if self._waiting_for_budget or not holds:
             return False
         silent = now - self.active_at
         if self._half_read_since is None:
