@@ -61,6 +61,12 @@ def _heard_from(step: Step, group: Group, member_id: str) -> None:
 
 def _assign(step: Step, group: Group, request: SyncGroupRequest) -> None:
     assignments = {item.member_id: item.assignment for item in request.assignments}
+    before = sum(len(member.assignment) for member in group.members.values())
+    more = sum(map(len, assignments.values())) - before
+    if not step.holdings.has_room(group.members[request.member_id].client_host, more):
+        rebalance.refuse_syncs(step, group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        rebalance.prepare(step, group)
+        return
     value = group.assigned(step.now.wall_ms, assignments)
     if _size_bytes(value) > step.config.group_metadata_bytes_max:
         rebalance.refuse_syncs(step, group, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -24,6 +24,11 @@ class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group ids are the clients' choice, so their number must not be."""
     group_metadata_bytes_max: int = 1_000_000
     """The largest group metadata record; the same bound that Kafka's default `max.message.bytes` gives."""
+    members_bytes_max: int = 256 * 1024 * 1024
+    """What the members of all groups of the node hold: subscriptions, assignments, about a KB besides; half of it by
+    one address. Two hundred thousand consumers of a few topics each."""
+    rebalance_timeout_ms_max: int = 1_800_000
+    """A rebalance waits no longer for its members, whatever they ask for: as long as a session may last."""
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait in a join before it is dropped: its client may have gone away, which
     nothing else would show, since it has not heard its member id yet."""
@@ -56,6 +61,7 @@ class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raises `ConfigError` on a value that cannot work."""
         at_least_one = (
             "session_timeout_ms_min", "group_size_max", "groups_max", "group_metadata_bytes_max",
+            "members_bytes_max", "rebalance_timeout_ms_max",
             "new_member_join_timeout_ms", "offsets_retention_minutes", "offsets_retention_check_interval_ms",
             "offsets_topic_partitions", "offsets_topic_replication_factor", "offsets_commit_timeout_ms",
             "append_bytes_max", "snapshot_after_bytes", "load_bytes",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import Refused
+from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, make_topic, partition_of
 from mainstem.broker.groups.log import GroupLog
 from mainstem.broker.groups.partition import Event, GroupPartition, TopicsNow, heard
@@ -100,6 +101,7 @@ class GroupCoordinator:
         self._topics_now = TopicsNow(self._topic_id_of, metadata_current)
         self._feature_level = feature_level
         self._counts = Counts()
+        self._holdings = Holdings(config.members_bytes_max)
         self._topic: Topic | None = None
         self._partitions: dict[int, GroupPartition] = {}
         """Of the topic's partitions those that this node serves."""
@@ -158,7 +160,7 @@ class GroupCoordinator:
             partition.rewrite()
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
-        return samples_of(list(self._partitions.values()), self._counts)
+        return samples_of(list(self._partitions.values()), self._counts, self._holdings)
 
     async def leader_of(self, group_id: str) -> int:
         """The node that coordinates a group; -1 when there is none now."""
@@ -423,6 +425,7 @@ class GroupCoordinator:
             name=f"{topic.name}-{index}",
             new_id=self._new_id,
             counts=self._counts,
+            holdings=self._holdings,
             topics=self._topics_now,
             make_queue=self._make_queues,
             wake=self._rearm.set,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.member import Member
 from mainstem.broker.groups.states import MOVES, GroupState
 from mainstem.broker.groups.subscription import topics_of
@@ -27,8 +28,12 @@ Protocols = tuple[JoinGroupRequestProtocol, ...]
 class Group:
     """One classic group. New groups are empty and unknown to the log."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, holdings: Holdings | None = None) -> None:
+        """`holdings` are charged for its members."""
         self.group_id = group_id
+        self._holdings = holdings or Holdings()
+        self.bytes_held = 0
+        """By its members."""
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
@@ -126,6 +131,7 @@ class Group:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
+        self._charge(member, member.size_bytes)
         self.awaiting_join += member.join_ticket is not None
         self._supporters.update({protocol.name for protocol in member.protocols})
         self.pending_members.discard(member.member_id)
@@ -139,6 +145,7 @@ class Group:
             return
         assert member.join_ticket is None
         assert member.sync_ticket is None
+        self._charge(member, 0)
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
         self._withdraw(member)
@@ -158,7 +165,18 @@ class Group:
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         self._withdraw(member)
         member.protocols = protocols
+        self._charge(member, member.size_bytes)
         self._supporters.update({protocol.name for protocol in protocols})
+
+    def _charge(self, member: Member, size_bytes: int) -> None:
+        more, member.charged = size_bytes - member.charged, size_bytes
+        self.bytes_held += more
+        self._holdings.change(member.client_host, more)
+
+    def abandon(self) -> None:
+        """The group is gone, members and all."""
+        for member in self.members.values():
+            self._charge(member, 0)
 
     def _withdraw(self, member: Member) -> None:
         self._supporters.subtract({protocol.name for protocol in member.protocols})
@@ -238,6 +256,7 @@ class Group:
 
         The one place besides `move_to` that sets the state: to what the record proves."""
         known = self.members
+        self.abandon()
         self.persisted = value
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None

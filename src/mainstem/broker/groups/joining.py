@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mainstem.broker.groups import rebalance
 from mainstem.broker.groups.group import Group, rebalance_timeout_ms
-from mainstem.broker.groups.member import Member
+from mainstem.broker.groups.member import MEMBER_BYTES, Member, protocols_bytes
 from mainstem.broker.groups.rebalance import joined, refused_join, refused_sync
 from mainstem.broker.groups.result import Caller, Ticket
 from mainstem.broker.groups.states import GroupState
@@ -28,6 +28,10 @@ MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 """JoinGroup version from which a leader understands that it leads but need not assign."""
 
+PROTOCOLS_OFFERED = 4
+"""The record of a group has its members' metadata for one protocol. They may offer others besides: clients have up to
+three."""
+
 MEMBER_NAME_LENGTH_MAX = 255
 """Characters of the client's name that go into a member id, which must fit into a string of the protocol."""
 
@@ -41,6 +45,8 @@ def join(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest, ca
         group.remove(member_id)
         step.answer(ticket, refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         rebalance.complete_if_ready(step, group)
+    elif (code := _too_large(step, group, request, caller)) is not ErrorCode.NONE:
+        step.answer(ticket, refused_join(member_id, code))
     elif not group.supports(request.protocol_type, request.protocols):
         step.answer(ticket, refused_join(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not member_id:
@@ -66,6 +72,23 @@ def _has_room(step: Step, group: Group, member_id: str) -> bool:
     return member is not None or len(group.members) + _others_pending(group, member_id) < size_max
 
 
+def _too_large(step: Step, group: Group, request: JoinGroupRequest, caller: Caller) -> ErrorCode:
+    """Whether there is no memory for what a member says of itself. One that says no more than before may always."""
+    member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
+    member = group.members.get(member_id)
+    before = 0 if member is None else MEMBER_BYTES + protocols_bytes(member.protocols)
+    more = MEMBER_BYTES + protocols_bytes(request.protocols) - before
+    if more <= 0:
+        return ErrorCode.NONE
+    if group.bytes_held + more > PROTOCOLS_OFFERED * step.config.group_metadata_bytes_max + MEMBER_BYTES * (
+        1 + len(group.members)
+    ):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not step.holdings.has_room(caller.client_host, more):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
 def _others_pending(group: Group, member_id: str) -> int:
     return len(group.pending_members) - (member_id in group.pending_members)
 
@@ -87,7 +110,7 @@ def _join_new(step: Step, group: Group, ticket: Ticket, request: JoinGroupReques
 def _add(
     step: Step, group: Group, member_id: str, ticket: Ticket, request: JoinGroupRequest, caller: Caller
 ) -> None:
-    member = _member(member_id, request, caller)
+    member = _member(step, member_id, request, caller)
     member.join_ticket = ticket
     member.new = True
     if group.delay_left_ms is not None:
@@ -98,14 +121,19 @@ def _add(
     rebalance.start_or_continue(step, group)
 
 
-def _member(member_id: str, request: JoinGroupRequest, caller: Caller) -> Member:
+def _rebalance_timeout_ms(step: Step, request: JoinGroupRequest) -> int:
+    given_ms = rebalance_timeout_ms(request.rebalance_timeout_ms, request.session_timeout_ms)
+    return min(given_ms, step.config.rebalance_timeout_ms_max)
+
+
+def _member(step: Step, member_id: str, request: JoinGroupRequest, caller: Caller) -> Member:
     return Member(
         member_id=member_id,
         instance_id=request.group_instance_id,
         client_id=caller.client_id,
         client_host=caller.client_host,
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=rebalance_timeout_ms(request.rebalance_timeout_ms, request.session_timeout_ms),
+        rebalance_timeout_ms=_rebalance_timeout_ms(step, request),
         protocols=request.protocols,
     )
 
@@ -129,9 +157,7 @@ def _join_known(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequ
     _supersede(step, group, member, ErrorCode.REBALANCE_IN_PROGRESS)
     group.set_protocols(member, request.protocols)
     member.session_timeout_ms = request.session_timeout_ms
-    member.rebalance_timeout_ms = rebalance_timeout_ms(
-        request.rebalance_timeout_ms, request.session_timeout_ms
-    )
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(step, request)
     group.set_join_ticket(member, ticket)
     rebalance.start_or_continue(step, group)
 
@@ -155,7 +181,7 @@ def _replace_static(
     leader = group.leader
     _supersede(step, group, old, ErrorCode.FENCED_INSTANCE_ID)
     step.stop_timer(TimerKind.SESSION, group, old.member_id)
-    new = _member(member_id, request, caller)
+    new = _member(step, member_id, request, caller)
     new.assignment = old.assignment
     next_protocol = group.selected_protocol({old.member_id: request.protocols})
     if group.state is GroupState.STABLE and next_protocol == group.protocol:

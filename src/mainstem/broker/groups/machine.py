@@ -18,6 +18,7 @@ from uuid import UUID
 from mainstem.broker.groups import assignment, expiry, joining, offsets, presence, rebalance
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.offsets import Offsets, TopicId
 from mainstem.broker.groups.result import (
     Caller,
@@ -61,7 +62,7 @@ EXPIRY_PAUSE_MS = 10
 
 class GroupMachine:
     """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine; `topic_id_of`
-    says which topic bears a name, as this node knows it now."""
+    says which topic bears a name, as this node knows it now; `holdings` are charged for what members hold."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class GroupMachine:
         new_id: Callable[[], str],
         counts: Counts | None = None,
         topic_id_of: TopicId = lambda name: ZERO_UUID,
+        holdings: Holdings | None = None,
     ) -> None:
         self.counts = counts or Counts()
         self.groups: dict[str, Group] = {}
@@ -76,6 +78,7 @@ class GroupMachine:
         self.unknown: dict[bytes, UnknownRecord] = {}
         """By key: what a later version wrote, to be handed on."""
         self._topic_id_of = topic_id_of
+        self._holdings = holdings or Holdings(config.members_bytes_max)
         self._config = config
         self._new_id = new_id
         self._timers = Timers()
@@ -97,7 +100,7 @@ class GroupMachine:
         elif record.value is not None:
             self._group(record.key.group).restore(record.value)
         else:
-            self.groups.pop(record.key.group, None)
+            self._forget(record.key.group)
 
     def _replay_unknown(self, record: UnknownRecord) -> None:
         """What was known under this key is no longer what holds."""
@@ -109,7 +112,7 @@ class GroupMachine:
             if isinstance(key, OffsetCommitKey):
                 self.offsets.replay(OffsetRecord(key, None))
             else:
-                self.groups.pop(key.group, None)
+                self._forget(key.group)
         if record.value is None:
             self.unknown.pop(record.key, None)
         else:
@@ -301,7 +304,7 @@ class GroupMachine:
     # --- inside --------------------------------------------------------------------------------------
 
     def _step(self, now: Moment) -> Step:
-        return Step(self._config, self._timers, self.counts, self.replay, self._new_id, now)
+        return Step(self._config, self._timers, self.counts, self.replay, self._new_id, now, self._holdings)
 
     def _finish(self, step: Step, group: Group | None = None) -> Result:
         if group is not None:
@@ -316,8 +319,13 @@ class GroupMachine:
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = Group(group_id, self._holdings)
         return group
+
+    def _forget(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.abandon()
 
     def _forget_if_vacant(self, group: Group) -> None:
         if group.vacant and not self.offsets.has(group.group_id):

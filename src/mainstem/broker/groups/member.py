@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.broker.groups.result import Ticket
 from mainstem.protocol.messages.consumer_offsets import MemberMetadata
 from mainstem.protocol.messages.describe_groups import DescribedGroupMember
 from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+
+MEMBER_BYTES = 1024
+"""A member without its metadata: the object, its ids, its timer."""
+
+
+def protocols_bytes(protocols: Iterable[JoinGroupRequestProtocol]) -> int:
+    """What a member says when it joins."""
+    return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,8 +34,15 @@ class Member:
 
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
+    charged: int = 0
+    """What its group's holdings are charged for it."""
     new: bool = False
     """Has not heard of any generation yet, perhaps not even of its id."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return MEMBER_BYTES + protocols_bytes(self.protocols) + len(self.assignment)
 
     @property
     def static(self) -> bool:

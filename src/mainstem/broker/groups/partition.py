@@ -27,6 +27,7 @@ from uuid import UUID
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.errors import LogUnavailable, Refused
+from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.log import GroupLog
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.offsets import TopicId, is_stale
@@ -99,6 +100,7 @@ class GroupPartition:
         name: str,
         new_id: Callable[[], str],
         counts: Counts,
+        holdings: Holdings,
         topics: TopicsNow,
         make_queue: Callable[[], Awaitable[None]],
         wake: Callable[[], None],
@@ -113,6 +115,8 @@ class GroupPartition:
         self._clock = clock
         self._new_id = new_id
         self._counts = counts
+        self._held = Holdings(within=holdings)
+        """By the members of this partition's groups."""
         self._topics = topics
         self._make_queue = make_queue
         self._wake = wake
@@ -245,7 +249,7 @@ class GroupPartition:
             await self._make_queue()
         self._deleted.clear()
         await self._know_topics()
-        machine = GroupMachine(self._config, self._new_id, self._counts, self._topics.id_of)
+        machine = GroupMachine(self._config, self._new_id, self._counts, self._topics.id_of, self._held)
         replayed = 0
         async for record in self._log.read():
             machine.replay(record)
@@ -350,6 +354,7 @@ class GroupPartition:
     def _abandon(self) -> None:
         """Refuse everything that waits and forget the machine."""
         self.machine = None
+        self._held.give_all_back()
         self.wake_at_ms = None
         self._entries.clear()
         self._writing = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.groups.states import GroupState
 from mainstem.broker.groups.step import Counts
@@ -13,7 +14,9 @@ from mainstem.model import Sample
 _LIVE_STATES = tuple(state for state in GroupState if state is not GroupState.DEAD)
 
 
-def samples_of(partitions: Iterable[GroupPartition], counts: Counts) -> Iterator[Sample]:
+def samples_of(
+    partitions: Iterable[GroupPartition], counts: Counts, holdings: Holdings
+) -> Iterator[Sample]:
     """Of the partitions a node serves. May run in another thread: what it walks over is copied first."""
     states: Counter[GroupState] = Counter()
     members = offsets = loading = 0
@@ -30,6 +33,9 @@ def samples_of(partitions: Iterable[GroupPartition], counts: Counts) -> Iterator
         labels = (("state", state.value),)
         yield Sample("mainstem_groups", "gauge", "Consumer groups by state.", states[state], labels)
     yield Sample("mainstem_group_members", "gauge", "Members of consumer groups.", members)
+    yield Sample(
+        "mainstem_group_members_bytes", "gauge", "Held by members of consumer groups.", holdings.bytes_held
+    )
     yield Sample("mainstem_group_offsets", "gauge", "Committed offsets held.", offsets)
     yield Sample(
         "mainstem_group_partitions_not_served", "gauge", "Partitions without groups loaded.", loading

@@ -8,6 +8,7 @@ from typing import Any
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.result import Answer, GroupRecord, LogRecord, Moment, Result, Ticket
 from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
@@ -35,6 +36,7 @@ class Step:
     new_id: Callable[[], str]
     """Something that is never the same twice."""
     now: Moment
+    holdings: Holdings
     result: Result = field(default_factory=Result)
 
     def write(self, record: LogRecord) -> None:

@@ -1,0 +1,51 @@
+"""What the members of consumer groups hold in memory: their subscriptions, which are bytes of the clients' choice, and
+their assignments. One account for all partitions of a node, with a share for each address.
+
+A partition's machine has an account of its own within it, so that all of it is given back when the machine is thrown
+away. Whether there is room is asked before a member joins; what the log says is taken in any case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+HOST_SHARE = 2
+"""Members of one address get one part in so many of the whole."""
+
+
+class Holdings:
+    """Bytes held, by the address of the client. `within`: the account that this one is a part of."""
+
+    def __init__(self, bytes_max: int = 0, *, within: Holdings | None = None) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_held = 0
+        self._within = within
+        self._by_host: Counter[str] = Counter()
+
+    def has_room(self, host: str, more: int) -> bool:
+        """Whether a client may hold so many bytes more than it does."""
+        if more <= 0:
+            return True
+        if self._within is not None:
+            return self._within.has_room(host, more)
+        return (
+            self.bytes_held + more <= self.bytes_max
+            and self._by_host[host] + more <= self.bytes_max // HOST_SHARE
+        )
+
+    def change(self, host: str, more: int) -> None:
+        """A client holds so many bytes more than before, or fewer."""
+        self.bytes_held += more
+        self._by_host[host] += more
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if self._within is not None:
+            self._within.change(host, more)
+
+    def give_all_back(self) -> None:
+        """Nothing of this account is held any more."""
+        if self._within is not None:
+            for host, size_bytes in self._by_host.items():
+                self._within.change(host, -size_bytes)
+        self.bytes_held = 0
+        self._by_host.clear()
