@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 
 LOCK_NAME = "node.lock"
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Another one each time that Linux starts."""
+
 SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread keeps the interpreter: the default of 5 ms makes the event loop wait that long for the
 reading thread (measured: p99 6.2 against 1.7 ms)."""
@@ -137,6 +140,7 @@ class RunningNode:
                 handlers=self._handlers,
                 connect=self._connect if config.nameserver.peers else None,
                 side_work=side_work,
+                boot=boot_of_this_machine(),
             ),
             stack,
         )
@@ -223,6 +227,14 @@ class RunningNode:
 async def finish(task: asyncio.Task[None], console: ConsoleServer) -> None:
     console.stop()
     await task
+
+
+def boot_of_this_machine() -> str:
+    """Empty where the system does not tell."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def directory(path: str) -> Path:

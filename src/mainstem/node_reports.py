@@ -69,7 +69,9 @@ class NodeReports:
                     group.group, group.term, group.serving, group.last_index, group.applied_index, members
                 )
             )
-        return NodeReport(self.http, time.monotonic() - self._started_at, led, *OWN_LEVELS)
+        waiting = list(self._storage.rejoining.not_back())
+        why = self._storage.rejoining.why if waiting else ""
+        return NodeReport(self.http, time.monotonic() - self._started_at, led, *OWN_LEVELS, waiting, why)
 
     async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
         """What these nodes say of themselves; None: nothing within a moment."""

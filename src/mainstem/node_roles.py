@@ -25,7 +25,7 @@ from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
-from mainstem.model import Node, Topic
+from mainstem.model import Durability, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Connect, Facts
 from mainstem.nameserver.commands import (
     Event,
@@ -37,9 +37,11 @@ from mainstem.nameserver.commands import (
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.starts_file import StartsFile
 from mainstem.ports import Clock, Files, QueueAdmin, SideWork
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
+from mainstem.rpc.starts import SHOW_START
 from mainstem.side_thread import AtOnce
 from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.errors import NotTheLeader, StorageFailed
@@ -86,6 +88,8 @@ class NodePorts:
     """To the other nodes; None: there are none."""
     side_work: SideWork = field(default_factory=AtOnce)
     """Where compressed batches are looked into."""
+    boot: str = ""
+    """Tells this start of the machine from any other; empty: that cannot be known."""
 
 
 class Roles:
@@ -120,6 +124,7 @@ class Roles:
 
     async def _open(self) -> None:
         config, ports, stack = self._config, self._ports, self._stack
+        self._starts = await self._begin_start()
         nameserver = self.nameserver = await self._open_metadata()
         served = ServedGroups(nameserver.topics, nameserver.was_deleted, nameserver.current)
         storage = self.storage = await self._open_storage(served)
@@ -131,6 +136,7 @@ class Roles:
             nameserver.placements,
         )
         queue_admin = self._queue_admin()
+        nameserver.when_found_late(storage.give_up)
         await storage.start()
 
         groups = self.groups = GroupCoordinator(
@@ -160,6 +166,29 @@ class Roles:
             self._begin(care.run(), "queue care")
         self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, intake=storage.messages))
 
+    async def _begin_start(self) -> StartsFile:
+        """Draw the nonce of this start, and answer others that show theirs, before anything else is said."""
+        config, ports = self._config, self._ports
+        starts = await StartsFile.open(ports.write_files, config.node_id)
+        self._stack.push_async_callback(starts.close)
+        unsynced = config.journal.durability is Durability.ASYNC
+        await starts.begin(
+            config.node_id, ports.boot, ports.randomness().randbytes, acknowledges_unsynced=unsynced
+        )
+        ports.handlers.unary(SHOW_START, starts.answer)
+        self._stack.push_async_callback(self._end_well)
+        return starts
+
+    async def _end_well(self) -> None:
+        """Everything else is closed."""
+        storage = getattr(self, "storage", None)
+        if storage is None or storage.write_loop.failure is not None:
+            return
+        try:
+            await self._starts.end_well()
+        except MetadataUnavailable as error:
+            log.warning("the next start does not know that this one ended well: %s", error)
+
     async def _open_metadata(self) -> Nameserver:
         """The cluster's metadata. Where there are other nodes this returns once a majority of them has met, and the
         write groups have their places."""
@@ -171,6 +200,7 @@ class Roles:
             self._identity,
             self._meet if config.nameserver.peers else None,
             Facts(rpc=rpc_advertised(config), roles=config.roles, version=mainstem.__version__),
+            self._starts,
         )
         self._stack.push_async_callback(nameserver.close)
         placed = asyncio.Event()
@@ -206,6 +236,8 @@ class Roles:
                 consensus,
                 exchange=others.exchange,
                 calls=others.calls,
+                forgotten=self._starts,
+                placements=nameserver.placements,
                 replicas=nameserver.placements(),
                 leader_changed=lambda group, leader, term: (
                     nameserver.learned_leader(group, leader, term) if leader else None
@@ -231,6 +263,7 @@ class Roles:
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)
         storage.departures.register(ports.handlers)
+        storage.rejoining.register(ports.handlers)
         return storage
 
     def _queue_admin(self) -> QueueAdmin:

@@ -79,6 +79,9 @@ class LocalNodeViews:
     def not_ready(self) -> str | None:
         if self._storage.failure is not None:
             return f"disk 1 failed: {self._storage.failure}"
+        if self.ready and (waiting := self._storage.rejoining.not_back()):
+            states = ", ".join(f"{number} ({state})" for number, state in waiting.items())
+            return f"{self._storage.rejoining.why}: has no vote in write groups {states}"
         return None if self.ready else "starting"
 
     async def cluster(self) -> ClusterView:
@@ -124,6 +127,8 @@ class LocalNodeViews:
             state=verdict.state.value,
             reason=verdict.reason,
             level_newest=report.level_newest if report is not None else None,
+            not_back=tuple(report.not_back) if report is not None else (),
+            forgot=report.forgot if report is not None else "",
         )
 
     def _group_view(self, group: WriteGroup, led: LedGroup | None) -> WriteGroupView:

@@ -218,6 +218,10 @@ class SimulatedFiles:
         """Place a file, durable."""
         self._inodes[path] = _Inode(bytearray(content), bytearray(content))
 
+    def forget(self, path: str) -> None:
+        """Have a file be gone, durably."""
+        del self._inodes[path]
+
     def paths(self) -> list[str]:
         return sorted(self._inodes)
 

@@ -29,6 +29,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Why, unless it is well."""
     level_newest: int | None = None
     """The newest feature level it reads; None: it does not answer."""
+    not_back: tuple[int, ...] = ()
+    """Write groups of which it has forgotten something: its replicas have no vote before they have got that back."""
+    forgot: str = ""
+    """How that came."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):

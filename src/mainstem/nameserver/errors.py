@@ -78,7 +78,7 @@ class MetadataCorrupt(NameserverError):
     def __init__(self, path: str, position: int, what: str) -> None:
         super().__init__(
             f"metadata file {path} is damaged at byte {position}: {what}. It was left as it is; "
-            f"restore the metadata directory from a copy"
+            f"restore write_dir and store_dir as a whole, or have another node take the place of this one"
         )
         self.path = path
         self.position = position

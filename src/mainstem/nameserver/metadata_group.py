@@ -31,6 +31,7 @@ from mainstem.nameserver.room import Room
 from mainstem.nameserver.vote_file import Vote, VoteFile
 from mainstem.raft import (
     KIND_DATA,
+    KIND_NO_OP,
     BrokenInvariant,
     HardState,
     LoggedMembership,
@@ -71,6 +72,8 @@ class Started(NamedTuple):
     log: GroupLog
     memberships: Sequence[LoggedMembership]
     vote: Vote
+    abstains_to: int = 0
+    """It has forgotten votes and entries, and is silent in both until it has this entry again."""
 
 
 class MetadataGroup:
@@ -102,6 +105,7 @@ class MetadataGroup:
             started.memberships,
             randomness,
             applied_index=replica.applied_index,
+            abstains_to=started.abstains_to,
         )
         self._broken: BrokenInvariant | None = None
         self._strangers_voters: Membership | None = None
@@ -173,6 +177,11 @@ class MetadataGroup:
         return self.failure is None and self._core.serves
 
     @property
+    def abstains(self) -> bool:
+        """It has not got back yet what it has forgotten."""
+        return self._core.abstains
+
+    @property
     def waits_for_room(self) -> bool:
         """This node's disk is full: it falls behind what is committed."""
         return bool(self._room.missed_by)
@@ -237,6 +246,24 @@ class MetadataGroup:
             raise MetadataUnavailable(str(error)) from error
         self._news.set()
         return entry.index
+
+    async def member_forgot(self, node_id: int) -> tuple[int, int]:
+        """A member that is silent has forgotten something: (term, index) of an entry that is logged from now on and
+        committed without it. Raises `NotLeading`, `MetadataUnavailable`."""
+        self._check_changes()
+        try:
+            self._core.member_forgot(node_id)
+            entry = self._core.propose(b"", 0, KIND_NO_OP)
+        except RaftNotLeader as error:
+            raise NotLeading(str(error)) from error
+        except NotReady as error:
+            raise MetadataUnavailable(str(error)) from error
+        self._news.set()
+        while self._core.commit_index < entry.index:
+            if self.failure is not None or self._core.term != entry.term or self._core.role is not Role.LEADER:
+                raise NotLeading("the leader of the metadata group changed")
+            await self.changed_since(self.version)
+        return entry.term, entry.index
 
     async def read(self) -> None:
         """Until all that was committed before this call is applied here. Raises `MetadataUnavailable`, at once when no

@@ -53,7 +53,10 @@ from mainstem.nameserver.replica import Listener
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Introducer, Service
 from mainstem.nameserver.standing import Standing
+from mainstem.nameserver.start_check import OldCopy, StartCheck, come_back
+from mainstem.nameserver.starts_file import StartsFile
 from mainstem.nameserver.transfer import Transfer
+from mainstem.nameserver.vote_file import Vote
 from mainstem.ports import Files
 from mainstem.raft import Membership, RaftConfig, RaftError
 from mainstem.rpc.errors import RpcError
@@ -89,10 +92,13 @@ class Nameserver(MetadataAdministration):
         config: NameserverConfig,
         link: Link | None,
         facts: Facts,
+        start_check: StartCheck | None = None,
+        abstains_to: int = 0,
     ) -> None:
         super().__init__(directory.replica, config)
         self._directory = directory
         self._link = link
+        self._start_check = start_check
         self._facts = facts
         self._ids = Ids(randomness)
         self._producer_ids_lock = asyncio.Lock()
@@ -102,7 +108,7 @@ class Nameserver(MetadataAdministration):
                 election_ticks=config.election_ticks,
                 heartbeat_ticks=config.heartbeat_ticks,
             ),
-            Started(directory.group_log(), directory.memberships(first), directory.vote),
+            Started(directory.group_log(), directory.memberships(first), directory.vote, abstains_to),
             directory.log,
             directory.owned_vote_file,
             directory.replica,
@@ -137,16 +143,18 @@ class Nameserver(MetadataAdministration):
         node: Node,
         connect: Connect | None = None,
         facts: Facts = NO_FACTS,
+        starts: StartsFile | None = None,
     ) -> Nameserver:
         """Recover the metadata below `files`, or create the cluster where there is nothing at all yet, and
         register `node`. Open it before the journal. With peers it takes `connect`, and waits for a majority of
-        them. Raises `ForeignDirectory`, `UnreadableFeatureLevel`, `MetadataCorrupt`, `NodeIdTaken`,
+        them. `starts`, which has begun, is shown to the others before anything else. Raises `ForeignDirectory`,
+        `UnreadableFeatureLevel`, `MetadataCorrupt`, `NodeIdTaken`,
         `rpc.errors.IdentityRefused`, OSError."""
         assert node.node_id == config.node_id, "a node registers itself"
         assert connect is not None or not config.peers, "nodes of a cluster are connected"
         directory = await open_directory(files, config, facts.levels)
         try:
-            nameserver = await cls._opened(directory, randomness, config, connect, facts)
+            nameserver = await cls._opened(directory, randomness, config, connect, facts, starts)
         except BaseException:
             await directory.close()
             raise
@@ -170,6 +178,7 @@ class Nameserver(MetadataAdministration):
         config: NameserverConfig,
         connect: Connect | None,
         facts: Facts,
+        starts: StartsFile | None,
     ) -> Nameserver:
         node_id, peers = config.node_id, config.peer_addresses
         me = Membership.of([member_id(node_id)])
@@ -185,7 +194,8 @@ class Nameserver(MetadataAdministration):
         _check_owner(directory, config)
         new = directory.new
         owner = await directory.take(node_id, Ids(randomness))
-        link = None
+        link = start_check = None
+        abstains_to = 0
         if connect is not None:
             cluster_id = directory.cluster_id() or config.cluster_id or bootstrap.cluster_id_of(peers)
             identity = Identity(cluster_id, node_id, owner.identity)
@@ -196,8 +206,15 @@ class Nameserver(MetadataAdministration):
             link = Link(identity, ports, Introducer(node_id, directory.replica, ports.handlers))
             if new and peers:
                 first = await bootstrap.first_members(identity, peers, ports, facts.levels)
+            if starts is not None:
+                placed = {node for replicas in directory.replica.state.placements.values() for node in replicas}
+                voters = directory.memberships(first)[-1].membership.voters
+                start_check = StartCheck(node_id, starts, ports)
+                await start_check.before_all(voters | placed)
+                if starts.has_lost(METADATA_GROUP):
+                    abstains_to = await _come_back(directory, node_id, voters, ports)
         await directory.start(first)
-        return cls(directory, first, randomness, config, link, facts)
+        return cls(directory, first, randomness, config, link, facts, start_check, abstains_to)
 
     async def close(self) -> None:
         """Finish the changes that were accepted, and let go of the log."""
@@ -277,6 +294,12 @@ class Nameserver(MetadataAdministration):
         """The storage role knows who leads a write group; the other nodes hear of it within a second."""
         if self._leaders.learn(group, node_id, term) and self._heartbeats is not None:
             self._heartbeats.beat_now()
+
+    def when_found_late(self, listener: Callable[[OldCopy], None]) -> None:
+        """Call `listener` if it turns out, after this node has spoken, that it runs on an older copy of its
+        directories."""
+        if self._start_check is not None:
+            self._start_check.found_late = listener
 
     def report_condition(self, condition: Callable[[], Condition]) -> None:
         """How the node's disks are, asked before each heartbeat."""
@@ -453,11 +476,19 @@ class Nameserver(MetadataAdministration):
                     tasks.create_task(follower.run(), name="metadata follower")
                     standing = Standing(self._group, self._link.ports)
                     tasks.create_task(standing.run(), name="metadata standing")
+                if self._start_check is not None:
+                    tasks.create_task(self._start_check.run(), name="metadata start check")
+                    tasks.create_task(self._got_back(self._start_check.starts), name="metadata got back")
         except Exception as group:
             failure = first_of(group)
             log.error("the metadata takes no more changes: %s", self._group.failure or failure)
             log.debug("how that came", exc_info=failure)
             self._group.fail(failure)
+
+    async def _got_back(self, starts: StartsFile) -> None:
+        while self._group.abstains:
+            await self._group.changed_since(self._group.version)
+        await starts.got_back(METADATA_GROUP)
 
     def _new_cluster_id(self) -> str:
         if self._link is not None:
@@ -500,6 +531,17 @@ class Nameserver(MetadataAdministration):
                 f"node {wanted.node_id} runs at {known.rpc or f'{known.host}:{known.port}'} from another directory "
                 f"({verdict.reason or 'it is alive'}); give this node another node_id, or stop that one first"
             )
+
+
+async def _come_back(directory: Directory, node_id: int, voters: Iterable[int], ports: ClusterPorts) -> int:
+    """Take up the metadata group again after votes and entries were forgotten; the entry up to which to abstain. Of the
+    term of the leader that answered, this node's vote is known: it is the leader's."""
+    leader, remembered = await come_back(node_id, voters, ports)
+    before = directory.vote
+    if before.term < remembered.term or (before.term == remembered.term and before.vote is None):
+        await directory.owned_vote_file.write(Vote(remembered.term, leader, before.commit))
+    log.info("the metadata is caught up with node %d, up to entry %d, before this node votes", leader, remembered.index)
+    return remembered.index
 
 
 def _know(ports: ClusterPorts, own: int, event: Event) -> None:

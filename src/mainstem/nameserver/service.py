@@ -38,6 +38,7 @@ from mainstem.rpc.metadata import (
     NotTheLeader,
 )
 from mainstem.rpc.method import Nothing, Reply
+from mainstem.rpc.starts import METADATA_FORGOT, CannotTell, MemberForgot, Remembered
 
 
 class Introducer:
@@ -83,6 +84,15 @@ class Service:
         handlers.unary(OFFER_SNAPSHOT, transfer.take)
         handlers.stream(FETCH_SNAPSHOT, transfer.give)
         handlers.stream(FOLLOW, self._follow)
+        handlers.unary(METADATA_FORGOT, self._member_forgot)
+
+    async def _member_forgot(self, call: Call[MemberForgot]) -> Reply[Remembered]:
+        assert call.node is not None, "the method is for nodes only"
+        try:
+            term, index = await self._group.member_forgot(call.node.node_id)
+        except NameserverError as error:
+            raise CannotTell(str(error)) from error
+        return Reply(Remembered(term, index))
 
     async def _change_member(self, call: Call[ChangeMember]) -> Reply[MemberChanged]:
         old, new = call.request.old, call.request.new

@@ -44,6 +44,10 @@ from mainstem.raft.roles import Cause, Role
 REQUEST_BITS = 62
 """Numbers of reads that are sent on fit into an i64, however many there are."""
 
+WAITS_TIMEOUTS_MAX = 20
+"""For a leader that was said to come: ten seconds or more in production, in which the one with the longest log could
+be elected several times over."""
+
 FROM_LEADERS = (Append, Heartbeat, InstallSnapshot)
 
 
@@ -65,23 +69,38 @@ class RaftCore:
         random: random.Random,
         *,
         applied_index: int = 0,
+        committed_index: int = 0,
+        abstains_to: int = 0,
+        waits_for_leader: bool = False,
     ) -> None:
         """`memberships`, oldest first: the one of the snapshot the log begins behind (index 0: what the group began
         with), then one for each membership entry in the log. `applied_index`: what the driver's state has in it
-        already; at least `log.first_index() - 1`. Everything in `log` and `hard_state` is durable."""
+        already; at least `log.first_index() - 1`. `committed_index`: an entry of the log that is known to be committed.
+        Everything in `log` and `hard_state` is durable.
+
+        A member that has forgotten votes or entries names in `abstains_to` an entry that a leader logged and a majority
+        committed while this member was silent (`member_forgot`): until it has that one it neither votes nor stands.
+        With `waits_for_leader` it does not stand before it heard a leader, or `WAITS_TIMEOUTS_MAX` election timeouts
+        went by."""
         self._config = config
         self.node_id = config.node_id
         self._log = self._log_class(log, memberships, applied_index)
+        if committed_index > applied_index:
+            self._log.commit_to(committed_index)
         self._outbox: list[Message] = []
-        self._touched = False
+        self._touched = committed_index > applied_index
         self._out: Ready | None = None
         self._elections = self._elections_class(
             config, self._log, hard_state, random, self._outbox, self._entering
         )
         self._leadership: Leadership | None = None
         self._reads = Reads(random.getrandbits(REQUEST_BITS))
-        self._followership = self._followership_class(config, self._log, self._outbox)
+        self._followership = self._followership_class(
+            config, self._log, self._outbox, forgetful=abstains_to > 0
+        )
         self._followership.enter(self.term, NOBODY)
+        self._abstains_to = abstains_to
+        self._waits_timeouts = WAITS_TIMEOUTS_MAX if waits_for_leader else 0
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             Append: self._append,
             AppendResponse: self._leader_step(Leadership.append_response),
@@ -120,6 +139,11 @@ class RaftCore:
     def serves(self) -> bool:
         """Leads, and has applied an entry of its own term: all that was ever committed is applied."""
         return self._leadership is not None and self._log.applied_index >= self._leadership.term_start_index
+
+    @property
+    def abstains(self) -> bool:
+        """It has forgotten something that it has not got back yet: it neither votes nor stands."""
+        return self._log.applicable_index < self._abstains_to
 
     @property
     def membership(self) -> Membership:
@@ -204,6 +228,13 @@ class RaftCore:
             raise NotLeader(self.node_id, NOBODY)
         self._touched = True
 
+    def member_forgot(self, peer: int) -> None:
+        """A member that is silent lacks entries it has acknowledged, or does not know its votes any more: what is known
+        of its log is of its life before. What is proposed from now on is committed without it, until it speaks again.
+        Raises `NotLeader`."""
+        self._leading().replication.member_forgot(peer)
+        self._touched = True
+
     def campaign(self) -> None:
         """Stand for election now, if this node may."""
         if self.role is not Role.LEADER:
@@ -249,12 +280,16 @@ class RaftCore:
 
     @property
     def _may_stand(self) -> bool:
-        return self._followership.installing is None and self._log.memberships.knows_voter(
-            self.node_id, self._log.commit_index
+        return (
+            self._followership.installing is None
+            and not self.abstains
+            and not self._waits_timeouts
+            and self._log.memberships.knows_voter(self.node_id, self._log.commit_index)
         )
 
     def _election_timeout(self) -> None:
         self._touched = True
+        self._waits_timeouts = max(0, self._waits_timeouts - 1)
         self._settle(self._elections.timed_out(may_stand=self._may_stand))
 
     def _settle(self, cause: Cause | None) -> None:
@@ -326,6 +361,8 @@ class RaftCore:
         return step
 
     def _request_vote(self, message: RequestVote) -> None:
+        if self.abstains:  # whom it voted for before, and how far its log went, it does not know
+            return
         self._elections.request_vote(message)
         self._touched = True
 
@@ -339,6 +376,7 @@ class RaftCore:
 
     def _heard_leader(self, leader_id: int) -> None:
         """A message from whoever leads this term."""
+        self._waits_timeouts = 0
         elections = self._elections
         if leader_id == elections.leader_id and self._leadership is None:
             elections.elapsed = 0

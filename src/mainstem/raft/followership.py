@@ -25,9 +25,10 @@ from mainstem.raft.messages import (
 class Followership:
     """Lives as long as the core; `enter` begins it anew."""
 
-    def __init__(self, config: RaftConfig, log: Log, outbox: list[Message]) -> None:
+    def __init__(self, config: RaftConfig, log: Log, outbox: list[Message], *, forgetful: bool = False) -> None:
+        """`forgetful`: leaders may know of entries that this log had and has no more."""
         self._node_id = config.node_id
-        self._may_forget = config.may_forget
+        self._may_forget = config.may_forget or forgetful
         self._log = log
         self._outbox = outbox
         self._term = 0

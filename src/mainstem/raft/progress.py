@@ -39,6 +39,7 @@ class Progress:
         "_window",
         "active",
         "bytes_in_flight",
+        "forgetful",
         "heartbeat",
         "match_index",
         "next_index",
@@ -57,6 +58,8 @@ class Progress:
         self.match_index = 0
         self.next_index = next_index
         self.active = False
+        self.forgetful = False
+        """It came back with less than it had acknowledged; answers from before may still arrive."""
         self.paused = False
         """A probe is out (probe): wait for an answer, to it or to a heartbeat."""
         self.probe_due = False

@@ -100,7 +100,7 @@ class Replication:
         progress.active = True
         if not message.rejected:
             return self._accepted(progress, message.match_index)
-        if self._config.may_forget and message.previous_index <= progress.match_index:
+        if (self._config.may_forget or progress.forgetful) and message.previous_index <= progress.match_index:
             progress.forgot()
             progress.probe(min(message.hint_index + 1, message.previous_index))
             self.due = True
@@ -143,6 +143,15 @@ class Replication:
             return False
         progress.read_context = message.read_context
         return True
+
+    def member_forgot(self, node_id: int) -> None:
+        """What it acknowledged is not there any more; what it acknowledges from now on is."""
+        progress = self.peers.get(node_id)
+        if progress is not None:
+            progress.forgetful = True
+            progress.forgot()
+            progress.probe(self._log.last_index + 1, paused=True)
+            self.due = True
 
     # --- news from the driver ------------------------------------------------------------------------------
 

@@ -47,6 +47,10 @@ class NodeReport(msgspec.Struct, frozen=True):
     level_oldest: int = FeatureLevel.FIRST
     level_newest: int = FeatureLevel.FIRST
     """The feature levels the node can work at."""
+    not_back: list[int] = []
+    """Write groups whose replica has forgotten something and has no vote before it has got that back."""
+    forgot: str = ""
+    """How that came."""
 
 
 class TransferLeader(msgspec.Struct, frozen=True):

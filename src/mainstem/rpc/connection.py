@@ -20,6 +20,7 @@ from mainstem.rpc.errors import (
     CallFailed,
     DeadlineExceeded,
     IdentityRefused,
+    NotServed,
     Overloaded,
     ProtocolViolation,
     Refused,
@@ -283,6 +284,8 @@ def _error(method: Method[Any, Any], frame: Frame) -> RpcError:
         return DeadlineExceeded(text)
     if frame.code == ErrorCode.OVERLOADED:
         return Overloaded(text)
+    if frame.code == ErrorCode.UNKNOWN_METHOD:
+        return NotServed(text)
     return CallFailed(text)
 
 

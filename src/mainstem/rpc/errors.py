@@ -89,6 +89,10 @@ class CallFailed(RpcError):
     """The callee failed in a way its method does not declare; the message is what it logged."""
 
 
+class NotServed(CallFailed):
+    """The callee has no such method: its version knows none, or it is about to start."""
+
+
 class Refused(RpcError):
     """Base of the refusals a method declares (`Method.refusals`): they keep their class across the wire.
 

@@ -124,10 +124,18 @@ class GroupConsensus:
     # --- taking part --------------------------------------------------------------------------------------
 
     def join(
-        self, config: RaftConfig, hard_state: HardState, membership: Membership, randomness: random.Random
+        self,
+        config: RaftConfig,
+        hard_state: HardState,
+        membership: Membership,
+        randomness: random.Random,
+        *,
+        committed_index: int = 0,
+        abstains_to: int = 0,
+        waits_for_leader: bool = False,
     ) -> None:
         """Take part in the group, which began with `membership`, unless the log knows better. Everything in the log
-        is durable. A node that is the only voter leads at once."""
+        is durable. A node that is the only voter leads at once. What the options are says `RaftCore`."""
         blocks = self._blocks
         if not blocks.memberships:
             blocks.memberships[blocks.first_index() - 1] = membership
@@ -141,6 +149,9 @@ class GroupConsensus:
             [LoggedMembership(index, one) for index, one in sorted(blocks.memberships.items())],
             randomness,
             applied_index=self._driven.applied_index,
+            committed_index=committed_index,
+            abstains_to=abstains_to,
+            waits_for_leader=waits_for_leader,
         )
         self._membership_changed()
         if self.core.membership.voters == {config.node_id}:

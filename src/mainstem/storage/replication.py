@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mainstem.model import Durability
-from mainstem.raft import Entry, Membership, Message, RaftConfig, Snapshot
+from mainstem.raft import Entry, HardState, Membership, Message, RaftConfig, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft_member import Carried, Member
 from mainstem.storage.errors import FormatError, StorageError
@@ -51,6 +51,30 @@ class Exchange(Protocol):
     def send(self, group: int, messages: Iterable[Message]) -> None: ...
 
 
+class Forgotten(Protocol):
+    """What this node has forgotten, group by group; durable."""
+
+    @property
+    def why(self) -> str:
+        """How that came, for people; empty: nothing is forgotten."""
+        ...
+
+    @property
+    def lost_power(self) -> bool:
+        """Only ends of logs are lost, and perhaps by many nodes at once."""
+        ...
+
+    def has_lost(self, group: int) -> bool:
+        """Whether what was forgotten of a group is not got back yet."""
+        ...
+
+    async def got_back(self, group: int) -> None: ...
+
+    async def all_got_back(self) -> None:
+        """Of every write group there is."""
+        ...
+
+
 @dataclass(frozen=True)
 class Consensus:
     """How a node takes part in its write groups' logs. The default: alone."""
@@ -67,6 +91,13 @@ class Consensus:
     """Told when this node begins to serve a group, or stops."""
     calls: Calls | None = None
     """To the other nodes; None: no snapshots are sent."""
+    forgotten: Forgotten | None = None
+    """What this node has forgotten of what it promised; None: nothing, or nobody would know."""
+    placements: Callable[[], Mapping[int, Sequence[int]]] = dict
+    """Where the replicas of each group are wanted now."""
+
+    def has_lost(self, group: int) -> bool:
+        return self.forgotten is not None and self.forgotten.has_lost(group)
 
     def members(self, group: int) -> Membership:
         return Membership.of([self.node_id] if self.replicas is None else self.replicas.get(group, ()))
@@ -92,7 +123,10 @@ class Replication:
         self._write_loop: WriteLoop | None = None
         self._messages: LocalMessageStore | None = None
         self._snapshots: Snapshots | None = None
+        self._split_here: Callable[[int], int] = lambda group: 0
         self._hard_states: HardStates | None = None
+        self.silent: dict[int, Membership] = {}
+        """Groups of which this node has forgotten something, with the members it knows, until `rejoin`."""
         self._settled: dict[int, asyncio.Event] = {}
         """Set when a group is served for the first time, or never will be."""
 
@@ -102,8 +136,11 @@ class Replication:
         write_loop: WriteLoop,
         messages: LocalMessageStore,
         snapshots: Snapshots,
+        split_here: Callable[[int], int] = lambda group: 0,
     ) -> None:
-        """What to drive; called once."""
+        """What to drive; called once. `split_here`: the last block that was split from this node's own journal, and so
+        is committed."""
+        self._split_here = split_here
         self._groups, self._write_loop, self._messages = groups, write_loop, messages
         self._snapshots = snapshots
 
@@ -131,6 +168,10 @@ class Replication:
                     f"write group {group.group} has a log and no record of this node's votes: the file `hard_states` "
                     f"{what}. {REMEDY}"
                 )
+            members = self._members(group, began_with)
+            if consensus.has_lost(group.group) and members.voters - {consensus.node_id}:
+                self.silent[group.group] = members
+                continue
             self._join(group, began_with)
             if group.consensus.voters == {consensus.node_id}:
                 alone.append(group)
@@ -157,26 +198,61 @@ class Replication:
             return Membership.of(set(placed) - {self._consensus.node_id})
         return Membership.of(self._hard_states.founders(number) or placed)
 
-    def _join(self, group: WriteGroup, began_with: Membership) -> None:
+    def _members(self, group: WriteGroup, began_with: Membership) -> Membership:
+        """As far as this node's log tells."""
+        memberships = group.blocks.memberships
+        return memberships[max(memberships)] if memberships else began_with
+
+    async def rejoin(
+        self, number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False
+    ) -> None:
+        """Take part again in a group of which this node has forgotten something. Raises `StorageError`."""
+        assert self._hard_states is not None, "started"
+        await self._hard_states.save({number: hard_state})
+        group = self._groups[number]
+        began_with = self._began_with(number, self._consensus.members(number).members)
+        del self.silent[number]
+        self._join(group, began_with, abstains_to=abstains_to, waits_for_leader=waits_for_leader)
+        if not abstains_to and not waits_for_leader and group.consensus.core is not None:
+            group.consensus.core.campaign()
+            group.consensus.pump()
+
+    def _join(
+        self, group: WriteGroup, began_with: Membership, *, abstains_to: int = 0, waits_for_leader: bool = False
+    ) -> None:
         consensus = self._consensus
         assert self._hard_states is not None, "started"
         self._settled[group.group] = asyncio.Event()
         if consensus.exchange is not None:
             consensus.exchange.join(group.group, Replica(group, self._journal))
         config = consensus.config(self._journal.durability)
-        group.consensus.join(config, self._hard_states.of(group.group), began_with, consensus.randomness)
+        group.consensus.join(
+            config,
+            self._hard_states.of(group.group),
+            began_with,
+            consensus.randomness,
+            committed_index=min(self._split_here(group.group), group.blocks.last_index()),
+            abstains_to=abstains_to,
+            waits_for_leader=waits_for_leader,
+        )
 
     async def take_part(self, number: int, placed: Collection[int]) -> None:
         """A replica of a group is to be here: begin with an empty log. Raises `StorageError`."""
         group = self._groups[number]
         assert self._hard_states is not None, "started"
+        if number in self.silent:
+            return  # it is here, and comes back by itself
         assert group.consensus.core is None, f"write group {number} is here already"
         if group.last_index:
             raise StorageError(f"write group {number}: what was here of it before is not removed yet")
         self._hard_states.begin(number)
         await self._hard_states.save({})
         log.info("write group %d: a replica of it comes to this node", number)
-        self._join(group, self._began_with(number, placed))
+        began_with = self._began_with(number, placed)
+        if self._consensus.has_lost(number):
+            self.silent[number] = began_with
+        else:
+            self._join(group, began_with)
 
     async def leave(self, number: int) -> None:
         """This node is no member of a group any more; durable when it returns. Raises `StorageError`."""

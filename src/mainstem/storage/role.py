@@ -21,7 +21,7 @@ from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.departures import Departures
 from mainstem.storage.disk_watch import DiskWatch
-from mainstem.storage.errors import StorageError
+from mainstem.storage.errors import StorageError, StorageFailed
 from mainstem.storage.hard_states import HardStates
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
@@ -41,6 +41,7 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.read_path import ReadPath
 from mainstem.storage.record_lookups import RecordLookups
 from mainstem.storage.recovery import Recovery, check_replicas, rejoin_store
+from mainstem.storage.rejoining import Rejoining
 from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
 from mainstem.storage.retention_pass import RetentionPass
@@ -153,7 +154,19 @@ class Storage:
             self.replication,
             consensus.calls,
         )
-        self.replication.drive(self.groups, self.write_loop, self.messages, self.snapshots)
+        self.rejoining = Rejoining(
+            consensus.node_id,
+            self.groups,
+            self.replication,
+            hard_states,
+            consensus.calls,
+            consensus.forgotten,
+            consensus.placements,
+            self.write_loop.wake,
+        )
+        self.replication.drive(
+            self.groups, self.write_loop, self.messages, self.snapshots, store.journal_index
+        )
         self.pruning = Pruning(
             journal,
             self.groups,
@@ -277,6 +290,7 @@ class Storage:
         await self.departures.finish()
         await self.write_loop.sync()
         self._tasks.append(loop.create_task(self.replication.run(), name="consensus"))
+        self._tasks.append(loop.create_task(self.rejoining.run(), name="rejoining"))
         self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
 
     async def close(self) -> None:
@@ -302,6 +316,10 @@ class Storage:
             await self.checkpointer.checkpoint()
         except (StorageError, OSError) as error:
             log.error("no checkpoint at the end, the next start takes longer: %s", error)
+
+    def give_up(self, error: Exception) -> None:
+        """This node must say nothing more in any write group."""
+        self.write_loop.give_up(StorageFailed(str(error)))
 
     @property
     def failure(self) -> Exception | None:

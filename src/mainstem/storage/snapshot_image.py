@@ -116,7 +116,7 @@ async def parts(
             async for piece in pieces:
                 totals[kind] += len(piece)
                 yield Reply(_part(name, kind, crc=crc32c(piece)), piece)
-    if not group.serving or group.term != term:
+    if not group.consensus.leads or group.term != term:
         raise GroupSnapshotRefused(f"write group {group.group}: this node does not lead it any more")
     yield Reply(_part(name, END, totals=totals))
 

@@ -118,8 +118,11 @@ class Snapshots:
         handlers.stream(FETCH_RUN, self._sending.give_run)
 
     def _index_of(self, group: WriteGroup) -> int:
-        """A leader that has applied all that was ever committed has a snapshot to give: up to where it is split."""
-        return self._state.manifest.written(group.group) if group.serving and self._calls is not None else -1
+        """A leader has a snapshot to give, up to where it is split, once it has applied that much. It need not have
+        committed anything yet: the member may be the one without which it cannot."""
+        split = self._state.manifest.written(group.group)
+        gives = group.consensus.leads and group.applied_index >= split and self._calls is not None
+        return split if gives else -1
 
     def _belongs(self, number: int) -> group_queues.Belongs:
         return lambda queue_ids: self._placement.groups_of(queue_ids) == number

@@ -261,6 +261,10 @@ class WriteLoop:
                 self.out_of_space = False
                 return headers
 
+    def give_up(self, failure: StorageFailed) -> None:
+        """Nothing more is to be written, or said."""
+        self._fail(failure)
+
     def _fail(self, failure: StorageFailed) -> None:
         log.critical("disk 1 failed, this node accepts no more writes: %s", failure)
         self.failure = failure

@@ -16,7 +16,7 @@ import msgspec
 from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.cluster.network import SimulatedNetwork
 
-from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, Refused
+from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, NotServed, Refused
 from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.method import Method, Reply
@@ -106,7 +106,7 @@ class SimulatedCalls:
         life = self._life
         try:
             if found is None:
-                raise CallFailed(f"{method.name} is not served here")
+                raise NotServed(f"{method.name} is not served here")
             call = Call(method.decode_request(body), b"", f"node {life.node_id}", self._identity)
             if method.streams:
                 async with aclosing(found.handler(call)) as replies:
@@ -116,6 +116,8 @@ class SimulatedCalls:
                 await answers.put(encoded(found.handler(call) if found.prompt else await found.handler(call)))
         except Refused as error:
             await answers.put(error if isinstance(error, method.refusals) else CallFailed(str(error)))
+        except NotServed as error:
+            await answers.put(error)
         except Exception as error:
             await answers.put(CallFailed(f"{method.name}: {type(error).__name__}: {error}"))
         else:

@@ -349,11 +349,15 @@ class SimulatedNode:
         join, leave, truncate = group.consensus.join, group.consensus.leave, blocks.truncate
 
         def joined(
-            config: RaftConfig, hard_state: HardState, membership: Membership, randomness: random.Random
+            config: RaftConfig, hard_state: HardState, membership: Membership, randomness: random.Random,
+            *, committed_index: int = 0, abstains_to: int = 0, waits_for_leader: bool = False,
         ) -> None:
-            if life.alive:
+            if life.alive and abstains_to:
+                guard(lambda: promises.abstains(node_id, number, blocks.last_index(), abstains_to))
+            elif life.alive:
                 guard(lambda: promises.begins(node_id, number, hard_state, blocks.last_index()))
-            join(config, hard_state, membership, randomness)
+            join(config, hard_state, membership, randomness, committed_index=committed_index,
+                 abstains_to=abstains_to, waits_for_leader=waits_for_leader)
 
         def left() -> None:
             if life.alive:

@@ -3,7 +3,8 @@
 The observer sees every message that leaves a node. A vote that a node granted, or gave itself as a candidate, is a
 promise: no life of that node may give another one in the same term, nor begin with an older term. So is what a member
 says is durable: no life of that node may begin with a shorter log, unless a leader of a later term had it cut, and
-nobody may cut what is committed.
+nobody may cut what is committed. A node that knows that it has forgotten such promises, as its directories are an older
+copy, may make none before it has got back what it had acknowledged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.simulation.cluster.history import History
 from tests.simulation.oracle import require
 
 from mainstem.raft import HardState, Message
-from mainstem.raft.messages import AppendResponse, RequestVote, VoteResponse
+from mainstem.raft.messages import AppendResponse, InstallSnapshotResponse, RequestVote, VoteResponse
 from mainstem.storage.group_blocks import GroupBlocks
 
 
@@ -27,6 +28,8 @@ class Told:
     vote: int = 0
     """In `term`; 0: nobody yet."""
     durable_index: int = 0
+    abstains_to: int = 0
+    """It has promised not to vote before it has this block."""
 
 
 class Promises:
@@ -49,15 +52,32 @@ class Promises:
                 case AppendResponse(rejected=False):
                     told = self._of(node_id, group)
                     told.durable_index = max(told.durable_index, message.match_index)
+                    self._has(told, message.match_index)
+                case InstallSnapshotResponse(match_index=index):
+                    self._has(self._of(node_id, group), index)
 
     def begins(self, node_id: int, group: int, state: HardState, last_index: int) -> None:
         """A life of a node takes part with what it found on its disk."""
         told, what = self._of(node_id, group), f"node {node_id}, write group {group}"
+        require(last_index >= told.abstains_to,
+                f"{what}: begins with block {last_index} as its last, and needs block {told.abstains_to} to vote", "N")
         require(state.term >= told.term, f"{what}: begins in term {state.term}, it voted in {told.term}", "N")
         require(state.term > told.term or told.vote in (0, state.vote),
                 f"{what}: begins with a vote for {state.vote} in term {state.term}, it voted for {told.vote}", "N")
         require(not self._durable or last_index >= told.durable_index,
                 f"{what}: begins with block {last_index} as its last, block {told.durable_index} was durable", "N")
+
+    def abstains(self, node_id: int, group: int, last_index: int, until: int) -> None:
+        """A life of a node takes part that knows that it has forgotten votes or blocks, and neither votes nor stands
+        before it has block `until`, which the others have committed without it: behind everything that it said is
+        durable."""
+        told = self._of(node_id, group)
+        committed = len(self._history.blocks.get(group, []))
+        what = f"node {node_id}, write group {group}: abstains up to block {until}"
+        require(until <= committed, f"{what}, which nobody has committed; {committed} are", "N")
+        require(until >= min(told.durable_index, committed),
+                f"{what}, and had said that block {told.durable_index} is durable", "N")
+        self._told[node_id, group] = Told(durable_index=last_index, abstains_to=until)
 
     def cut(self, node_id: int, group: int, blocks: GroupBlocks, first: int) -> None:
         """A node drops the end of its log."""
@@ -73,8 +93,14 @@ class Promises:
         """A node is no member any more: what it had goes with its membership."""
         self._of(node_id, group).durable_index = 0
 
+    def _has(self, told: Told, index: int) -> None:
+        if index >= told.abstains_to:
+            told.abstains_to = 0
+
     def _voted(self, node_id: int, group: int, term: int, candidate: int) -> None:
         told = self._of(node_id, group)
+        require(not told.abstains_to, f"node {node_id}, write group {group}: votes for {candidate} in term {term}, and "
+                f"has forgotten something that it gets back with block {told.abstains_to}", "N")
         if term > told.term:
             told.term, told.vote = term, 0
         require(term == told.term and told.vote in (0, candidate),

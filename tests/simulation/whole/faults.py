@@ -9,11 +9,20 @@ from collections.abc import Sequence
 from tests.simulation.cluster.faults import Faults, Kind
 from tests.simulation.whole.cluster import WholeCluster
 from tests.simulation.whole.connection import ClientQuality
+from tests.simulation.whole.node import WholeNode
 
 
 class WholeFaults(Faults):
+    _cluster: WholeCluster
     def __init__(self, cluster: WholeCluster, rng: random.Random, only: Sequence[str] = ()) -> None:
         self._clients = cluster.clients_network
+        self._copying = False
+        self.copies = 0
+        """How often one was brought back."""
+        self._powerless = False
+        """One has lost its power, and has not got back what it lost."""
+        self.powers = 0
+        """How often one has."""
         super().__init__(cluster, rng, only)
 
     def kinds(self) -> list[Kind]:
@@ -21,6 +30,8 @@ class WholeFaults(Faults):
             *super().kinds(),
             ("clients cut off", self._cut_clients_off),
             ("connections break", self._break_connections),
+            ("old copy", self._old_copy),
+            ("power", self._power),
         ]
 
     async def heal(self) -> None:
@@ -34,6 +45,66 @@ class WholeFaults(Faults):
         self._clients.cut.add(node_id)
         await asyncio.sleep(self._some_time())
         self._clients.cut.discard(node_id)
+
+    async def _old_copy(self) -> None:
+        """A node is started on a copy of its directories from before its last start, while of the two others one has
+        missed what it acknowledged since, and the other one is down."""
+        nodes = list(self._cluster.nodes.values())
+        if len(nodes) != 3 or self._copying or not all(node.up and node.serving for node in nodes):
+            return
+        self._copying = True
+        try:
+            await self._bring_back_a_copy(*self._rng.sample(nodes, 3))
+        finally:
+            self._copying = False
+
+    async def _bring_back_a_copy(self, forgetful: WholeNode, late: WholeNode, holder: WholeNode) -> None:
+        forgetful.lose_power(keep_all=True)
+        forgetful.boot()
+        copy = forgetful.copy()
+        await self._restarted(forgetful, at_once=True)
+        if not await self._soon(lambda: self._all_know_more(forgetful, [late, holder]), 3.0):
+            return  # somebody was away: nobody could tell that a copy is one
+        if late.up and late.serving is not None:
+            late.lose_power()
+        await asyncio.sleep(1.0 + self._some_time())
+        for node in (forgetful, holder):
+            if node.up and node.serving is not None:
+                node.lose_power()
+        loop = asyncio.get_running_loop()
+        if not (forgetful.up or late.up or holder.up):  # no other fault has begun to start one again
+            forgetful.boot()
+            forgetful.restore(copy)
+            self.copies += 1
+            starting = [loop.create_task(self._restarted(late, at_once=True))]
+            starting.append(loop.create_task(self._start_again(forgetful)))
+            await asyncio.sleep(2.0 + self._some_time())
+        else:
+            starting = [loop.create_task(self._restarted(node, at_once=True)) for node in (late, forgetful)]
+        await self._restarted(holder, at_once=True)
+        await asyncio.gather(*starting)
+
+    async def _power(self) -> None:
+        """Under `async` durability: one machine goes down with what was acknowledged and not synced; the next one only
+        when this one has got that back."""
+        node, nodes = self._rng.choice(list(self._cluster.nodes.values())), self._cluster.nodes.values()
+        well = all(other.up and other.roles is not None and not other.roles._starts.why for other in nodes)
+        if not self._cluster.settings.is_async or self._powerless or not well:
+            return
+        self._powerless = True
+        self.powers += 1
+        node.lose_power(keep_all=False, even_async=True)
+        node.applied.clear()
+        await self._restarted(node)
+        if await self._soon(lambda: node.roles is not None and not node.roles._starts.why, 30.0):
+            self._powerless = False
+
+    def _all_know_more(self, node: WholeNode, others: Sequence[WholeNode]) -> bool:
+        return node.roles is not None and all(other.has_seen(node) == node.drawn[-1] for other in others)
+
+    async def _start_again(self, node: WholeNode) -> None:
+        if not await node.start():
+            await self._restarted(node)
 
     async def _break_connections(self) -> None:
         self._clients.quality = ClientQuality(

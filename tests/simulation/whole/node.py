@@ -6,9 +6,9 @@ import itertools
 import random
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tests.fakes.files import PowerLoss
+from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.simulation.cluster.lives import Life
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.oracle import require
@@ -25,6 +25,14 @@ from mainstem.storage.role import Storage
 
 if TYPE_CHECKING:
     from tests.simulation.whole.cluster import WholeCluster
+
+class Copy(NamedTuple):
+    """Of both directories."""
+
+    disk1: SimulatedFiles
+    disk2: SimulatedFiles
+    manifest: dict[str, bytes]
+
 
 class SimulatedRoles(Roles):
     """Watched."""
@@ -59,6 +67,7 @@ class WholeNode(SimulatedNode):
         self._directory = directory / f"node-{node_id}"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._ids = itertools.count(1)
+        self._boots = 1
 
     @property
     def failure(self) -> Exception | None:
@@ -89,6 +98,7 @@ class WholeNode(SimulatedNode):
                 store_dir=self._directory,
                 handlers=handlers,
                 connect=connect,
+                boot=str(self._boots),
             ),
             stack,
         )
@@ -116,6 +126,44 @@ class WholeNode(SimulatedNode):
             keep_all = True
         super().lose_power(keep_all=keep_all)
         self.roles = None
+
+    def boot(self) -> None:
+        super().boot()
+        self._boots += not self._keep_all
+
+    # --- copies of its directories ------------------------------------------------------------------------
+
+    @property
+    def drawn(self) -> list[bytes]:
+        """What its starts drew, as the node remembers."""
+        assert self.roles is not None
+        return self.roles._starts.remembers.drawn
+
+    def has_seen(self, other: WholeNode) -> bytes:
+        """The newest start of another node that this one was shown; empty: none."""
+        roles = self.roles
+        seen = roles._starts.remembers.seen.get(other.node_id) if roles is not None else None
+        return seen.nonce if seen is not None else b""
+
+    def copy(self) -> Copy:
+        """Of a node that is off."""
+        assert not self.up
+        manifest = {path.name: path.read_bytes() for path in self._directory.glob("manifest*")}
+        return Copy(self.disk1.clone(1), self.disk2.clone(2), manifest)
+
+    def restore(self, copy: Copy) -> None:
+        """Have the node, which is off, begin where it was when the copy was made."""
+        assert not self.up
+        for disk, kept in ((self.disk1, copy.disk1), (self.disk2, copy.disk2)):
+            for path in disk.paths():
+                disk.forget(path)
+            for path in kept.paths():
+                disk.put(path, kept.content(path))
+        for path in self._directory.glob("manifest*"):
+            path.unlink()
+        for name, content in copy.manifest.items():
+            (self._directory / name).write_bytes(content)
+        self.applied.clear()
 
     def holds(self, group: int, index: int) -> bool:
         """Whether a committed block is in this node's journal, durable as the configuration has it."""

@@ -13,9 +13,13 @@ from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.handlers import list_offsets, produce
 from mainstem.kernel import Verdict
+from mainstem.nameserver import starts
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.starts import StartShown
 from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.replication import Consensus
 
 
 def _coordinator_serves_before_replay() -> tuple[type, str, Any]:
@@ -59,12 +63,29 @@ def _watermark_without_read_index() -> tuple[ModuleType, str, Any]:
     return list_offsets, "_unconfirmed", nobody_is_asked
 
 
+def _old_copy_is_believed() -> tuple[ModuleType, str, Any]:
+    """Whatever start another node shows, it is taken for the next one."""
+    judged = starts.judged
+
+    def believed(before: starts.Remembers, caller: Identity, shown: StartShown) -> starts.Judged:
+        return judged(before, caller, StartShown(shown.drawn, forgot=True))
+
+    return starts, "judged", believed
+
+
+def _forgetful_replicas_vote() -> tuple[type, str, Any]:
+    """The replicas of a node that has forgotten votes and blocks take part at once, as any other."""
+    return Consensus, "has_lost", lambda consensus, group: False
+
+
 WHOLE_PLANTS: dict[str, Plant] = {
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "old-generations-commit": _old_generations_commit,
     "no-checkpoint": _no_checkpoint,
     "skipped-is-out-of-order": _skipped_is_out_of_order,
     "watermark-without-read-index": _watermark_without_read_index,
+    "old-copy-is-believed": _old_copy_is_believed,
+    "forgetful-replicas-vote": _forgetful_replicas_vote,
 }
 
 WHOLE_BREAKS = {
@@ -73,5 +94,7 @@ WHOLE_BREAKS = {
     "no-checkpoint": "K",
     "skipped-is-out-of-order": "D",
     "watermark-without-read-index": "W",
+    "old-copy-is-believed": "N",
+    "forgetful-replicas-vote": "N",
 }
 """As `cluster.planted.BREAKS`."""

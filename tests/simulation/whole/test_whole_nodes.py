@@ -36,6 +36,8 @@ BROUGHT_TO_LIGHT_BY = {
     "no-checkpoint": [],
     "skipped-is-out-of-order": [],
     "watermark-without-read-index": ["zombie", "pause", "cut off"],
+    "old-copy-is-believed": ["old copy"],
+    "forgetful-replicas-vote": ["old copy"],
 }
 """Per planted bug the faults that show it; none: any."""
 
@@ -47,6 +49,26 @@ SEEDS_TO_FIND = 20
 def test_the_invariants_hold_for_clients_of_whole_nodes_under_random_faults(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path / str(seed))
+
+
+def test_a_node_on_an_older_copy_of_its_directories_helps_nobody_to_forget(tmp_path: Path) -> None:
+    copies = 0
+    for seed in range(1, 7):
+        run = WholeRun(seed, tmp_path / str(seed), faults=["old copy"])
+        run.play()
+        copies += run.faults.copies
+    assert copies >= 4
+
+
+def test_one_node_at_a_time_may_lose_its_power_under_async_durability(tmp_path: Path) -> None:
+    """What a majority had acknowledged stays, as the one that lost some of it counts for nothing until it has it."""
+    lost = 0
+    for seed in range(1, 25):
+        run = WholeRun(seed, tmp_path / str(seed), faults=["power"])
+        if run.cluster.settings.is_async:
+            run.play()
+            lost += run.faults.powers
+    assert lost >= 4
 
 
 @pytest.mark.parametrize("name", WHOLE_PLANTS)

@@ -15,6 +15,9 @@ command = LazyGroup(
         "feature-level": LazyCommand(
             "mainstem.cli.cluster.feature_level", "Show or raise what the nodes may write."
         ),
+        "recover": LazyCommand(
+            "mainstem.cli.cluster.recover", "Have a stopped node believe what its directories hold."
+        ),
         "replace": LazyCommand("mainstem.cli.cluster.replace", "Have a new node take the place of another."),
     },
 )

@@ -36,6 +36,13 @@ def command(http: str, as_json: bool) -> None:
     for node in view.nodes:
         if node.reason:
             console.print(f"node {node.node_id} is {node.state}: {node.reason}", highlight=False)
+        if node.not_back:
+            groups = ", ".join(map(str, node.not_back))
+            console.print(
+                f"node {node.node_id} has forgotten what it acknowledged, as {node.forgot}: it has no vote in write "
+                f"groups {groups} before it has caught up",
+                highlight=False,
+            )
     console.print()
     print_table(
         [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "REPLICAS"],

@@ -1,0 +1,179 @@
+"""`<write_dir>/starts`: what a node remembers of starts (`starts`), on disk.
+
+Two copies, at 0 and at `COPY_BYTES`, each written and synced before the next; the whole one of the higher sequence
+counts:
+
+    magic (8 bytes) · CRC32C of all that follows (u32) · bytes of the content (u32) · sequence (u64) · content (msgpack)
+
+A file that is missing, or of which neither copy is whole, remembers nothing: the nodes that have seen this one start
+find that out, as they would of an older copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+
+import google_crc32c
+import msgspec
+
+from mainstem.nameserver import starts
+from mainstem.nameserver.errors import ForeignDirectory, MetadataUnavailable
+from mainstem.nameserver.starts import Loss, Remembers
+from mainstem.ports import File, Files
+from mainstem.rpc.handlers import Call
+from mainstem.rpc.method import Reply
+from mainstem.rpc.raft_member import METADATA_GROUP
+from mainstem.rpc.starts import NONCE_BYTES, StartJudged, StartShown
+
+NAME = "starts"
+MAGIC = b"MSSTART1"
+FRAME = struct.Struct("<8sI")
+SIZES = struct.Struct("<IQ")
+COPY_BYTES = 128 * 1024
+"""Room for the nonces of `STARTS_MAX` starts, what is known of 2,000 other nodes, and as many groups."""
+
+log = logging.getLogger(__name__)
+
+
+class StartsFile:
+    """Made by `open`; `begin` comes first of all, in each start."""
+
+    def __init__(self, file: File, sequence: int, remembers: Remembers) -> None:
+        self.remembers = remembers
+        self._file = file
+        self._sequence = sequence
+        self._turn = asyncio.Lock()
+        self._found_out = False
+        """That this node has forgotten everything was found out in this life: those who do not know that yet, do not
+        know its newest nonce."""
+
+    @classmethod
+    async def open(cls, files: Files, node_id: int | None) -> StartsFile:
+        """`node_id`: whose it has to be; None: whoever's. Raises `ForeignDirectory`, OSError."""
+        file = await files.open(NAME, create=True)
+        try:
+            content = await file.read(0, 2 * COPY_BYTES)
+            if len(content) < 2 * COPY_BYTES:
+                await file.size(truncate_to=2 * COPY_BYTES)
+            copies = [_copy(content[start : start + COPY_BYTES]) for start in (0, COPY_BYTES)]
+            whole = [copy for copy in copies if copy is not None]
+            if not whole and content.strip(b"\0"):
+                log.error("%s: neither copy is whole; the other nodes are asked what this one has forgotten", NAME)
+            sequence, remembers = max(whole, key=lambda copy: copy[0], default=(0, Remembers()))
+            if remembers.drawn and node_id is not None and remembers.node_id != node_id:
+                raise ForeignDirectory(
+                    f"{NAME} belongs to node {remembers.node_id}, the configuration says node {node_id}: put this "
+                    "node's own file back, or correct node_id"
+                )
+        except BaseException:
+            await file.close()
+            raise
+        return cls(file, sequence, remembers)
+
+    async def begin(
+        self, node_id: int, boot: str, randbytes: Callable[[int], bytes], *, acknowledges_unsynced: bool
+    ) -> None:
+        nonce = randbytes(NONCE_BYTES)
+        after = starts.begun(
+            self.remembers, node_id, nonce, boot, acknowledges_unsynced=acknowledges_unsynced
+        )
+        await self._save(after)
+
+    # --- what this node has forgotten: `storage.rejoining.Forgotten` -----------------------------------------
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(self.remembers.loss)
+
+    @property
+    def why(self) -> str:
+        """How it came, for people; empty: nothing is forgotten."""
+        return self.remembers.why
+
+    @property
+    def lost_power(self) -> bool:
+        """Only ends of logs are lost, and perhaps by many nodes at once."""
+        return self.loss is Loss.POWER
+
+    def has_lost(self, group: int) -> bool:
+        return starts.has_lost(self.remembers, group)
+
+    async def got_back(self, group: int) -> None:
+        if self.has_lost(group):
+            await self._save(starts.got_back(self.remembers, group))
+
+    async def all_got_back(self) -> None:
+        """Every group that there is."""
+        if self.loss is not Loss.NOTHING and not self.has_lost(METADATA_GROUP):
+            await self._save(starts.all_got_back(self.remembers))
+
+    async def forgot_all(self, why: str) -> None:
+        await self._save(starts.lost(self.remembers, Loss.COPY, why))
+        self._found_out = True
+
+    # --- others, and the end ------------------------------------------------------------------------------------
+
+    def shown(self) -> StartShown:
+        """What this node shows."""
+        return StartShown(self.remembers.drawn, self._found_out)
+
+    async def answer(self, call: Call[StartShown]) -> Reply[StartJudged]:
+        """Another node shows its starts."""
+        assert call.node is not None, "the method is for nodes only"
+        async with self._turn:
+            after, matches = starts.judged(self.remembers, call.node, call.request)
+            if after != self.remembers:
+                await self._write(after)
+        if not matches:
+            log.error(
+                "node %d runs on an older copy of its directories: it lacks a start that it has shown here",
+                call.node.node_id,
+            )
+        return Reply(StartJudged(matches))
+
+    async def end_well(self) -> None:
+        """Everything is synced, and nothing is written any more."""
+        await self._save(msgspec.structs.replace(self.remembers, ended_well=True))
+
+    async def believe(self) -> None:
+        await self._save(starts.believed(self.remembers))
+
+    async def close(self) -> None:
+        await self._file.close()
+
+    async def _save(self, remembers: Remembers) -> None:
+        async with self._turn:
+            await self._write(remembers)
+
+    async def _write(self, remembers: Remembers) -> None:
+        content = SIZES.pack(0, self._sequence + 1) + msgspec.msgpack.encode(remembers)
+        content = SIZES.pack(len(content) - SIZES.size, self._sequence + 1) + content[SIZES.size :]
+        copy = FRAME.pack(MAGIC, google_crc32c.value(content)) + content
+        if len(copy) > COPY_BYTES:
+            raise MetadataUnavailable(f"{NAME}: {len(copy)} bytes are more than it has room for")
+        try:
+            for place in (0, COPY_BYTES):
+                await self._file.write(place, [copy], sync=True)
+        except OSError as error:
+            raise MetadataUnavailable(f"{NAME} cannot be written: {error}") from error
+        self._sequence += 1
+        self.remembers = remembers
+
+
+def _copy(content: bytes) -> tuple[int, Remembers] | None:
+    """None: it is not whole."""
+    if len(content) < FRAME.size + SIZES.size:
+        return None
+    magic, checksum = FRAME.unpack_from(content)
+    length, sequence = SIZES.unpack_from(content, FRAME.size)
+    end = FRAME.size + SIZES.size + length
+    if magic != MAGIC or end > len(content) or google_crc32c.value(content[FRAME.size : end]) != checksum:
+        return None
+    try:
+        return sequence, msgspec.msgpack.decode(content[FRAME.size + SIZES.size : end], type=Remembers)
+    except msgspec.DecodeError as error:
+        log.error("%s: a copy cannot be read: %s", NAME, error)
+        return None

@@ -1,0 +1,80 @@
+"""`mainstem cluster recover`, on the directory of a node that is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mainstem.cli.main import root
+from mainstem.nameserver.starts import Remembers
+from mainstem.nameserver.starts_file import StartsFile
+from mainstem.node import lock
+from mainstem.storage.disk_files import DiskFiles
+
+
+def remembers(write_dir: Path, *, forgot: bool = False) -> Remembers:
+    """What the directory remembers; with `forgot` after a start that was found to be on an older copy."""
+
+    async def read() -> Remembers:
+        files = DiskFiles(write_dir)
+        starts = await StartsFile.open(files, 3)
+        if forgot:
+            await starts.begin(3, "boot", os.urandom, acknowledges_unsynced=False)
+            await starts.forgot_all("it was started on an older copy of its directories")
+        await starts.close()
+        await files.close()
+        return starts.remembers
+
+    return asyncio.run(read())
+
+
+def recover(write_dir: Path, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(root, ["cluster", "recover", "--write-dir", str(write_dir), *options])
+    return result.exit_code, result.output + (str(result.exception) if result.exception else "")
+
+
+@pytest.fixture
+def write_dir(tmp_path: Path) -> Path:
+    remembers(tmp_path, forgot=True)
+    return tmp_path
+
+
+def test_it_says_what_is_given_up_and_changes_nothing_without_a_yes(write_dir: Path) -> None:
+    before = remembers(write_dir)
+    code, said = recover(write_dir)
+    assert code == 0
+    assert "node 3, 1 starts remembered" in said
+    assert "older copy of its directories" in said
+    assert "is given up" in said
+    assert "give --yes" in said
+    assert remembers(write_dir) == before
+
+
+def test_with_a_yes_nothing_counts_as_forgotten_and_its_starts_stay_known(write_dir: Path) -> None:
+    before = remembers(write_dir)
+    assert recover(write_dir, "--yes")[0] == 0
+    after = remembers(write_dir)
+    assert (after.loss, after.why, after.seen) == ("", "", {})
+    assert after.drawn == before.drawn
+
+
+def test_a_node_that_runs_is_left_alone(write_dir: Path) -> None:
+    held = lock(write_dir)
+    try:
+        code, said = recover(write_dir, "--yes")
+    finally:
+        os.close(held)
+    assert code != 0
+    assert "recover works on a stopped node" in said
+    assert remembers(write_dir).loss == "copy"
+
+
+def test_another_directory_is_refused(tmp_path: Path) -> None:
+    code, said = recover(tmp_path, "--yes")
+    assert code != 0
+    assert "remembers no starts" in said
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,94 @@
+"""A node is started on an older copy of its two directories, beside one that has missed what it acknowledged since: the
+two make a majority, and must not make one that has forgotten."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.load import Queue, Record
+from tests.end_to_end.readers import read_all
+from tests.serving import Serving, eventually
+
+TOPIC = "remembered"
+BEFORE, SINCE = 50, 100
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path, "pipeline.mode=off")
+    try:
+        yield cluster.start()
+    finally:
+        cluster.close()
+
+
+def produce(cluster: Cluster, first: int, count: int) -> None:
+    """Acknowledged by a majority, one and all."""
+    failures: list[str] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **KEEP_TRYING})
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    for number in range(first, first + count):
+        producer.produce(TOPIC, b"%d" % number, partition=0, on_delivery=delivered)
+    assert producer.flush(60) == 0
+    assert not failures
+
+
+def directories(node: Serving) -> list[Path]:
+    return [node.write_dir, node.store_dir]
+
+
+def test_an_older_copy_of_both_directories_forgets_nothing_that_was_acknowledged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    holder, late, forgetful = 1, 2, 3
+    cluster.create_topic(TOPIC, 1)
+    produce(cluster, 0, BEFORE)
+    cluster.stop(forgetful)
+    copies = [tmp_path / "copies" / path.name for path in directories(cluster.nodes[forgetful])]
+    for path, copy in zip(directories(cluster.nodes[forgetful]), copies, strict=True):
+        shutil.copytree(path, copy)
+    cluster.start(forgetful)
+    cluster.wait_until_well()
+    cluster.kill(late)
+    produce(cluster, BEFORE, SINCE)
+    cluster.kill(holder, forgetful)
+    for path, copy in zip(directories(cluster.nodes[forgetful]), copies, strict=True):
+        shutil.rmtree(path)
+        shutil.copytree(copy, path)
+
+    with ThreadPoolExecutor(2) as threads:
+        starting = threads.submit(cluster.start, late, forgetful)
+        told = "this node runs on an older copy of its directories"
+        eventually(
+            lambda: starting.done() or cluster.nodes[forgetful].output_lines(told), what="a node that knows what it is"
+        )
+        assert not starting.done(), "a majority that has forgotten what was acknowledged serves"
+        waits = "waits for a majority of the other members"
+        eventually(lambda: starting.done() or cluster.nodes[forgetful].output_lines(waits), what="a node that waits")
+        assert not starting.done()
+        cluster.start(holder)
+        starting.result()
+    cluster.wait_until_well()
+    expected = [Record(number, None, b"%d" % number) for number in range(BEFORE + SINCE)]
+    queue = Queue(TOPIC, 0)
+    assert read_all(cluster.bootstrap, {queue: len(expected)}) == {queue: expected}
+
+    eventually(
+        lambda: not any(node["not_back"] for node in cluster.get("/v1/cluster", holder)["nodes"]),
+        what="a node that has got everything back",
+    )
+    cluster.kill(holder)  # now it counts, and all is on the other two
+    assert read_all(cluster.bootstrap, {queue: len(expected)}) == {queue: expected}
+    cluster.start(holder)
+    cluster.wait_until_well()

@@ -1,0 +1,234 @@
+"""Nonces of starts: who is found to run on an older copy of its directories, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+from tests.fakes.files import PowerLoss, SimulatedFiles
+
+from mainstem.nameserver import starts
+from mainstem.nameserver.errors import ForeignDirectory
+from mainstem.nameserver.starts import Loss, Remembers, begun, has_lost, judged, lost
+from mainstem.nameserver.starts_file import COPY_BYTES, NAME, StartsFile
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.raft_member import METADATA_GROUP
+from mainstem.rpc.starts import STARTS_MAX, StartShown
+
+RANDOMNESS = random.Random(1)
+NODE_3 = Identity("cluster", 3, b"directory of 3.3")
+
+
+def start(before: Remembers, number: int, boot: str = "", *, unsynced: bool = False) -> Remembers:
+    return begun(before, 3, number.to_bytes(8, "big"), boot, acknowledges_unsynced=unsynced)
+
+
+def shown(remembers: Remembers, *, forgot: bool = False) -> StartShown:
+    return StartShown(remembers.drawn, forgot)
+
+
+class Peer:
+    """Another node, which node 3 shows its starts."""
+
+    def __init__(self) -> None:
+        self.remembers = Remembers()
+
+    def believes(self, remembers: Remembers, *, forgot: bool = False, node: Identity = NODE_3) -> bool:
+        self.remembers, matches = judged(self.remembers, node, shown(remembers, forgot=forgot))
+        return matches
+
+
+def test_every_start_in_turn_is_believed() -> None:
+    node, peer = Remembers(), Peer()
+    for number in range(5):
+        node = start(node, number)
+        assert peer.believes(node)
+
+
+def test_the_first_start_of_a_version_that_draws_nonces_is_believed() -> None:
+    assert Peer().believes(start(Remembers(), 1))
+
+
+def test_a_copy_from_before_the_last_start_is_found_out_although_it_has_started_as_often() -> None:
+    peer = Peer()
+    copy = start(Remembers(), 1)
+    assert peer.believes(copy)
+    assert peer.believes(start(copy, 2))
+    assert not peer.believes(start(copy, 3))
+
+
+def test_a_copy_from_before_nonces_were_drawn_is_found_out() -> None:
+    peer = Peer()
+    assert peer.believes(start(Remembers(), 1))
+    assert not peer.believes(start(Remembers(), 2))
+
+
+def test_a_start_that_came_to_an_end_before_or_after_others_saw_it_changes_nothing() -> None:
+    saw_all, saw_some = Peer(), Peer()
+    node = Remembers()
+    for number in range(6):
+        node = start(node, number)
+        assert saw_all.believes(node)
+        if number % 3 == 0:
+            assert saw_some.believes(node)
+    assert saw_some.believes(start(node, 9))
+
+
+def test_one_that_was_away_believes_what_it_cannot_know_and_one_that_was_not_does_not() -> None:
+    here, away = Peer(), Peer()
+    copy = start(Remembers(), 1)
+    for peer in (here, away):
+        assert peer.believes(copy)
+    assert here.believes(start(copy, 2))
+    assert away.believes(start(copy, 3))
+    assert not here.believes(start(copy, 3))
+
+
+def test_one_that_knows_that_it_has_forgotten_begins_anew() -> None:
+    peer = Peer()
+    copy = start(Remembers(), 1)
+    assert peer.believes(start(copy, 2))
+    again = start(copy, 3)
+    assert not peer.believes(again)
+    again = lost(again, Loss.COPY, "an older copy")
+    assert peer.believes(again, forgot=True)
+    assert peer.believes(start(again, 4))  # also when it died before it had caught up
+    assert not peer.believes(start(copy, 5))
+
+
+def test_another_directory_of_the_same_node_is_no_copy() -> None:
+    peer = Peer()
+    assert peer.believes(start(Remembers(), 1))
+    assert peer.believes(start(Remembers(), 2), node=Identity("cluster", 3, b"another director"))
+
+
+def test_a_cluster_that_is_restored_from_one_backup_notices_nothing_and_need_not() -> None:
+    nodes = {node_id: start(Remembers(), node_id) for node_id in (1, 2, 3)}
+    peers = {node_id: Peer() for node_id in nodes}
+    for node_id, node in nodes.items():
+        for other, peer in peers.items():
+            assert other == node_id or peer.believes(node, node=Identity("cluster", node_id, bytes(16)))
+    for node_id, node in nodes.items():  # all went on, and all are as they were
+        for other, peer in peers.items():
+            again = start(node, 10 + node_id)
+            assert other == node_id or peer.believes(again, node=Identity("cluster", node_id, bytes(16)))
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    node, peer = Remembers(), Peer()
+    for number in range(STARTS_MAX + 10):
+        node = start(node, number)
+    assert len(node.drawn) == STARTS_MAX
+    assert peer.believes(node)
+
+
+# --- power under async ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unsynced", "boot", "ended_well", "loses"),
+    [
+        (True, "second", False, True),
+        (True, "first", False, False),  # the process was killed, the machine went on
+        (True, "second", True, False),
+        (True, "", False, False),  # nobody can tell
+        (False, "second", False, False),  # what is acknowledged is synced
+    ],
+)
+def test_power_takes_what_was_acknowledged_and_not_synced(
+    unsynced: bool, boot: str, ended_well: bool, loses: bool
+) -> None:
+    before = start(Remembers(), 1, "first", unsynced=unsynced)
+    before = msgspec.structs.replace(before, ended_well=ended_well)
+    after = start(before, 2, boot, unsynced=unsynced)
+    assert has_lost(after, 0) == loses
+    assert not has_lost(after, METADATA_GROUP)  # always synced
+
+
+def test_power_lost_again_before_an_old_copy_has_caught_up_does_not_make_it_less() -> None:
+    node = lost(start(Remembers(), 1, "first", unsynced=True), Loss.COPY, "an older copy")
+    node = starts.got_back(starts.got_back(node, METADATA_GROUP), 0)
+    node = start(node, 2, "second", unsynced=True)
+    assert node.loss == Loss.COPY.value
+    assert [has_lost(node, group) for group in (METADATA_GROUP, 0, 1)] == [False, True, True]
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def run(work: Callable[[StartsFile], Awaitable[None]], disk: SimulatedFiles, node_id: int = 3) -> Remembers:
+    async def story() -> Remembers:
+        file = await StartsFile.open(disk, node_id)
+        await work(file)
+        await file.close()
+        return file.remembers
+
+    return asyncio.run(story())
+
+
+async def begin(file: StartsFile) -> None:
+    await file.begin(3, "boot", RANDOMNESS.randbytes, acknowledges_unsynced=False)
+
+
+async def nothing(file: StartsFile) -> None:
+    """It is only read."""
+
+
+def test_it_is_read_back_and_one_damaged_copy_costs_nothing() -> None:
+    disk = SimulatedFiles(1)
+    run(begin, disk)
+    remembers = run(begin, disk)
+    assert len(remembers.drawn) == 2
+    for place in (0, COPY_BYTES):
+        for at in range(0, 60 * 8, 11):
+            damaged = disk.clone(1)
+            damaged.flip(NAME, place * 8 + at)
+            assert run(nothing, damaged) == remembers
+
+
+def test_the_power_may_go_at_every_step() -> None:
+    for cut_after in (1, 2):
+        for seed in range(20):
+            disk = SimulatedFiles(seed)
+            first = run(begin, disk)
+
+            async def cut(file: StartsFile, disk: SimulatedFiles = disk, cut_after: int = cut_after) -> None:
+                disk.cut_power(after=cut_after)
+                await begin(file)
+
+            try:
+                run(cut, disk)
+            except PowerLoss:
+                disk.crash()
+            assert run(nothing, disk).drawn[:1] == first.drawn
+
+
+def test_a_file_of_which_nothing_is_whole_remembers_nothing_and_is_found_out() -> None:
+    disk, peer = SimulatedFiles(1), Peer()
+    assert peer.believes(run(begin, disk))
+    disk.put(NAME, bytes([1]) * 2 * COPY_BYTES)
+    assert not peer.believes(run(begin, disk))
+
+
+def test_the_file_of_a_neighbour_is_refused() -> None:
+    disk = SimulatedFiles(1)
+    run(begin, disk)
+    with pytest.raises(ForeignDirectory, match="belongs to node 3, the configuration says node 2"):
+        run(nothing, disk, node_id=2)
+
+
+def test_who_is_told_to_believe_its_directories_has_forgotten_nothing() -> None:
+    disk = SimulatedFiles(1)
+
+    async def forget(file: StartsFile) -> None:
+        await begin(file)
+        await file.forgot_all("an older copy")
+        assert file.has_lost(0)
+        assert file.shown().forgot
+        await file.believe()
+        assert not file.has_lost(0)
+
+    assert run(forget, disk).why == ""
