@@ -164,6 +164,7 @@ class Roles:
             care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock)
             nameserver.subscribe(partial(look_after, care))
             self._begin(care.run(), "queue care")
+        stack.push_async_callback(broker.auto_creation.close)
         self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, intake=storage.messages))
 
     async def _begin_start(self) -> StartsFile:

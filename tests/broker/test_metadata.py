@@ -140,7 +140,7 @@ def test_metadata_that_cannot_change_now_is_a_retriable_error() -> None:
 def test_who_asks_for_a_topic_that_is_being_created_is_not_told_that_it_exists_already() -> None:
     async def scenario() -> None:
         fakes = make_broker()
-        async with fakes.broker.topic_changes:  # by another client; it takes its time
+        async with fakes.broker.topic_changes.of(["t"]):  # by another client; it takes its time
             async with asyncio.timeout(10):  # it would wait for ever
                 (unknown,) = (await ask(fakes, "t", create=False)).topics
             assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

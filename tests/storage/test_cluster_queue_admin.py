@@ -10,12 +10,13 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.model import QueueRange
-from mainstem.rpc.errors import CallFailed
+from mainstem.rpc.errors import DeadlineExceeded
 from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.identity import Identity
-from mainstem.rpc.method import Method, Reply
+from mainstem.rpc.method import Method, Nothing, Reply
 from mainstem.rpc.queues import DELETE_QUEUES, DeleteQueues, GroupsNotLed
-from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
+from mainstem.storage.cluster_queue_admin import CHANGE_SECONDS_MAX, ClusterQueueAdmin
+from mainstem.storage.errors import NotTheLeader
 
 
 class Queues:
@@ -38,6 +39,9 @@ class Queues:
 class Node:
     def __init__(self, deletion_known: Callable[[Sequence[int]], Awaitable[None]] | None = None) -> None:
         self.queues = Queues()
+        self.hanging: set[int] = set()
+        self.asked_of: list[tuple[int, tuple[int, ...], float]] = []
+        """What other nodes did: which, in which groups, when."""
         self.leaders = dict.fromkeys(range(4), 1)
         self.admin = ClusterQueueAdmin(
             self.queues,  # type: ignore[arg-type]
@@ -54,7 +58,17 @@ class Node:
     async def call(
         self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float
     ) -> Reply[Any]:
-        raise CallFailed("nobody is there")
+        if node_id in self.hanging:
+            await asyncio.sleep(timeout_seconds)
+            raise DeadlineExceeded("no answer")
+        if any(self.leaders[group] != node_id for group in request.groups):
+            raise GroupsNotLed("another one leads")
+        self.asked_of.append((node_id, tuple(request.groups), self.now))
+        return Reply(Nothing())
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def asked(self, method: Method[Any, Any], request: Any) -> Reply[Any]:
         """By another node."""
@@ -88,5 +102,68 @@ def test_queues_go_when_this_node_has_heard_that_their_topics_are_deleted_and_no
         heard.set()
         await asking
         assert node.queues.deleted == [((0, 1), (7,))]
+
+    simulated(story)
+
+
+ONE_IN_EACH = [QueueRange(number, 0, 1) for number in range(4)]
+
+
+def test_a_group_without_a_leader_and_a_node_that_hangs_hold_up_themselves_alone() -> None:
+    async def story() -> None:
+        node = Node()
+        node.leaders.update({1: 2, 2: 3, 3: -1})
+        node.hanging.add(3)
+        creating = asyncio.ensure_future(node.admin.create(ONE_IN_EACH))
+        await asyncio.sleep(0.5)
+        assert node.queues.created == [(0,)]
+        assert node.asked_of == [(2, (1,), 0.0)]
+        node.leaders[3] = 2  # while node 3 still hangs
+        await asyncio.sleep(0.5)
+        assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (1,)), (2, (3,))]
+        assert not creating.done()
+        node.leaders[2] = 1
+        await creating
+        assert node.queues.created == [(0,), (2,)]
+        assert node.now < 4
+
+    simulated(story)
+
+
+def test_what_stays_without_a_leader_is_named_when_the_time_is_over() -> None:
+    async def story() -> None:
+        node = Node()
+        node.leaders.update({1: -1, 2: 3})
+        node.hanging.add(3)
+        with pytest.raises(NotTheLeader, match=r"write groups \[1, 2\] could not be changed"):
+            await node.admin.create(ONE_IN_EACH)
+        assert node.queues.created == [(0, 3)]
+        assert CHANGE_SECONDS_MAX <= node.now < CHANGE_SECONDS_MAX + 4
+
+    simulated(story)
+
+
+def test_a_deletion_is_left_to_the_next_leader_where_there_is_none() -> None:
+    async def story() -> None:
+        node = Node()
+        node.leaders.update({1: 2, 3: -1})
+        await node.admin.delete([7])
+        assert node.queues.deleted == [((0, 2), (7,))]
+        assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (1,))]
+        assert node.now == 0
+
+    simulated(story)
+
+
+def test_a_refusal_by_who_leads_no_more_is_followed_to_the_next() -> None:
+    async def story() -> None:
+        node = Node()
+        believed = dict(node.leaders)
+        node.leaders = believed  # what this node believes is what is so, from a while on
+        node.leaders[1] = 2
+        node.admin._leader_of = lambda group: 3 if group == 1 and node.now < 1 else believed[group]
+        await node.admin.create(ONE_IN_EACH)
+        assert node.queues.created == [(0, 2, 3)]
+        assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (1,))]
 
     simulated(story)

@@ -1,21 +1,24 @@
 """What a handler has at hand: the broker's ports and its few pieces of memory, and who is asking.
 
 All of the memory can be lost: fetch sessions are renegotiated by clients, the group coordinator replays its
-log. The lock orders changes of topics, each of which touches metadata and queues.
+log. Changes of one topic, each of which touches metadata and queues, follow each other.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy
+
+from mainstem.broker.auto_creation import AutoCreation
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.fetch_topics import FetchTopics
 from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.produce_topics import ProduceTopics
+from mainstem.broker.topic_changes import TopicChanges
 from mainstem.model import Topic
 from mainstem.ports import (
     Clock,
@@ -31,6 +34,12 @@ from mainstem.turns import Turns
 
 if TYPE_CHECKING:
     from mainstem.broker.groups.coordinator import GroupCoordinator
+
+
+SAMPLED_PARTITIONS = 4096
+"""More partitions than this have some in every write group, or nearly."""
+
+NO_LEADER = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,12 +61,20 @@ class Broker:
     """Taken between the slices of long requests."""
     key_checks: KeyChecks = field(default_factory=KeyChecks)
     facts: NodeFacts = field(default_factory=NodeFacts)
-    topic_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a topic is created, grown or deleted: metadata and queues change together."""
+    topic_changes: TopicChanges = field(default_factory=TopicChanges)
+    """A topic's, while it is created, grown or deleted: metadata and queues change together."""
+    auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
 
     def __post_init__(self) -> None:
+        self.auto_creation = AutoCreation(
+            self.metadata_admin,
+            self.queue_admin,
+            self.has_leaders,
+            self.config.num_partitions,
+            self.config.default_replication_factor,
+        )
         self.produce_topics = ProduceTopics(self.metadata)
         self.fetch_topics = FetchTopics(self.metadata)
 
@@ -66,6 +83,13 @@ class Broker:
         """Whether this node seems to be separated from the cluster, so that what it says of it helps nobody: neither
         the metadata's leader nor the leader of any write group is heard here."""
         return self.cluster.out_of_touch and self.leadership.leaderless
+
+    def has_leaders(self, topic: Topic) -> bool:
+        """Whether every write group that has queues of a topic has a leader now, as far as this node knows."""
+        first = topic.queue_id(0)
+        queue_ids = numpy.arange(first, first + min(topic.partitions, SAMPLED_PARTITIONS), dtype=numpy.uint64)
+        groups = numpy.unique(self.leadership.groups_of(queue_ids))
+        return all(self.leadership.replicas(int(group)).leader != NO_LEADER for group in groups)
 
     def serves(self, topic: Topic, partition: int) -> bool:
         """Whether this node serves an existing partition."""

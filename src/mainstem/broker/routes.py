@@ -66,22 +66,30 @@ class Route:
     errors_in: Callable[[Any], Iterable[int]] = _top_level_error
     """The error codes of a response that is not encoded yet, for statistics."""
     abandoned_with_peer: bool = False
-    """The request only reads: it is cancelled when nobody is left to read its response."""
+    """The request only reads, or leaves what it began to others: it is cancelled when nobody is left to read its
+    response."""
     charged_by_handler: bool = False
     """What the handler keeps of a request while it waits is bounded and charged where it is kept."""
     shows_the_way: bool = False
     """The response says which node to go to. From a node that is cut off it is the last on its connection."""
 
 
-def _route(api_key: int, handle: Handler, *, shows_the_way: bool = False) -> Route:
-    return Route(api=API_MESSAGES[api_key], handle=handle, shows_the_way=shows_the_way)
+def _route(
+    api_key: int, handle: Handler, *, shows_the_way: bool = False, abandoned_with_peer: bool = False
+) -> Route:
+    return Route(
+        api=API_MESSAGES[api_key],
+        handle=handle,
+        shows_the_way=shows_the_way,
+        abandoned_with_peer=abandoned_with_peer,
+    )
 
 
 ROUTES: tuple[Route, ...] = (
     Route(api=API_MESSAGES[0], start=produce.start),
     Route(api=API_MESSAGES[1], begin=fetch.begin, abandoned_with_peer=True),
     _route(2, list_offsets.handle),
-    _route(3, metadata.handle, shows_the_way=True),
+    _route(3, metadata.handle, shows_the_way=True, abandoned_with_peer=True),
     _route(8, offset_commit.handle),
     _route(9, offset_fetch.handle),
     _route(10, find_coordinator.handle, shows_the_way=True),

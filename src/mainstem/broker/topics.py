@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from mainstem.broker.broker import Broker
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import NewTopic, QueueRange, Topic
-from mainstem.nameserver.errors import TopicExists
 
 logger = logging.getLogger(__name__)
 
 TOPICS_PER_TURN = 20
-"""Forgotten by the groups between two turns of the event loop: about a millisecond."""
+"""Forgotten by the groups, or looked at, between two turns of the event loop: about a millisecond."""
 
 
 async def create_topic(
@@ -33,7 +32,7 @@ async def create_topic(
     internal: bool = False,
 ) -> Topic:
     """Create a topic and its queues; both are durable on return. Raises what `MetadataAdmin` raises."""
-    async with broker.topic_changes:
+    async with broker.topic_changes.of([name]):
         topic = await broker.metadata_admin.create_topic(
             name, partitions, replication_factor, configs, validate_only=validate_only, internal=internal
         )
@@ -47,19 +46,38 @@ async def create_topics(
 ) -> list[Topic | MainstemError]:
     """Create topics and their queues together, whatever their number with a few writes; durable on return. One
     entry per wanted topic, in their order: the topic, or why this one is refused. Raises what refuses them all."""
-    async with broker.topic_changes:
-        made = await broker.metadata_admin.create_topics(wanted, validate_only=validate_only)
-        if not validate_only:
-            topics = [topic for topic in made if isinstance(topic, Topic)]
-            await broker.queue_admin.create(
-                [QueueRange(topic.number, 0, topic.partitions) for topic in topics]
-            )
-    return made
+    if validate_only:
+        return await broker.metadata_admin.create_topics(wanted, validate_only=True)
+    async with broker.topic_changes.of(topic.name for topic in wanted):
+        made = await broker.metadata_admin.create_topics(wanted)
+        late = await _make_queues(broker, [topic for topic in made if isinstance(topic, Topic)])
+    return [late.get(topic.number, topic) if isinstance(topic, Topic) else topic for topic in made]
+
+
+async def _make_queues(broker: Broker, topics: Sequence[Topic]) -> dict[int, MainstemError]:
+    """The queues of new topics; why those of some topics could not be made, by topic number. Topics in write groups
+    without a leader hold the others up no longer than one answer is for all of them."""
+    now: list[Topic] = []
+    later: list[Topic] = []
+    for looked_at, topic in enumerate(topics, 1):
+        (now if broker.has_leaders(topic) else later).append(topic)
+        if looked_at % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    late: dict[int, MainstemError] = {}
+
+    async def make(part: Sequence[Topic]) -> None:
+        try:
+            await broker.queue_admin.create([QueueRange(topic.number, 0, topic.partitions) for topic in part])
+        except LeaderMissing as missing:
+            late.update((topic.number, missing) for topic in part)
+
+    await asyncio.gather(*(make(part) for part in (now, later) if part))
+    return late
 
 
 async def create_partitions(broker: Broker, name: str, total: int, *, validate_only: bool = False) -> Topic:
     """Grow a topic to `total` partitions. Raises what `MetadataAdmin` raises."""
-    async with broker.topic_changes:
+    async with broker.topic_changes.of([name]):
         before = broker.metadata.topic(name)
         topic = await broker.metadata_admin.create_partitions(name, total, validate_only=validate_only)
         if not validate_only:
@@ -75,7 +93,7 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
     The metadata goes first: after a crash in between, the queues belong to numbers that are known to be deleted, and
     the next leaders of their write groups delete them.
     """
-    async with broker.topic_changes:
+    async with broker.topic_changes.of(names):
         gone = await broker.metadata_admin.delete_topics(names)
         topics = [topic for topic in gone if isinstance(topic, Topic)]
         try:
@@ -87,16 +105,3 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
             if number % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return gone
-
-
-async def ensure_topic(broker: Broker, name: str) -> Topic:
-    """The topic of that name, created with the node's defaults when there is none (auto-creation)."""
-    try:
-        return await create_topic(
-            broker, name, broker.config.num_partitions, broker.config.default_replication_factor, {}
-        )
-    except TopicExists:
-        found = broker.metadata.topic(name)  # somebody else was faster
-        if found is None:
-            raise
-        return found

@@ -1,16 +1,18 @@
 """The `QueueAdmin` of a node among others: what concerns write groups that other nodes lead is asked of those.
 
 A leader may change while it is asked. Every change here may be made twice without harm, so it is repeated at the new
-one until it is done, or the time is over.
+one until it is done, or the time is over. No group waits for another's leader: a node that hangs, or a group that has
+no leader, holds up what concerns it alone. Deletions do not wait for a group without a leader at all: the next one
+finds out by the metadata what is deleted (`LocalQueueAdmin.settle`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from mainstem.model import QueueRange, QueueUsage
 from mainstem.ports import Clock
@@ -34,6 +36,10 @@ CHANGE_SECONDS_MAX = 10.0
 """Longer than any election; a client's own patience is thirty seconds."""
 CALL_SECONDS_MAX = 3.0
 PAUSE_SECONDS = 0.1
+NO_LEADER = -1
+
+Change = Callable[[Collection[int]], Coroutine[Any, Any, None]]
+ChangeThere = Callable[[int, list[int]], Coroutine[Any, Any, None]]
 
 
 class Calls(Protocol):
@@ -84,7 +90,7 @@ class ClusterQueueAdmin:
             )
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
-        """As `create`."""
+        """As `create`, but groups that have no leader now are left to the next one."""
         for first in range(0, len(topic_numbers), RANGES_MAX):
             part = list(topic_numbers[first : first + RANGES_MAX])
 
@@ -92,6 +98,7 @@ class ClusterQueueAdmin:
                 range(self._groups),
                 partial(self._local.delete_in, topic_numbers=part),
                 partial(self._delete_at, part),
+                waits_for_leaders=False,
             )
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
@@ -107,38 +114,63 @@ class ClusterQueueAdmin:
     # --- everywhere ---------------------------------------------------------------------------------------
 
     async def _everywhere(
-        self,
-        groups: Collection[int],
-        here: Callable[[Collection[int]], Awaitable[None]],
-        there: Callable[[int, list[int]], Awaitable[None]],
+        self, groups: Collection[int], here: Change, there: ChangeThere, *, waits_for_leaders: bool = True
     ) -> None:
         """Make a change in each group at its leader, again where that was refused, until it is made."""
         deadline = self._clock.monotonic() + CHANGE_SECONDS_MAX
-        left = set(groups)
-        while True:
-            by_leader: dict[int, list[int]] = {}
-            for group in sorted(left):
-                by_leader.setdefault(self._leader_of(group), []).append(group)
-            why = ""
-            if -1 in by_leader:
-                why = f"write groups {by_leader.pop(-1)} have no leader"
-            asked = list(by_leader.items())
-            outcomes = await asyncio.gather(
-                *(here(led) if node_id == self._node_id else there(node_id, led) for node_id, led in asked),
-                return_exceptions=True,
-            )
-            for (node_id, led), outcome in zip(asked, outcomes, strict=True):
-                if outcome is None:
-                    left -= set(led)
-                elif isinstance(outcome, (NotTheLeader, RpcError)):
-                    why = f"node {node_id}: {outcome}"
-                else:
-                    raise outcome
-            if not left:
-                return
-            if self._clock.monotonic() >= deadline:
-                raise NotTheLeader(f"write groups {sorted(left)} could not be changed: {why}; try again")
-            await asyncio.sleep(PAUSE_SECONDS)
+        left, why = set(groups), ""
+        asked: dict[asyncio.Task[None], tuple[int, list[int]]] = {}
+        """By call under way: the node, and the groups it is asked for."""
+        try:
+            while left:
+                idle = left.difference(*(led for _, led in asked.values()))
+                by_leader = self._by_leader(idle)
+                if leaderless := by_leader.pop(NO_LEADER, None):
+                    why = f"write groups {leaderless} have no leader"
+                    if not waits_for_leaders:
+                        log.warning("%s: what is deleted in them goes with the next one", why)
+                        left.difference_update(leaderless)
+                for node_id, led in by_leader.items():
+                    work = here(led) if node_id == self._node_id else there(node_id, led)
+                    asked[asyncio.ensure_future(work)] = (node_id, led)
+                refused = await self._any_answer(asked, left, waits=bool(leaderless))
+                why = refused or why
+                if left and self._clock.monotonic() >= deadline:
+                    raise NotTheLeader(f"write groups {sorted(left)} could not be changed: {why}; try again")
+                if refused:
+                    await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            for call in asked:
+                call.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    def _by_leader(self, groups: Collection[int]) -> dict[int, list[int]]:
+        by_leader: dict[int, list[int]] = {}
+        for group in sorted(groups):
+            by_leader.setdefault(self._leader_of(group), []).append(group)
+        return by_leader
+
+    async def _any_answer(
+        self, asked: dict[asyncio.Task[None], tuple[int, list[int]]], left: set[int], *, waits: bool
+    ) -> str:
+        """Take the answers of calls that are over out of `asked`, and what is done out of `left`; wait for one, but
+        where there is more to be asked only for a moment. Why something was refused, if it was."""
+        if not asked:
+            await asyncio.sleep(PAUSE_SECONDS if left else 0)
+            return ""
+        over, _ = await asyncio.wait(
+            asked, timeout=PAUSE_SECONDS if waits else None, return_when=asyncio.FIRST_COMPLETED
+        )
+        why = ""
+        for call in over:
+            node_id, led = asked.pop(call)
+            try:
+                call.result()
+            except (NotTheLeader, RpcError) as error:
+                why = f"node {node_id}: {error}"
+            else:
+                left.difference_update(led)
+        return why
 
     async def _create_at(self, ranges: Sequence[QueueRange], node_id: int, groups: list[int]) -> None:
         wanted = [(one.topic_number, one.first_partition, one.count) for one in ranges]

@@ -79,7 +79,7 @@ def _fault_of_operations(resource: AlterConfigsResource) -> str | None:
 
 async def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Answer:
     name = resource.resource_name
-    async with broker.topic_changes:  # appending to a list reads it first
+    async with broker.topic_changes.of([name]):  # appending to a list reads it first
         topic = broker.metadata.topic(name)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:260]!r}"

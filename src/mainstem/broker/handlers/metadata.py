@@ -11,9 +11,8 @@ from collections.abc import Container, Sequence
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
-from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.reserved_topics import is_internal
 from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
-from mainstem.broker.topics import ensure_topic
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import Topic
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
@@ -77,7 +76,11 @@ def controller_id(broker: Broker, alive: Container[int]) -> int:
 
 async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) -> Sequence[Entry]:
     entries: list[Entry] = []
-    creations_left = TOPICS_CREATED_MAX if request.allow_auto_topic_creation else 0
+    creatable: dict[int, str] = {}
+    """By the place of their entries."""
+    creations_max = TOPICS_CREATED_MAX if request.allow_auto_topic_creation else 0
+    if not broker.config.auto_create_topics:
+        creations_max = 0
     for number, asked in enumerate(dict.fromkeys(request.topics or ()), 1):
         if number % NAMES_PER_TURN == 0:
             await asyncio.sleep(0)
@@ -85,28 +88,37 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) ->
             entries.append(_by_id(broker, asked, call))
             continue
         found: Topic | ErrorCode | None = broker.metadata.topic(asked.name)
-        if found is None:
-            found = await _unknown_topic(broker, asked.name, creatable=creations_left > 0)
-            creations_left -= isinstance(found, Topic)
+        if found is None and len(creatable) < creations_max and not is_internal(broker, asked.name):
+            creatable[len(entries)] = asked.name
+            found = ErrorCode.LEADER_NOT_AVAILABLE
+        elif found is None:
+            found = await _unknown_topic(broker, asked.name)
         entries.append(found if isinstance(found, Topic) else _refused(found, asked.name))
+    if creatable:
+        made = await broker.auto_creation.topics(list(creatable.values()))
+        for place, name in creatable.items():
+            outcome = _told(broker, name, made[name])
+            entries[place] = outcome if isinstance(outcome, Topic) else _refused(outcome, name)
     return entries
 
 
-async def _unknown_topic(broker: Broker, name: str, *, creatable: bool) -> Topic | ErrorCode:
-    """Create a topic that was asked for, if that is allowed; else why it is not there."""
-    config = broker.config
+async def _unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
+    """What there is to say of a topic that is not there, and is not made."""
     try:
-        if creatable and config.auto_create_topics and name != OFFSETS_TOPIC:
-            return await ensure_topic(broker, name)
         # an illegal name is told apart from one that merely does not exist; no change that is under way is waited for
         await broker.metadata_admin.create_topic(name, 1, 1, {}, validate_only=True)
-    except (MetadataUnavailable, LeaderMissing):
-        return ErrorCode.LEADER_NOT_AVAILABLE  # as of a topic that is being created: clients ask again
-    except TopicExists:  # somebody else created it meanwhile
-        return broker.metadata.topic(name) or ErrorCode.LEADER_NOT_AVAILABLE
     except MainstemError as refusal:
-        return error_of_refusal(refusal)
+        return _told(broker, name, refusal)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _told(broker: Broker, name: str, outcome: Topic | MainstemError) -> Topic | ErrorCode:
+    """What came of a creation, to those who asked for the topic."""
+    if isinstance(outcome, MetadataUnavailable | LeaderMissing):
+        return ErrorCode.LEADER_NOT_AVAILABLE  # as of a topic that is being created: clients ask again
+    if isinstance(outcome, TopicExists):  # somebody else created it meanwhile
+        return broker.metadata.topic(name) or ErrorCode.LEADER_NOT_AVAILABLE
+    return error_of_refusal(outcome) if isinstance(outcome, MainstemError) else outcome
 
 
 def _by_id(broker: Broker, asked: MetadataRequestTopic, call: Call) -> Entry:
