@@ -265,6 +265,7 @@ class Roles:
         storage.snapshots.register(ports.handlers)
         storage.departures.register(ports.handlers)
         storage.rejoining.register(ports.handlers)
+        storage.repair.register(ports.handlers)
         return storage
 
     def _queue_admin(self) -> QueueAdmin:
@@ -322,6 +323,7 @@ class Roles:
             nameserver.preferred_leader,
             lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
             lambda: storage.messages.refusing or storage.write_loop.out_of_space,
+            storage.repair.unfit,
         )
         steps = MembershipSteps(
             self._config.node_id,

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.broker.harness import PEER, Serving, batch, make_broker, serving
@@ -30,13 +31,19 @@ from mainstem.protocol.headers import (
 from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
+from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorRequest
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
+from mainstem.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from mainstem.protocol.schema import declaration_of
+from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, declaration_of, string, uuid
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -368,14 +375,60 @@ def test_a_failing_handler_whose_response_has_no_room_closes_the_connection() ->
     run(scenario())
 
 
+def sample(message_class: type[Any], version: int, number: int = 1) -> Any:
+    """A message with two items in every list."""
+
+    def value(kind: Any, number: int) -> Any:
+        if isinstance(kind, ArrayKind):
+            return (value(kind.element, number), value(kind.element, number + 1))
+        if isinstance(kind, StructKind):
+            return sample(kind.struct_class, version, number)
+        if isinstance(kind, FixedKind):
+            return {"?": True, "d": 0.5}.get(kind.format, number)
+        return {string: f"name-{number}", uuid: UUID(int=number)}.get(kind, b"x")
+
+    fields = declaration_of(message_class).fields
+    return message_class(**{
+        field.name: value(field.kind, number)
+        for field in fields if version in field.versions or not field.has_default
+    })  # fmt: skip
+
+
+def codes_in(response: Any) -> list[int]:
+    """All error codes of a response, those of its items included."""
+    found = [response.error_code] if hasattr(response, "error_code") else []
+    for field in declaration_of(type(response)).fields:
+        value = getattr(response, field.name)
+        if isinstance(field.kind, ArrayKind) and isinstance(field.kind.element, StructKind):
+            found += [code for item in value or () for code in codes_in(item)]
+    return found
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.api.name)
-def test_failure_responses_can_be_written(route: Any) -> None:
+def test_every_request_that_fails_has_an_answer_that_says_so(route: Any) -> None:
+    """At its top level, or of each item that was asked for; whoever reads it must not take it for a success."""
     for version in range(route.api.version_min, route.api.version_max + 1):
-        response = failure_response(route.api.response, version)
-        if response is not None:
-            assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            codec.write(response, version)
+        response = failure_response(route.api.response, version, sample(route.api.request, version))
+        assert response is not None
+        read, _ = codec.read_prefix(route.api.response, version, memoryview(codec.write(response, version)), 0)
+        codes = codes_in(read)
+        assert ErrorCode.UNKNOWN_SERVER_ERROR in codes
+        if read.__class__.__name__.startswith(("ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords")):
+            assert codes == 4 * [ErrorCode.UNKNOWN_SERVER_ERROR], "two partitions of two topics"
     assert failure_response(InitProducerIdResponse, 0) is not None
+
+
+def test_items_of_a_failed_request_are_named_in_its_answer() -> None:
+    request = ListOffsetsRequest(replica_id=-1, topics=(
+        ListOffsetsTopic(name="a", partitions=(ListOffsetsPartition(partition_index=7, timestamp=12),)),
+        ListOffsetsTopic(name="b", partitions=()),
+    ))  # fmt: skip
+    response = failure_response(ListOffsetsResponse, 5, request)
+    assert [(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics] == [
+        ("a", [7]), ("b", [])]
+    assert response.topics[0].partitions[0].timestamp == -1, "nothing but names is taken from the request"
+    groups = failure_response(DescribeGroupsResponse, 5, DescribeGroupsRequest(groups=("x", "y"))).groups
+    assert [group.group_id for group in groups] == ["x", "y"]
 
 
 def test_a_long_poll_ends_with_its_connection() -> None:

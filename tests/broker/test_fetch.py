@@ -222,6 +222,22 @@ def test_a_reader_whose_history_left_the_queues_is_told_where() -> None:
     asyncio.run(scenario())
 
 
+def test_a_history_that_cannot_be_compared_is_an_error_of_its_partition() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        for partition in range(2):
+            await append(fakes, topic, partition, batch(b"a"))
+        fakes.store.leader_epoch = 2
+        fakes.store.unreadable.add(topic.queue_id(0))
+        asks = [Ask(place, 1, last_fetched_epoch=0) for place in range(2)]
+        response = await ask(fakes, request_for(topic, *asks))
+        codes = [part.error_code for part in parts(response)]
+        assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+    asyncio.run(scenario())
+
+
 def test_size_limits_of_request_partition_and_node_hold() -> None:
     async def scenario() -> None:
         fakes = make_broker(config=BrokerConfig(fetch_bytes_max=2500))

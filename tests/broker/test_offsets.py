@@ -144,6 +144,34 @@ def test_special_timestamps_unknown_to_a_version_are_refused(timestamp: int, ver
     asyncio.run(scenario())
 
 
+def test_what_cannot_be_read_is_an_error_of_its_partition() -> None:
+    """Not of the whole request, and no reason to close the connection."""
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic("t", partitions=2)
+        for partition in range(2):
+            await append(fakes, topic, partition, batch(b"a", timestamp=1000))
+        fakes.store.leader_epoch = 2
+        fakes.store.unreadable.add(topic.queue_id(0))
+        times = tuple(ListOffsetsPartition(partition_index=place, timestamp=5) for place in range(2))
+        response = await list_offsets.handle(
+            fakes.broker, ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=times),)),
+            call(11))
+        codec.write(response, 11)
+        found = [(part.error_code, part.offset) for part in response.topics[0].partitions]
+        assert found == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
+        epochs = tuple(OffsetForLeaderPartition(partition=place, leader_epoch=0) for place in range(2))
+        ends = await offset_for_leader_epoch.handle(
+            fakes.broker,
+            OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic="t", partitions=epochs),)), call(4))
+        codec.write(ends, 4)
+        answers = [(part.error_code, part.end_offset) for part in ends.topics[0].partitions]
+        assert answers == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 1)]
+
+    asyncio.run(scenario())
+
+
 def test_partitions_are_checked() -> None:
     async def scenario() -> None:
         fakes = await filled()

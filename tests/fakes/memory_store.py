@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import google_crc32c
 from tests.fakes.clock import FakeClock
 
+from mainstem.errors import MainstemError
 from mainstem.kernel.pure.producer_states import PATIENCE, UNKNOWN_PATIENCE
 from mainstem.model import (
     AppendResult,
@@ -76,8 +77,8 @@ class MemoryQueue:
 
 class MemoryStore:
     """`ports.MessageStore` and `ports.QueueAdmin`. Tests may set `leader_epoch`, `refuse` (the outcome of
-    every append until it is None again), `cold` (queues that cannot be read at once) and `led_elsewhere`, and read
-    `appended_acks`, `appended_copies_min` and `reads`."""
+    every append until it is None again), `cold` (queues that cannot be read at once), `led_elsewhere` and `unreadable`
+    (queues whose data is damaged), and read `appended_acks`, `appended_copies_min` and `reads`."""
 
     def __init__(self, clock: Clock | None = None, *, leader_epoch: int = 0) -> None:
         self._clock = clock or FakeClock()
@@ -86,6 +87,7 @@ class MemoryStore:
         self.refuse: Outcome | None = None
         self.cold: set[int] = set()
         self.led_elsewhere: set[int] = set()
+        self.unreadable: set[int] = set()
         self.appended_acks: list[int] = []
         self.appended_copies_min: list[int | Mapping[int, int]] = []
         self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
@@ -146,6 +148,7 @@ class MemoryStore:
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
         queue = self.queues[queue_id]
+        self._check_readable(queue_id)
         best: TimestampOffset | None = None
         for batch in queue.batches:
             for offset, time in record_timestamps(batch.data):
@@ -207,6 +210,7 @@ class MemoryStore:
         queue = self.queues.get(queue_id)
         if queue is None:
             return None
+        self._check_readable(queue_id)
         if leader_epoch == self.leader_epoch:
             return self.leader_epoch, queue.end
         if not 0 <= leader_epoch < self.leader_epoch:
@@ -225,6 +229,10 @@ class MemoryStore:
             size = sum(len(batch.data) for batch in queue.batches) if queue else 0
             found.append(QueueUsage(size, 0) if queue else None)
         return found
+
+    def _check_readable(self, queue_id: int) -> None:
+        if queue_id in self.unreadable:
+            raise MainstemError(f"queue {queue_id:#x}: a run is damaged")
 
     # under the test's control
 

@@ -127,7 +127,7 @@ class BrokerDispatcher:
         assert route.handle is not None
         handle = partial(route.handle, self._broker, request, call)
         last = route.shows_the_way and self._broker.cut_off
-        later = self._handle_later(route, handle, call, header, started_at)
+        later = self._handle_later(route, handle, call, header, started_at, request=request)
         return Exchange(later, last=last, keeps=not route.charged_by_handler)
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
@@ -232,10 +232,11 @@ class BrokerDispatcher:
         header: RequestHeader,
         started_at: float,
         reply: asyncio.Future[Reply] | PromptFuture[Reply] | None = None,
+        request: Any = None,
     ) -> asyncio.Future[Reply] | PromptFuture[Reply]:
         if reply is None:
             reply = asyncio.get_running_loop().create_future()
-        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply))
+        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, request))
         self._running.add(task)
         if route.abandoned_with_peer:
             self._abandonable[call.peer.connection_id] = task
@@ -259,6 +260,7 @@ class BrokerDispatcher:
         header: RequestHeader,
         started_at: float,
         reply: asyncio.Future[Reply] | PromptFuture[Reply],
+        request: Any,
     ) -> None:
         """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
         try:
@@ -268,7 +270,7 @@ class BrokerDispatcher:
             except BrokerError:
                 raise
             except Exception as error:
-                frame = self._failed(route, header, error, started_at)
+                frame = self._failed(route, header, error, started_at, request)
         except BrokerError as error:
             reply.set_exception(error)
         else:
@@ -302,11 +304,13 @@ class BrokerDispatcher:
         parts = codec.write_parts(response, header.api_version)
         return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
 
-    def _failed(self, route: Route, header: RequestHeader, error: Exception, started_at: float) -> Reply:
+    def _failed(
+        self, route: Route, header: RequestHeader, error: Exception, started_at: float, request: Any = None
+    ) -> Reply:
         """The answer to a request whose handler raised. Raises UnanswerableRequest if there is none."""
         name = _name(route, header)
         logger.error("%s failed unexpectedly", name, exc_info=error)
-        response = failure_response(route.api.response, header.api_version)
+        response = failure_response(route.api.response, header.api_version, request)
         if response is None:
             raise UnanswerableRequest(f"{name} failed, and its response has no room for an error")
         return self._encode(route, header, response, started_at)

@@ -61,6 +61,12 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
 ERROR_NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 
 
+def error_of_failed_read(failure: MainstemError | OSError) -> ErrorCode:
+    """Kafka's code for a partition of which something could not be read: it tells clients to look for another leader,
+    and leaves the other partitions alone."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if isinstance(failure, LeaderMissing) else ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def error_of_refusal(refusal: MainstemError) -> ErrorCode:
     """Kafka's code for what `MetadataAdmin` or `QueueAdmin` raised; else UNKNOWN_SERVER_ERROR."""
     codes = (_ERROR_OF_REFUSAL.get(kind) for kind in type(refusal).__mro__)

@@ -1,25 +1,113 @@
 """The answer to a request whose handler failed: UNKNOWN_SERVER_ERROR, where the response has room for it.
 
-Only responses with an error code at their top level have: in the others an error belongs to an item, and an
-answer without the items asked for would be taken for a success.
+That is its top level where there is an error code. In the other responses an error belongs to an item, and an answer
+without the items asked for would be taken for a success: so every item of the request gets an item of the response
+that names it, down to those with a code of their own. The response's items are made by their declarations: what names
+an item is taken from the request's (`_NAMES`), and about the rest there is nothing to say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.schema import ArrayKind, FixedKind, WireField, declaration_of, string
+from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, WireField, declaration_of, string, uuid
+
+ERROR_CODE = "error_code"
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "partition": ("partition", "partition_index"),
+    "partition_index": ("partition_index", "partition"),
+    "index": ("index",),
+    "topic": ("topic", "name"),
+    "name": ("name", "topic"),
+    "topic_id": ("topic_id",),
+    "group_id": ("group_id",),
+    "key": ("key",),
+    "resource_type": ("resource_type",),
+    "resource_name": ("resource_name",),
+}
+"""Fields by which a response names an item, and what requests call them."""
 
 
-def failure_response(response_class: type[Any], version: int) -> Any | None:
-    """A response of that class and version that says UNKNOWN_SERVER_ERROR; None when it cannot."""
-    fields = declaration_of(response_class).fields
-    if not any(field.name == "error_code" and version in field.versions for field in fields):
+def failure_response(response_class: type[Any], version: int, request: Any = None) -> Any | None:
+    """A response of that class and version that says UNKNOWN_SERVER_ERROR, of everything the request asked for; None
+    when it cannot."""
+    if _has_code(response_class, version):
+        return _made(response_class, version, {ERROR_CODE: ErrorCode.UNKNOWN_SERVER_ERROR})
+    if request is None:
         return None
+    answered = _lists(response_class, version, request)
+    return _made(response_class, version, answered) if any(answered.values()) else None
+
+
+def _lists(response_class: type[Any], version: int, asked: Any) -> dict[str, tuple[Any, ...]]:
+    """The lists of a response, or of an item of it, that have error codes somewhere within, filled by what was asked
+    for; the first of them by all that was, since few have more than one."""
+    for field in declaration_of(response_class).fields:
+        item_class = _item_class(field)
+        if version in field.versions and item_class is not None and _leads_to_code(item_class, version):
+            items = [_item(item_class, version, one) for one in _items(asked, version)]
+            return {field.name: tuple(item for item in items if item is not None)}
+    return {}
+
+
+def _items(asked: Any, version: int) -> Iterable[Any]:
+    """What the first list of a request, or of an item of it, holds."""
+    for field in declaration_of(type(asked)).fields:
+        if version in field.versions and isinstance(field.kind, ArrayKind):
+            return getattr(asked, field.name) or ()
+    return ()
+
+
+def _item(item_class: type[Any], version: int, asked: Any) -> Any | None:
+    named: dict[str, Any] = {}
+    fields = declaration_of(item_class).fields
+    if isinstance(asked, (str, int)):  # a list of plain names or numbers
+        kind = str if isinstance(asked, str) else int
+        place = next((field.name for field in fields if field.name in _NAMES and _takes(field, kind)), None)
+        if place is None:
+            return None
+        named[place] = asked
+    else:
+        for field in fields:
+            for name in _NAMES.get(field.name, ()):
+                if hasattr(asked, name):
+                    named[field.name] = getattr(asked, name)
+                    break
+        named.update(_lists(item_class, version, asked))
+    if _has_code(item_class, version):
+        named[ERROR_CODE] = ErrorCode.UNKNOWN_SERVER_ERROR
+    return _made(item_class, version, named)
+
+
+def _takes(field: WireField, kind: type) -> bool:
+    return field.kind is string if kind is str else isinstance(field.kind, FixedKind) and field.kind.format in "bhiq"
+
+
+def _item_class(field: WireField) -> type[Any] | None:
+    if isinstance(field.kind, ArrayKind) and isinstance(field.kind.element, StructKind):
+        return field.kind.element.struct_class
+    return None
+
+
+def _has_code(response_class: type[Any], version: int) -> bool:
+    fields = declaration_of(response_class).fields
+    return any(field.name == ERROR_CODE and version in field.versions for field in fields)
+
+
+def _leads_to_code(item_class: type[Any], version: int) -> bool:
+    if _has_code(item_class, version):
+        return True
+    nested = map(_item_class, declaration_of(item_class).fields)
+    return any(each is not None and _leads_to_code(each, version) for each in nested)
+
+
+def _made(response_class: type[Any], version: int, named: Mapping[str, Any]) -> Any:
+    fields = declaration_of(response_class).fields
     values = {field.name: _nothing(field, version) for field in fields if not field.has_default}
-    values["error_code"] = ErrorCode.UNKNOWN_SERVER_ERROR
-    return response_class(**values)
+    return response_class(**{**values, **named})
 
 
 def _nothing(field: WireField, version: int) -> Any:
@@ -30,4 +118,4 @@ def _nothing(field: WireField, version: int) -> Any:
         return ()
     if isinstance(field.kind, FixedKind):
         return False if field.kind.format == "?" else 0
-    return "" if field.kind is string else b""
+    return "" if field.kind in (string, uuid) else b""

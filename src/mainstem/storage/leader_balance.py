@@ -2,7 +2,8 @@
 
 A leadership moves only to a node that lives and holds all but the newest blocks, one group per round, and not before
 the group has been led for a while: a node that comes and goes must not shake the cluster. A node that can take no more
-batches, its disk being full, gives away what it leads, and does not take over from others.
+batches, its disk being full, gives away what it leads, and does not take over from others. So does one that cannot
+read what is stored of a group, for that group; should nobody else take it, it is asked again after a while only.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ class LeaderBalance:
         preferred_leader: Callable[[int], int],
         alive: Callable[[int], bool],
         full: Callable[[], bool],
+        unfit: Callable[[int], bool] = lambda group: False,
     ) -> None:
         """`preferred_leader` names the node that should lead a group, -1: none in particular; `full`: this node can
-        take no batches."""
+        take no batches; `unfit`: it cannot serve what is stored of a group."""
+        self._unfit = unfit
         self._node_id = node_id
         self._groups = groups
         self._preferred_leader = preferred_leader
@@ -59,20 +62,22 @@ class LeaderBalance:
             self.round()
 
     def round(self) -> None:
-        """Give away at most one group; all that nobody else is known not to take, if this node is full."""
+        """Give away at most one group; besides all that this node cannot serve, but for those that nobody else took a
+        while ago."""
         full = self._full()
         given, self._given = self._given, set()
         for group in self._groups:
-            group.consensus.reluctant = full
+            unable = full or self._unfit(group.group)
+            group.consensus.reluctant = unable
             if not group.serving:
                 self._rounds[group.group] = 0
                 continue
             if group.group in given:  # and still here
                 self._rounds[group.group] = -PATIENCE_ROUNDS
             self._rounds[group.group] = rounds = self._rounds.get(group.group, 0) + 1
-            if full and rounds > 0:
+            if unable and rounds > 0:
                 self._give_to_anybody(group)
-            elif not full and not self._given and rounds > ROUNDS_MIN:
+            elif not unable and not self._given and rounds > ROUNDS_MIN:
                 preferred = self._preferred_leader(group.group)
                 if preferred not in (-1, self._node_id) and self._alive(preferred):
                     self._give_if_close_behind(group, preferred)

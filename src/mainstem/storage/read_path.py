@@ -186,6 +186,20 @@ class ReadPath:
         offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1)
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
 
+    async def committed(self, queue_id: int, offset: int, bytes_max: int) -> tuple[list[Buffer], int]:
+        """Batches from the one that holds the offset on, and the offset behind them, wherever this node has them and
+        whether or not the queue still begins before it: for another replica that has lost them. The caller knows that
+        they are committed. Raises `StorageError`, OSError."""
+        for _ in range(ATTEMPTS):
+            try:
+                found = await self._below(queue_id, offset, bytes_max, True)
+            except SegmentGone:
+                continue
+            if found is None or not found.batches or found.base_offset > offset:
+                break
+            return found.batches, found.next_offset
+        raise StorageError(f"queue {queue_id:#x}: offset {offset} is neither in the journal nor in the queue store")
+
     def _slice(self, read: QueueRead, offsets: QueueOffsets, found: Found) -> QueueSlice:
         if not found.batches:
             return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)

@@ -46,6 +46,7 @@ from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.rewriting import Rewriting
+from mainstem.storage.run_repair import RunRepair
 from mainstem.storage.samples import storage_samples
 from mainstem.storage.sealed_segments import SealedSegments
 from mainstem.storage.snapshots import Snapshots
@@ -141,6 +142,18 @@ class Storage:
             pacing,
             clock,
             was_deleted,
+            consensus.calls,
+            bytes_per_second=config.snapshot_bytes_per_second,
+        )
+        self.repair = RunRepair(
+            consensus.node_id,
+            self.groups,
+            state.table,
+            store,
+            placement,
+            self.read_path,
+            pacing,
+            clock,
             consensus.calls,
             bytes_per_second=config.snapshot_bytes_per_second,
         )
@@ -292,6 +305,7 @@ class Storage:
         self._tasks.append(loop.create_task(self.replication.run(), name="consensus"))
         self._tasks.append(loop.create_task(self.rejoining.run(), name="rejoining"))
         self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
+        self._tasks.append(loop.create_task(self.repair.run(), name="repair of runs"))
 
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files. What a failed disk does not allow is left out:

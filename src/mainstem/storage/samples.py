@@ -116,3 +116,4 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()
     yield from storage.snapshots.samples()
+    yield from storage.repair.samples()

@@ -25,6 +25,7 @@ from mainstem.rpc.snapshots import (
 )
 from mainstem.storage.errors import StorageError
 from mainstem.storage.group_queues import Belongs
+from mainstem.storage.queue_store.run_reader import RunGone
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.snapshot_image import Calls, parts
 from mainstem.storage.write_group import WriteGroup
@@ -134,6 +135,8 @@ class SnapshotSending:
                 await self._pace(len(piece))
                 self.sent_bytes += len(piece)
                 yield Reply(RunPart(crc32c(piece)), piece)
+        except RunGone as error:  # whoever mends its own asks everybody
+            raise GroupSnapshotRefused(f"run {name}: {error}") from error
         except (StorageError, OSError) as error:
             log.error("run %s cannot be given to %s: %s", name, call.peer, error)
             raise GroupSnapshotRefused(f"run {name}: {error}") from error

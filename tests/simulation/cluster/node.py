@@ -191,6 +191,7 @@ class SimulatedNode:
         handlers = Handlers()
         storage.snapshots.register(handlers)
         storage.departures.register(handlers)
+        storage.repair.register(handlers)
         cluster.calls.serve(life, handlers)
         self._observe(storage, life)
         await storage.start()

@@ -49,7 +49,7 @@ def test_a_run_holds_its_batches_whatever_the_pieces(batches: list[Batch], piece
     data = files.content("runs/a.run")
 
     async def load() -> numpy.ndarray:
-        return (await load_index(await files.open("runs/a.run"), "a.run")).rows
+        return (await load_index(await files.open("runs/a.run"), "a.run", "a.run")).rows
 
     rows = asyncio.run(load())
     remaining = in_order(batches)

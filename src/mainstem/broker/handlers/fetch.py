@@ -17,6 +17,7 @@ from mainstem.broker.errors import ERROR_OF_OUTCOME
 from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from mainstem.broker.redirects import redirected
 from mainstem.broker.started import EncodedFrame, Later, Waiting
+from mainstem.errors import MainstemError
 from mainstem.kernel import FetchPlan, FetchScan, Verdict, scan_fetch
 from mainstem.model import Outcome
 from mainstem.protocol import codec
@@ -227,7 +228,12 @@ class _Fetch:
             (offsets,) = broker.store.offsets([check.queue_id])
             if offsets is None or check.current_leader_epoch not in (-1, offsets.leader_epoch):
                 continue
-            end = await broker.queue_admin.epoch_end(check.queue_id, check.last_fetched_epoch)
+            try:
+                end = await broker.queue_admin.epoch_end(check.queue_id, check.last_fetched_epoch)
+            except (MainstemError, OSError):  # the storage has logged what and where
+                self._check_round()
+                plan.fail(check.row)
+                continue
             self._check_round()
             if end is not None and (end[0] != check.last_fetched_epoch or end[1] < check.fetch_offset):
                 plan.diverge(check.row, *end)

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 from mainstem.broker.broker import Broker, Call
+from mainstem.broker.errors import error_of_failed_read
 from mainstem.broker.partitions import find_partition, find_topic
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
@@ -115,7 +116,10 @@ async def _offset(
         return _answer(asked, found.offsets.log_start)
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _answer(asked, -1)
-    record = await broker.store.offset_for_timestamp(found.queue_id, timestamp)
+    try:
+        record = await broker.store.offset_for_timestamp(found.queue_id, timestamp)
+    except (MainstemError, OSError) as failure:  # the storage has logged what and where
+        return _refused(asked, error_of_failed_read(failure))
     if record is None:
         return _answer(asked, -1)
     return _answer(asked, record.offset, record.timestamp, record.leader_epoch)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker, Call
+from mainstem.broker.errors import error_of_failed_read
 from mainstem.broker.partitions import find_partition
+from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -28,7 +30,10 @@ async def _end(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> E
     found = find_partition(broker, topic, asked.partition, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return EpochEndOffset(error_code=found, partition=asked.partition)
-    end = await broker.queue_admin.epoch_end(found.queue_id, asked.leader_epoch)
+    try:
+        end = await broker.queue_admin.epoch_end(found.queue_id, asked.leader_epoch)
+    except (MainstemError, OSError) as failure:  # the storage has logged what and where
+        return EpochEndOffset(error_code=error_of_failed_read(failure), partition=asked.partition)
     if end is None:  # deleted meanwhile
         return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)
     return EpochEndOffset(

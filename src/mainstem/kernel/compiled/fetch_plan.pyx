@@ -31,10 +31,11 @@ from mainstem.kernel.compiled.layout cimport (
     NOT_LEADER,
     OFFSET_OUT_OF_RANGE,
     OK,
+    STORAGE_FAILED,
+    Slot,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_PARTITION,
     UNKNOWN_QUEUE,
-    Slot,
 )
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.compiled.unsplit_index cimport (
@@ -306,6 +307,13 @@ cdef class FetchPlan:
         self.rows[number].diverging_epoch = epoch
         self.rows[number].diverged = self.rows[number].settled = True
         self.final = True
+
+    def fail(self, row):
+        """Settle a partition of which something could not be read."""
+        cdef int32_t number = row
+        if not 0 <= number < self.row_end:
+            raise IndexError(f"no partition {number}")
+        self.reject(&self.rows[number], STORAGE_FAILED)
 
     cdef void reject(self, PlanRow *row, int verdict) noexcept nogil:
         row.settled = True

@@ -264,6 +264,10 @@ class FetchPlan:
         found.settled = self.final = True
         found.diverging = (epoch, end_offset)
 
+    def fail(self, row: int) -> None:
+        """Settle a partition of which something could not be read."""
+        self._refuse(self._rows[row], Verdict.STORAGE_FAILED)
+
     def _refuse(self, row: PlanRow, verdict: int) -> None:
         row.settled = self.final = True
         row.verdict = verdict

@@ -47,7 +47,8 @@ FORMAT_VERSION = 1
 FRAME = struct.Struct("<QIIQQQqqII")
 """Header and footer alike: magic · format version · CRC32C of the index rows · position of the first index
 row · number of index rows · bytes of batches · smallest and largest `max_timestamp` (ms; -1 when empty) ·
-reserved · CRC32C of the frame's other fields. In the header, counts and positions are 0."""
+CRC32C of the run's name · CRC32C of the frame's other fields. In the header, counts and positions are 0, and so is
+the name's; in footers of indexes and of runs of earlier versions, too."""
 FRAME_BYTES = FRAME.size
 assert FRAME_BYTES == 64
 
@@ -62,10 +63,12 @@ class Frame(NamedTuple):
     batch_bytes: int = 0
     min_timestamp: int = -1
     max_timestamp: int = -1
+    name_crc: int = 0
+    """0: whoever wrote it did not say."""
 
     def pack(self) -> bytes:
         body = FRAME.pack(self.magic, FORMAT_VERSION, self.rows_crc, self.rows_position, self.row_count,
-                          self.batch_bytes, self.min_timestamp, self.max_timestamp, 0, 0)[:-4]
+                          self.batch_bytes, self.min_timestamp, self.max_timestamp, self.name_crc, 0)[:-4]
         crc: int = google_crc32c.value(body)
         return body + crc.to_bytes(4, "little")
 
@@ -74,11 +77,17 @@ class Frame(NamedTuple):
         """Raises `FormatError` naming `where` unless the 64 bytes are a valid frame with this magic."""
         if len(buffer) != FRAME_BYTES:
             raise FormatError(f"{where}: frame is cut short at {len(buffer)} of {FRAME_BYTES} bytes")
-        found, version, rows_crc, position, count, size, low, high, _reserved, crc = FRAME.unpack(buffer)
+        found, version, rows_crc, position, count, size, low, high, name_crc, crc = FRAME.unpack(buffer)
         if found != magic:
             raise FormatError(f"{where}: magic {found:#x} where {magic:#x} is expected")
         if version != FORMAT_VERSION:
             raise FormatError(f"{where}: format {version}, this version reads {FORMAT_VERSION}")
         if google_crc32c.value(bytes(buffer[:-4])) != crc:
             raise FormatError(f"{where}: frame fails its CRC")
-        return cls(found, rows_crc, position, count, size, low, high)
+        return cls(found, rows_crc, position, count, size, low, high, name_crc)
+
+
+def name_crc_of(name: str) -> int:
+    """What the footer of a run of this name says of it."""
+    crc: int = google_crc32c.value(name.encode())
+    return crc

@@ -91,7 +91,7 @@ async def copy_run(files: Files, file: RunFile, pieces: AsyncIterator[bytes]) ->
             position += len(piece)
         if position != file.bytes:
             raise StorageError(f"{path}: {position} of its {file.bytes} bytes arrived")
-        check_content(await load_index(target, temporary), file)
+        check_content(await load_index(target, temporary, file.name), file)
     finally:
         await target.close()
     await files.rename(temporary, path)

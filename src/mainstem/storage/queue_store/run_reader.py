@@ -21,7 +21,13 @@ from mainstem.model import Buffer
 from mainstem.ports import File, Files, Reading
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds
-from mainstem.storage.queue_store.format import EXTENT_ROW_BYTES, FRAME_BYTES, RUN_MAGIC, Frame
+from mainstem.storage.queue_store.format import (
+    EXTENT_ROW_BYTES,
+    FRAME_BYTES,
+    RUN_MAGIC,
+    Frame,
+    name_crc_of,
+)
 from mainstem.storage.queue_store.single_flight import SingleFlight
 
 RUNS_DIRECTORY = "runs"
@@ -59,8 +65,9 @@ class QueueFilter:
         return bool(self._bits[place >> 3] >> (place & 7) & 1)
 
 
-async def load_index(file: File, where: str) -> ExtentIndex:
-    """The index of a run, after checking everything but the batches. Raises `FormatError` naming `where`."""
+async def load_index(file: File, where: str, name: str) -> ExtentIndex:
+    """The index of the run of this name, after checking everything but the batches. Raises `FormatError` naming
+    `where`."""
     size = await file.size()
     if size < 2 * FRAME_BYTES:
         raise FormatError(f"{where}: {size} bytes have no room for header and footer")
@@ -69,6 +76,8 @@ async def load_index(file: File, where: str) -> ExtentIndex:
     footer_position = size - FRAME_BYTES
     frame = Frame.unpack(
         await file.read(footer_position, FRAME_BYTES), RUN_MAGIC, f"{where}: footer at {footer_position}")
+    if frame.name_crc not in (0, name_crc_of(name)):
+        raise FormatError(f"{where}: this is another run's file")
     rows_bytes = frame.row_count * EXTENT_ROW_BYTES
     batches_end = FRAME_BYTES + frame.batch_bytes
     if frame.rows_position != batches_end or batches_end + rows_bytes != footer_position:
@@ -140,9 +149,12 @@ class RunFiles:
 
     def __init__(
         self, files: Files, *, index_bytes_max: int, open_files_max: int,
+        check: Callable[[str, ExtentIndex], None] = lambda name, index: None,
         damaged: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
-        """`damaged` is told of every run that cannot be looked at, but for those that were dropped."""
+        """`check` raises `StorageError` for an index that is not what a run of that name has; `damaged` is told of
+        every run that cannot be looked at, but for those that were dropped."""
+        self._check = check
         self._files = files
         self._damaged = damaged
         self._index_bytes_max = index_bytes_max
@@ -222,7 +234,9 @@ class RunFiles:
     async def _look_at_index(self, run: Run) -> ExtentIndex:
         self.index_loads += 1
         async with self.opened(run) as file:
-            return await load_index(file, f"{RUNS_DIRECTORY}/{run.name}")
+            index = await load_index(file, f"{RUNS_DIRECTORY}/{run.name}", run.name)
+        self._check(run.name, index)
+        return index
 
     async def _load_index(self, run: Run) -> ExtentIndex:
         index = await self._look_at_index(run)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest import FileRange, Manifest
-from mainstem.storage.queue_store.run_reader import Run, RunFiles
+from mainstem.storage.queue_store.run_reader import Run, RunFiles, RunGone
 
 Ranges = Sequence[FileRange]
 """The runs of one group, oldest first: a snapshot, unmoved by later changes."""
@@ -30,8 +31,9 @@ class Place(NamedTuple):
 
 
 class RunSearch:
-    """Searches runs. Every search raises `RunGone` when it meets a run that was dropped meanwhile, and other
-    `StorageError`s when a run is damaged or missing."""
+    """Searches runs. Every search raises `RunGone` when it meets a run that was dropped meanwhile. One that cannot be
+    read is stepped over, and its error raised only if what is looked for may be in it: a damaged run is in the way of
+    what is in it, not of its queues' other runs."""
 
     def __init__(self, manifest: Manifest, run_files: RunFiles) -> None:
         self._manifest = manifest
@@ -43,29 +45,32 @@ class RunSearch:
         without the queue are stepped over, for most by their filter alone."""
         low, high = 0, len(runs)
         found: Place | None = None
+        unread: list[Exception] = []
         while low < high:
             probe = middle = (low + high) // 2
-            extents = await self._extents_with(queue_id, runs[probe])
+            extents = await self._extents_with(queue_id, runs[probe], unread)
             while extents is None and probe > low:
                 probe -= 1
-                extents = await self._extents_with(queue_id, runs[probe])
+                extents = await self._extents_with(queue_id, runs[probe], unread)
             row = None if extents is None else extents.find(queue_id, offset)
             if extents is None or row is None:
                 low = middle + 1
             else:
                 found = Place(probe, self.run(runs[probe].name), extents, row, extents.queue_rows(queue_id)[1])
                 high = probe
-        return found
+        return _sure(found, offset, unread)
 
     async def forward(self, queue_id: int, runs: Ranges, at: int, offset: int) -> Place | None:
         """As `find`, one run after the other from `at` on: for readers who are about there."""
+        unread: list[Exception] = []
         for position in range(at, len(runs)):
-            extents = await self._extents_with(queue_id, runs[position])
+            extents = await self._extents_with(queue_id, runs[position], unread)
             row = None if extents is None else extents.find(queue_id, offset)
             if extents is not None and row is not None:
                 run = self.run(runs[position].name)
-                return Place(position, run, extents, row, extents.queue_rows(queue_id)[1])
-        return None
+                place = Place(position, run, extents, row, extents.queue_rows(queue_id)[1])
+                return _sure(place, offset, unread)
+        return _sure(None, offset, unread)
 
     async def following(self, queue_id: int, runs: Ranges, place: Place) -> Place | None:
         """The queue's next extent."""
@@ -74,12 +79,20 @@ class RunSearch:
         next_offset = int(place.extents.rows["last_offset"][place.row]) + 1
         return await self.forward(queue_id, runs, place.at + 1, next_offset)
 
-    async def _extents_with(self, queue_id: int, entry: FileRange) -> ExtentIndex | None:
-        """The index of a run if it has the queue."""
+    async def _extents_with(
+        self, queue_id: int, entry: FileRange, unread: list[Exception]
+    ) -> ExtentIndex | None:
+        """The index of a run if it has the queue; what keeps it from being read goes to `unread`."""
         run = self.run(entry.name)
         if not run.may_hold(queue_id):
             return None
-        extents = await self._run_files.index(run)
+        try:
+            extents = await self._run_files.index(run)
+        except RunGone:
+            raise
+        except (StorageError, OSError) as error:
+            unread.append(error)
+            return None
         first, end = extents.queue_rows(queue_id)
         return extents if first < end else None
 
@@ -98,3 +111,11 @@ class RunSearch:
         """The manifest dropped the run."""
         self._runs.pop(run.name, None)
         run.dropped = True
+
+
+def _sure(found: Place | None, offset: int, unread: Sequence[Exception]) -> Place | None:
+    """What was found, if nothing between the offset and it can be in a run that could not be read. Raises why one
+    could not otherwise."""
+    if unread and (found is None or int(found.extents.rows["base_offset"][found.row]) > offset):
+        raise unread[0]
+    return found

@@ -20,7 +20,14 @@ import numpy.typing
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.format import EXTENT_BYTES, EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, Frame
+from mainstem.storage.queue_store.format import (
+    EXTENT_BYTES,
+    EXTENT_ROW,
+    FRAME_BYTES,
+    RUN_MAGIC,
+    Frame,
+    name_crc_of,
+)
 from mainstem.storage.queue_store.run_target import RunTarget
 
 BATCH_ROW = numpy.dtype([
@@ -113,7 +120,7 @@ class RunWriter:
         index = rows.tobytes()
         footer = Frame(
             RUN_MAGIC, crc32c(index), FRAME_BYTES + self._batch_bytes, len(rows),
-            self._batch_bytes, self._min_timestamp, high,
+            self._batch_bytes, self._min_timestamp, high, name_crc_of(self._name),
         )
         self._target.write(index)
         self._target.write(footer.pack())

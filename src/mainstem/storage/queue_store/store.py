@@ -44,6 +44,7 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.damage import DamagedRuns
 from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds, Rows
 from mainstem.storage.queue_store.manifest import Entries, GroupCommit, Manifest
+from mainstem.storage.queue_store.mending import Mending
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_copy import ExtentChecks, check_content, check_name, copy_run
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone, RunSource
@@ -128,8 +129,9 @@ class QueueStore:
         self.damaged = DamagedRuns(clock, manifest.files.__contains__)
         self._run_files = RunFiles(
             files, index_bytes_max=config.index_cache_bytes, open_files_max=config.open_files_max,
-            damaged=self.damaged.note)
+            check=self._check, damaged=self.damaged.note)
         self._search = RunSearch(manifest, self._run_files)
+        self.mending = Mending(files, manifest, self._search, self._run_files, self)
         self.cache = ReadCache(
             clock, bytes_max=config.read_cache_bytes, chunk_bytes=config.read_chunk_bytes,
             bytes_per_second=config.read_bytes_per_second, pace=pace)
@@ -180,6 +182,17 @@ class QueueStore:
     def applied_index(self, group: int) -> int:
         """The index of the control block whose commit was the group's last; 0 at first."""
         return self._manifest.position(group).applied_index
+
+    def file(self, name: str) -> RunFile:
+        """A run as its commit described it. Raises `RunGone`."""
+        file = self._manifest.files.get(name)
+        if file is None:
+            raise RunGone(f"{name}: the manifest of this node does not name it")
+        return file
+
+    def counts(self, name: str, group: int) -> bool:
+        """Whether a run counts for a group."""
+        return group in self._manifest.counts_for(name)
 
     def file_count(self, group: int) -> int:
         """Runs that hold blocks of the group."""
@@ -254,6 +267,12 @@ class QueueStore:
             await self._verified(file)
         return commit._replace(files=kept)
 
+    def _check(self, name: str, index: ExtentIndex) -> None:
+        """Raises `StorageError` when a run has not what the manifest says of it."""
+        file = self._manifest.files.get(name)
+        if file is not None:
+            check_content(index, file)
+
     async def _verified(self, file: RunFile) -> None:
         check_name(file.name)
         known = self._manifest.files.get(file.name)
@@ -313,7 +332,7 @@ class QueueStore:
             async with aclosing(cast(AsyncGenerator[bytes, None], fetch(file.name))) as pieces:
                 await copy_run(self._files, file, pieces)
             self._copied_bytes += file.bytes
-            await self._renewed(file.name, "it was copied from another node")
+            await self.renewed(file.name, "it was copied from another node")
             return True
 
     async def _is_here(self, file: RunFile) -> bool:
@@ -326,8 +345,11 @@ class QueueStore:
             return False
         return True
 
-    async def _renewed(self, name: str, how: str) -> None:
-        """Nothing that memory has of a run's file holds any more."""
+    def met(self, name: str, error: Exception) -> None:
+        self.damaged.note(name, error)
+
+    async def renewed(self, name: str, how: str) -> None:
+        """A run is whole again; nothing that memory has of its file holds any more."""
         self.cache.forget(name)
         await self._run_files.renewed(name)
         self.damaged.whole_again(name, how)
@@ -342,6 +364,21 @@ class QueueStore:
             before = [entry.name for entry in self._manifest.ranges(group)]
             gone = await self._manifest.supersede(group, position, self.journal_index(group), ranges)
             await self._rearranged(before, gone)
+
+    async def replaced(self, name: str, by: Mapping[int, Sequence[RunFile]]) -> None:
+        """Let other runs, which are here, stand in a run's place, for each group it counts for. Durable when it
+        returns. Raises `StorageError`, nothing being changed."""
+        async with self._changes:
+            if self._manifest.counts_for(name) != set(by):
+                raise StorageError(f"{name}: it counts for other write groups than when it was looked at")
+            for file in {file.name: file for files in by.values() for file in files}.values():
+                await self._verified(file)
+            entries = {}
+            for group, files in by.items():
+                after, upto = self.mending.ranges(name)[group]
+                entries[group] = [(after, upto, file) for file in files]
+            gone = await self._manifest.replace(name, entries)
+            await self._rearranged([name], gone)
 
     async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
         """The manifest has other runs where these stood, and forgot some of them."""

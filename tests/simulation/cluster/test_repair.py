@@ -1,0 +1,162 @@
+"""What rots on disk 2 of a node comes back from the others, whatever it is: some bytes, an index, whole runs.
+
+In the end everything that `Run` sees to holds here as well: the queue store of every node alone has the whole history,
+each batch once, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
+from tests.simulation.oracle import require
+
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.format import FRAME_BYTES, RUN_MAGIC, Frame
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
+
+Harm = Callable[[SimulatedNode, str, random.Random], None]
+
+
+def batches_of(node: SimulatedNode, path: str) -> tuple[int, int]:
+    """Where the batches of a run begin and end."""
+    content = node.disk2.content(path)
+    return FRAME_BYTES, FRAME_BYTES + Frame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, path).batch_bytes
+
+
+def flip_batch(node: SimulatedNode, path: str, rng: random.Random) -> None:
+    start, end = batches_of(node, path)
+    for _ in range(rng.randint(1, 3)):
+        node.disk2.flip(path, 8 * rng.randrange(start, end) + rng.randrange(8))
+
+
+def flip_index(node: SimulatedNode, path: str, rng: random.Random) -> None:
+    _start, end = batches_of(node, path)
+    size = len(node.disk2.content(path))
+    node.disk2.flip(path, 8 * rng.randrange(end, size) + rng.randrange(8))
+
+
+def zero_page(node: SimulatedNode, path: str, rng: random.Random) -> None:
+    content = bytearray(node.disk2.content(path))
+    at = rng.randrange(len(content)) // 512 * 512
+    content[at : at + 512] = bytes(len(content[at : at + 512]))
+    node.disk2.put(path, bytes(content))
+
+
+def cut_short(node: SimulatedNode, path: str, rng: random.Random) -> None:
+    content = node.disk2.content(path)
+    node.disk2.put(path, content[: rng.randrange(len(content))])
+
+
+def swap(node: SimulatedNode, path: str, rng: random.Random) -> None:
+    """The file is its neighbour's."""
+    runs = [other for other in node.disk2.paths() if other.startswith(f"{RUNS_DIRECTORY}/") and other != path]
+    if runs:
+        node.disk2.put(path, node.disk2.content(rng.choice(runs)))
+
+
+def lose(node: SimulatedNode, path: str, rng: random.Random) -> None:
+    node.disk2.put(path, b"")
+
+
+HARMS: dict[str, Harm] = {
+    "bits of batches": flip_batch,
+    "bits of indexes": flip_index,
+    "zeroed pages": zero_page,
+    "cut short": cut_short,
+    "swapped": swap,
+    "lost": lose,
+}
+
+
+class Rotting(Run):
+    """Load and splits; then runs of one node are harmed while it is down."""
+
+    harms: list[Harm]
+    share = 0.5
+    """Of its runs."""
+
+    async def _story(self) -> None:
+        cluster, rng = self.cluster, self._rng
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.create_topic(3, patience=30)
+        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in cluster.nodes.values()]
+        await asyncio.sleep(4.0)
+        self.clients.ending = True
+        async with asyncio.timeout(HEALED_SECONDS):
+            await asyncio.gather(*working)
+        for task in splitting:
+            task.cancel()
+        await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
+        node = rng.choice(list(cluster.nodes.values()))
+        named = sorted(node.storage.queue_store._manifest.files)
+        require(len(named) > 2, "little was split before")
+        node.lose_power(keep_all=True)
+        harmed = rng.sample(named, max(1, int(self.share * len(named))))
+        for name in harmed:
+            rng.choice(self.harms)(node, f"{RUNS_DIRECTORY}/{name}", rng)
+        require(await node.restart(), f"node {node.node_id} does not start with rotten runs")
+        await self._come_upon(node)
+        await self._mended(node)
+        await self._settle()
+
+    async def _come_upon(self, node: SimulatedNode) -> None:
+        """Somebody reads all of it."""
+        store = node.storage.queue_store
+
+        async def look() -> bool:
+            for name in list(store._manifest.files):
+                try:
+                    found = await store.mending.examine(name)
+                except StorageError:  # it was mended meanwhile, by others in its place
+                    continue
+                for row in found.bad_rows:
+                    assert found.extents is not None
+                    extent = found.extents.rows[row]
+                    queue_id, offset = int(extent["queue_id"]), int(extent["base_offset"])
+                    try:
+                        await store.read(queue_id, node.storage.group_of(queue_id), offset, 1)
+                    except StorageError as error:
+                        require(".run" in str(error), f"the error names no run: {error}")
+
+            return True
+
+        require(bool(await node.call(look(), patience=600)), "looking takes too long")
+
+    async def _mended(self, node: SimulatedNode) -> None:
+        async with asyncio.timeout(20 * HEALED_SECONDS):
+            while node.storage.queue_store.damaged.all():  # noqa: ASYNC110 - simulated time
+                await asyncio.sleep(1.0)
+        self.came_upon = node.storage.queue_store.damaged.met
+        self.mended = node.storage.repair.mended_runs
+
+
+class RottingAway(Rotting):
+    """All of them."""
+
+    share = 1.0
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_harmed_runs_come_back_from_the_other_replicas(tmp_path: Path, harm: str) -> None:
+    run = Rotting(3, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.harms = [HARMS[harm]]
+    run.play()
+    assert run.came_upon
+    assert run.mended
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_whole_store_of_rotten_runs_comes_back(tmp_path: Path, seed: int) -> None:
+    run = RottingAway(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.harms = list(HARMS.values())
+    run.play()
+    assert run.came_upon
+    assert run.mended
