@@ -15,6 +15,7 @@ import mainstem
 from mainstem.config import NodeConfig
 from mainstem.console.views import (
     ClusterView,
+    DamagedRunView,
     DiskView,
     FileView,
     LeaseView,
@@ -261,6 +262,7 @@ class LocalNodeViews:
         status = self._split.status()
         lease = self._split.lease_held()
         error = status["last_error"]
+        waiting = self._storage.manifest.failures
         return SplitView(
             groups={
                 number: SplitGroupView(
@@ -270,6 +272,7 @@ class LocalNodeViews:
                     lag_bytes=group["lag_bytes"],
                     lag_seconds=group["lag_seconds"],
                     files=group["files"],
+                    waits_for=str(waiting.get(int(number), "")),
                 )
                 for number, group in status["groups"].items()
             },
@@ -281,6 +284,7 @@ class LocalNodeViews:
             ),
             last_error=error["message"] if error else None,
             last_progress=status["progress"],
+            damaged_runs=[DamagedRunView(**run._asdict()) for run in self._storage.queue_store.damaged.all()],
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

@@ -74,7 +74,9 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
     status = json.loads(capsys.readouterr().out)
     assert status["groups"]["0"] == {
         "committed": 41, "split": 30, "pruned": 20, "lag_bytes": 4096, "lag_seconds": 1.5, "files": 2,
+        "waits_for": "runs/7.run: 3 bytes have no room for header and footer",
     }
+    assert [run["name"] for run in status["damaged_runs"]] == ["3.run"]
     assert status["lease"]["holder"] == "embedded"
     assert status["last_progress"] == {"batch_id": 4, "bytes": 1 << 20}
 
@@ -85,6 +87,8 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
         (["cluster", "status"], "J5p4kC1mQ0uYk3n2bqzX9A"),
         (["doctor"], "J5p4kC1mQ0uYk3n2bqzX9A: ready"),
         (["split", "status"], "running"),
+        (["split", "status"], "write group 0: runs/7.run: 3 bytes have no room"),
+        (["split", "status"], "3.run: runs/3.run: it is not there"),
     ],
 )
 def test_text_for_people(arguments: list[str], part: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mainstem.console.views import (
     ClusterView,
+    DamagedRunView,
     DiskView,
     FileView,
     LeaseView,
@@ -98,13 +99,17 @@ class FakeViews:
         return FLIGHTS if name == FLIGHTS.name else None
 
     async def split(self) -> SplitView:
-        group = SplitGroupView(committed=41, split=30, pruned=20, lag_bytes=4096, lag_seconds=1.5, files=2)
+        group = SplitGroupView(
+            committed=41, split=30, pruned=20, lag_bytes=4096, lag_seconds=1.5, files=2,
+            waits_for="runs/7.run: 3 bytes have no room for header and footer",
+        )
         return SplitView(
             groups={"0": group},
             splitter="running",
             lease=LeaseView(holder="embedded", fence=7, expires_in_seconds=9.0),
             last_error=None,
             last_progress={"batch_id": 4, "bytes": 1 << 20},
+            damaged_runs=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

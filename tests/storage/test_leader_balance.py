@@ -50,6 +50,8 @@ def peer(node_id: int, match: int) -> PeerView:
 class World:
     def __init__(self, *groups: Group) -> None:
         self.full = False
+        self.unfit: set[int] = set()
+        """Groups of which this node cannot serve what is stored."""
         self.alive = True
         self.groups = groups
         self.balance = LeaderBalance(
@@ -58,6 +60,7 @@ class World:
             lambda group: PREFERRED,
             lambda node_id: self.alive,
             lambda: self.full,
+            lambda group: group in self.unfit,
         )
 
     def rounds(self, count: int) -> None:
@@ -72,6 +75,28 @@ def test_a_group_goes_to_whom_it_should_be_led_by_after_a_while() -> None:
     assert group.given == []
     world.rounds(1)
     assert group.given == [PREFERRED]
+
+
+def test_what_this_node_cannot_serve_goes_to_anybody_and_does_not_come_back() -> None:
+    broken, well = Group(0, {PREFERRED: 10, OTHER: LAST_INDEX}), Group(1, {OTHER: LAST_INDEX})
+    world = World(broken, well)
+    world.unfit = {0}
+    world.rounds(2)
+    assert (broken.given, well.given) == ([OTHER], []), "whoever lacks the least, and that group only"
+    assert broken.reluctant, "others that would give it back are not obeyed"
+    world.unfit = set()
+    world.rounds(1)
+    assert not broken.reluctant
+
+
+def test_nobody_is_pestered_with_what_nobody_can_serve() -> None:
+    group = Group(0, {OTHER: LAST_INDEX}, takes=False)
+    world = World(group)
+    world.unfit = {0}
+    world.rounds(PATIENCE_ROUNDS)
+    assert len(group.given) == 1
+    world.rounds(3 * PATIENCE_ROUNDS)
+    assert len(group.given) <= 4
 
 
 def test_one_group_per_round() -> None:

@@ -159,6 +159,17 @@ class SplitGroupView(msgspec.Struct, frozen=True, kw_only=True):
     lag_seconds: float
     """Age of the oldest unsplit block; 0 when there is none."""
     files: int
+    waits_for: str = ""
+    """Why what is split of it cannot be committed now; empty: it can."""
+
+
+class DamagedRunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run on disk 2 that is missing or cannot be read as it should."""
+
+    name: str
+    reason: str
+    since_ms: int
+    """When somebody came upon it, ms since the epoch."""
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +187,8 @@ class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
     last_progress: dict[str, object] | None
     """The last StreamingQueryProgress figures; None before the first trigger."""
+    damaged_runs: Sequence[DamagedRunView] = ()
+    """Not mended yet."""
 
 
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -67,7 +68,8 @@ def _split_committed_anywhere() -> tuple[type, str, Any]:
         if not committed < upto <= split.applied:
             return REPLAYED
         split.commit(upto)
-        queue._pending.append(Decided(group, split.applied, committed, upto, tuple(files)))
+        decided = Decided(group, split.applied, committed, upto, tuple(files))
+        queue._pending.setdefault(group, deque()).append(decided)
         for file in files:
             queue._store.hold(file.name)
         queue._wake.set()

@@ -43,7 +43,7 @@ def flip_index(node: SimulatedNode, path: str, rng: random.Random) -> None:
 
 def zero_page(node: SimulatedNode, path: str, rng: random.Random) -> None:
     content = bytearray(node.disk2.content(path))
-    at = rng.randrange(len(content)) // 512 * 512
+    at = rng.choice([place for place, byte in enumerate(content) if byte]) // 512 * 512
     content[at : at + 512] = bytes(len(content[at : at + 512]))
     node.disk2.put(path, bytes(content))
 

@@ -17,7 +17,8 @@ def command(http: str, as_json: bool) -> None:
     """Show committed, split and pruned positions, lag and the last progress.
 
     Positions are block indexes of a write group's log: what is committed is being split, what is split is in
-    the queue store, what is pruned has left the journal.
+    the queue store, what is pruned has left the journal. Runs of this node's queue store that are damaged or
+    missing are named until they are mended from another replica, or restored.
     """
     view = HttpNode(http).get("/v1/split", SplitView)
     if as_json:
@@ -42,6 +43,11 @@ def command(http: str, as_json: bool) -> None:
         left = duration(view.lease.expires_in_seconds)
         console.print(f"lease          {view.lease.holder}, fence {view.lease.fence}, {left} left")
     console.print(f"last error     {view.last_error or 'none'}")
+    for number, group in sorted(view.groups.items(), key=lambda item: int(item[0])):
+        if group.waits_for:
+            console.print(f"waiting        write group {number}: {group.waits_for}")
+    for run in view.damaged_runs:
+        console.print(f"damaged run    {run.name}: {run.reason}")
     if view.last_progress is None:
         console.print("last progress  none yet")
     for key, value in (view.last_progress or {}).items():
