@@ -103,6 +103,8 @@ class Outcome(enum.Enum):
     STALE_PRODUCER_EPOCH = "stale producer epoch"
     SKIPPED_SEQUENCE = "sequence numbers before this batch's have not arrived"
     """What is missing may be on its way, refused elsewhere for now; in its order, a retry will succeed."""
+    COLD_PRODUCER = "what is known of the producer is on disk"
+    """Storage reads it and looks again: it is no answer to anybody."""
     TOO_LARGE = "batch too large for a journal segment"
     STORAGE_BUSY = "storage busy"
     """Refused for now (disk 1 nearly full, or too much in flight); a retry may succeed."""
@@ -125,6 +127,8 @@ class TopicSettings:
     max_message_bytes: int = 1_048_588
     min_insync_replicas: int = 1
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = (1 << 63) - 1
+    message_timestamp_after_max_ms: int = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

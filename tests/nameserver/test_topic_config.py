@@ -66,7 +66,7 @@ def test_allowed(key: str, value: str) -> None:
         ("min.cleanable.dirty.ratio", "1.5"),
         ("min.cleanable.dirty.ratio", "nan"),
         ("message.timestamp.type", "createtime"),
-        ("message.timestamp.before.max.ms", "1000"),
+        ("message.timestamp.before.max.ms", "-1"),
         ("follower.replication.throttled.replicas", "x" * 40_000),
     ],
 )

@@ -245,7 +245,8 @@ def test_a_request_of_duplicates_and_news_waits_for_all_of_them_and_no_longer() 
         leader = cluster.leader()
         write_loop = SimpleNamespace(ended=None, out_of_space=False, backlog_bytes=0, wake=lambda: None)
         read_path = SimpleNamespace(plan_reads=lambda logs, slots: None)
-        parts: list[Any] = [write_loop, read_path, None, None, SimpleNamespace(now_ms=lambda: 1)]
+        producers, clock = SimpleNamespace(asked=[]), SimpleNamespace(now_ms=lambda: 1)
+        parts: list[Any] = [write_loop, read_path, None, None, producers, clock]
         store = LocalMessageStore([leader.group], [0] * SLOTS, *parts, backlog_bytes_max=1)
         store.serve(0, serving=True)
         first, second = (new_batch(QUEUE, producer=(7, 0, sequence)) for sequence in range(2))

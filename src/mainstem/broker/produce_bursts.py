@@ -32,6 +32,7 @@ class ProduceBursts:
     def __init__(self, broker: Broker, latency: ApiLatency) -> None:
         self._broker = broker
         self._monotonic = broker.clock.monotonic
+        self._now_ms = broker.clock.now_ms
         self._by_name = broker.produce_topics.by_name
         self._by_id = broker.produce_topics.by_id
         self._latency = latency
@@ -40,7 +41,9 @@ class ProduceBursts:
         self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
     ) -> Burst | None:
         """See `ports.Dispatcher.dispatch_burst`."""
-        scan = scan_burst(frames, start, stop, requests_max, frame_bytes_max, self._by_name, self._by_id)
+        scan = scan_burst(
+            frames, start, stop, requests_max, frame_bytes_max, self._by_name, self._by_id, self._now_ms()
+        )
         if scan is None:
             return None
         if not produce.keys_checked(self._broker, scan, inflate=False):

@@ -70,6 +70,8 @@ def _described(topic: Topic) -> ProduceTopic:
         partitions=topic.partitions,
         message_bytes_max=min(settings.max_message_bytes, _BYTES_MAX),
         log_append_time=settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
+        timestamp_before_ms_max=settings.message_timestamp_before_max_ms,
+        timestamp_after_ms_max=settings.message_timestamp_after_max_ms,
         compacted="compact" in settings.cleanup_policy,
         refusal=Verdict.INTERNAL_TOPIC if topic.internal else Verdict.OK,
     )

@@ -75,6 +75,13 @@ PICK_SOURCES_MAX = 64
 """Files that `DiskPicks` picks from at once."""
 
 
+NO_TIMESTAMP = -1
+"""What a record without a timestamp says; it is in every range."""
+
+TIMESTAMP_DISTANCE_MAX = (1 << 63) - 1
+"""Kafka's largest distance between a record's timestamp and the broker's clock: there is no bound."""
+
+
 class Verdict(enum.IntEnum):
     """What became of one partition of a Produce or Fetch request, as found by the scan, the broker or the store."""
 
@@ -115,6 +122,8 @@ class Verdict(enum.IntEnum):
     INVALID_ACKS = 26
     TRANSACTIONAL_ID = 27
     """The request names a transactional id."""
+    TIMESTAMP_OUT_OF_RANGE = 28
+    """A record lies further before or after the node's clock than its topic allows."""
     # the store; see `model.Outcome`
     UNKNOWN_QUEUE = 32
     FENCED = 33
@@ -127,6 +136,8 @@ class Verdict(enum.IntEnum):
     STORAGE_BUSY = 40
     STORAGE_FAILED = 41
     UNDECIDED = 42
+    COLD_PRODUCER = 43
+    """What is known of the producer is on disk; the store reads it and appends then."""
     # the store, of a read
     OFFSET_OUT_OF_RANGE = 48
     FENCED_LEADER_EPOCH = 49

@@ -18,8 +18,8 @@ _JOURNAL = "queues share one journal, and its files follow the node's own config
 _SYNC = "when messages reach the disk is the node's setting `durability`."
 _COMPACTION = "Mainstem keeps every record of a compacted topic so far."
 _TIMESTAMPS = (
-    "Mainstem does not judge the timestamps of records, so only the largest value, which means no limit, "
-    "is taken."
+    "A batch whose header says otherwise is refused with INVALID_TIMESTAMP; what its records say beyond that is not "
+    "looked at. Not for topics whose records bear the time they were appended."
 )
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
@@ -162,8 +162,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig(
             name="message.timestamp.after.max.ms",
             type=ConfigType.LONG,
-            default=str(LONG_MAX),
-            minimum=LONG_MAX,
+            default="3600000",
+            minimum=0,
             broker_names=("log.message.timestamp.after.max.ms",),
             documentation=f"How far a record's timestamp may lie after the broker's clock. {_TIMESTAMPS}",
         ),
@@ -171,7 +171,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="message.timestamp.before.max.ms",
             type=ConfigType.LONG,
             default=str(LONG_MAX),
-            minimum=LONG_MAX,
+            minimum=0,
             broker_names=("log.message.timestamp.before.max.ms",),
             documentation=f"How far a record's timestamp may lie before the broker's clock. {_TIMESTAMPS}",
         ),
@@ -323,4 +323,6 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         max_message_bytes=cast(int, value("max.message.bytes")),
         min_insync_replicas=cast(int, value("min.insync.replicas")),
         message_timestamp_type=TimestampType(value("message.timestamp.type")),
+        message_timestamp_before_max_ms=cast(int, value("message.timestamp.before.max.ms")),
+        message_timestamp_after_max_ms=cast(int, value("message.timestamp.after.max.ms")),
     )

@@ -23,11 +23,14 @@ from mainstem.storage.errors import FormatError
 from mainstem.storage.group_blocks import LogImage
 from mainstem.storage.journal_map import MapImage
 from mainstem.storage.manifest_queue import SplitImage
+from mainstem.storage.producer_files import SavedFile
 from mainstem.storage.queue_image import QUEUE_CELLS, RANGE_CELLS, QueueImage
 from mainstem.storage.write_group import GroupState
 
-MAGIC = b"MSCHKPT3"
-MAGICS_READ = frozenset({b"MSCHKPT2", MAGIC})
+MAGIC = b"MSCHKPT4"
+MAGIC_WITHOUT_FILES = b"MSCHKPT3"
+"""Of one whose producers are all in it, as programs of the first feature level write and read it."""
+MAGICS_READ = frozenset({b"MSCHKPT2", MAGIC_WITHOUT_FILES, MAGIC})
 """2: before logs were replicated; what it does not have is what a single node does not need."""
 NAME_BYTES = 7  # of the magic; the last byte is the format's version
 FRAME = struct.Struct("<8sI")
@@ -57,6 +60,8 @@ class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Per group, as of its applied block."""
     logs: dict[int, LogImage] = {}
     """Per group its log as far as it was written, applied or not."""
+    producer_files: dict[int, list[SavedFile]] = {}
+    """Per group its files of producers, oldest first; empty where `groups` has the producers themselves."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -79,7 +84,8 @@ async def save(files: Files, state: State, image: QueueImage) -> None:
         sum(map(len, image.queues)) // QUEUE_BYTES,
     )
     pieces = [sizes, encoded, *image.ranges, *image.queues]
-    pieces.insert(0, FRAME.pack(MAGIC, await _checksum(pieces)))
+    magic = MAGIC if state.producer_files else MAGIC_WITHOUT_FILES
+    pieces.insert(0, FRAME.pack(magic, await _checksum(pieces)))
     name = f"{DIRECTORY}/{state.position:020d}{SUFFIX}"
     temporary = f"{name}{TEMPORARY}"
     for left in await files.names(DIRECTORY):

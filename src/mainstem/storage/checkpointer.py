@@ -1,8 +1,8 @@
 """When and what to checkpoint: the applied state, behind everything it says is done elsewhere.
 
-All but the queues is captured within one turn of the event loop; the queues follow in the next turns (see
-`queue_image` for why that is as good). It is saved after the manifest has caught up and the journal is synced up
-to the youngest piece, so it never knows more than the disks do.
+All but the queues and the producers is captured within one turn of the event loop; these follow in the next turns (see
+`queue_image` for why that is as good; and of a producer what it has sent before changes nothing). It is saved after the
+manifest has caught up and the journal is synced up to the youngest piece, so it never knows more than the disks do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mainstem.ports import Clock, Files
 from mainstem.storage import checkpoint as checkpoints
 from mainstem.storage import queue_image
 from mainstem.storage.applied import AppliedState
+from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
@@ -30,6 +31,7 @@ class Checkpointer:
         groups: Sequence[WriteGroup],
         state: AppliedState,
         write_loop: WriteLoop,
+        producers: ColdProducers,
     ) -> None:
         self._files = files
         self._clock = clock
@@ -37,6 +39,7 @@ class Checkpointer:
         self._groups = groups
         self._state = state
         self._write_loop = write_loop
+        self._producers = producers
         self._turn = asyncio.Lock()
         self._saved_at = clock.monotonic()
         self._bytes_at_save = 0
@@ -90,10 +93,12 @@ class Checkpointer:
         applied = self._state
         position, size = self._write_loop.applied_end, applied.journal_map.data_bytes
         blocks = self._blocks
-        groups = {group.group: group.dump() for group in self._groups}
+        in_files = self._producers.active
+        groups = {group.group: group.dump(with_producers=not in_files) for group in self._groups}
         logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
         image = await queue_image.take(applied.table)
+        producer_files = await self._producers.flush() if in_files else {}
         durable = self._write_loop.end
         await applied.manifest.settled()
         await self._journal.sync()
@@ -104,8 +109,12 @@ class Checkpointer:
             journal_map=journal_map,
             splits=applied.manifest.as_written(splits),
             logs=logs,
+            producer_files=producer_files,
         )
         await checkpoints.save(self._files, state, image)
+        if in_files:
+            self._producers.saved(producer_files)
+            await self._producers.remove_unnamed()
         self.position = position
         self._saved_at = self._clock.monotonic()
         self._bytes_at_save = size

@@ -46,12 +46,23 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Runs copied to replicas that need a snapshot, in all, of a node; 0: as fast as publishing does not feel it."""
     producer_expiry_seconds: float = 86_400.0
     """A producer id unseen for this long is forgotten (Kafka's producer.id.expiration.ms)."""
+    producers_in_memory: int = 131_072
+    """Idempotent producers, per queue they write to, that memory holds: 22 MB. Those that were not seen lately lie in
+    files on disk 1 and take 16 bytes of memory each."""
+    producers_max: int = 4_194_304
+    """Producers that are remembered at all: 64 MiB of memory, 700 MB of disk 1. Beyond it those go first that sent a
+    single batch, of the queues that have the most, the oldest first."""
 
     def validate(self) -> None:
         """Raises `ConfigError` naming the key, the value and what is allowed."""
         for key in ("write_cache_bytes", "journal_bytes_max", "snapshot_bytes_per_second"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be 0 or more bytes")
+        if not 1 <= self.producers_in_memory <= self.producers_max:
+            raise ConfigError(
+                f"storage.producers_in_memory = {self.producers_in_memory}, storage.producers_max = "
+                f"{self.producers_max}: must be 1 <= in memory <= max"
+            )
         for key in ("block_bytes_max", "write_backlog_bytes_max", "checkpoint_bytes"):
             if getattr(self, key) < 4096:
                 raise ConfigError(f"storage.{key} = {getattr(self, key)}: must be at least 4096 bytes")

@@ -29,12 +29,12 @@ from mainstem.rpc.queues import GroupsNotLed
 from mainstem.storage import group_queues
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.replication import ELECTION_TICKS, TICK_SECONDS, Replication
 from mainstem.storage.snapshot_image import Calls
-from mainstem.storage.snapshots import forget_producers
 from mainstem.storage.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class Departures:
         state: AppliedState,
         store: QueueStore,
         checkpointer: Checkpointer,
+        producers: ColdProducers,
         placement: Placement,
         replication: Replication,
         calls: Calls | None,
@@ -62,6 +63,7 @@ class Departures:
         self._state = state
         self._store = store
         self._checkpointer = checkpointer
+        self._producers = producers
         self._placement = placement
         self._replication = replication
         self._calls = calls
@@ -142,7 +144,7 @@ class Departures:
         """Let it be as if the group had never been here. Nothing else changes it meanwhile. In this order: as long as
         log or manifest have anything, it is done again."""
         state = self._state
-        await forget_producers(group.producers)
+        await self._producers.replace(group.group, b"")
         await group_queues.replace(
             state.table, lambda queue_ids: self._placement.groups_of(queue_ids) == group.group, b""
         )

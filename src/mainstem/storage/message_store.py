@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from mainstem.kernel import FetchPlan, GroupLog, append_all
 from mainstem.model import (
@@ -29,6 +30,8 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
+from mainstem.storage.cold_producers import ColdProducers
+from mainstem.storage.late_appends import LateAppends
 from mainstem.storage.log_block import Ticket
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.read_path import ReadPath
@@ -52,6 +55,7 @@ class LocalMessageStore:
         read_path: ReadPath,
         lookup: OffsetLookup,
         waiters: Waiters,
+        producers: ColdProducers,
         clock: Clock,
         *,
         backlog_bytes_max: int,
@@ -65,6 +69,7 @@ class LocalMessageStore:
         self.plan_reads = read_path.plan_reads(self._logs, self._slots)
         self._lookup = lookup
         self._waiters = waiters
+        self._producers = producers
         self._clock = clock
         self._backlog_bytes_max = backlog_bytes_max
         self.refusing = False
@@ -94,13 +99,43 @@ class LocalMessageStore:
         if refusal is not None:
             return _settled(self._refused(batches, refusal))
         results, waiting = append_all(batches, self._logs, self._slots, self._clock.now_ms())
-        if not waiting:
+        if not waiting and not self._producers.asked:
             return _settled(results)
         self._write_loop.wake()
-        if acks == 0:
+        if acks == 0 and not self._producers.asked:
             return _settled(results)
         ticket = Ticket(results)
         ticket.blocks = 1  # until all are known: a duplicate's may be safe already
+        if self._producers.asked:
+            ticket.blocks += 1
+            late = LateAppends(batches, results)
+            self._producers.ask(partial(self._append_late, late, ticket, acks, copies_min))
+        if acks:
+            self._wait(ticket, waiting, acks, copies_min)
+        ticket.block_safe()
+        return ticket
+
+    def _append_late(
+        self,
+        late: LateAppends,
+        ticket: Ticket,
+        acks: int,
+        copies_min: int | Mapping[int, int],
+        refused: Mapping[tuple[int, int, int], Outcome],
+    ) -> None:
+        """What is known of the producers of these batches is in memory now, or could not be read."""
+        refusal = self._refusal()
+        waiting = late.append(self._logs, self._slots, self._clock.now_ms(), refused, refusal)
+        if waiting:
+            self._write_loop.wake()
+        if acks:
+            self._wait(ticket, waiting, acks, copies_min)
+        ticket.block_safe()
+
+    def _wait(
+        self, ticket: Ticket, waiting: Sequence[tuple[int, int]], acks: int, copies_min: int | Mapping[int, int]
+    ) -> None:
+        """Make a ticket wait for these blocks, as (write group, index)."""
         here = acks == 1
         for number, index in waiting:
             group = self._groups[number]
@@ -110,8 +145,6 @@ class LocalMessageStore:
                     group.wait_for_copies(index, ticket, copies)
                     continue
             group.wait_for(index, ticket, here=here)
-        ticket.block_safe()
-        return ticket
 
     def _refused(self, batches: Sequence[BatchAppend], refusal: Outcome) -> list[AppendResult]:
         """Who leads goes before how this node is: a client that is told to try again here never looks for the leader,

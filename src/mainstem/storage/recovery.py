@@ -21,6 +21,7 @@ from mainstem.raft import Unavailable
 from mainstem.storage import checkpoint as checkpoints
 from mainstem.storage import queue_image
 from mainstem.storage.applied import AppliedState
+from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.errors import CorruptJournal, StorageError
 from mainstem.storage.journal.format import (
     FIRST_BLOCK,
@@ -59,12 +60,18 @@ class Recovery:
     """Rebuilds the logs and the state of a node's write groups."""
 
     def __init__(
-        self, files: Files, journal: Journal, groups: Sequence[WriteGroup], state: AppliedState
+        self,
+        files: Files,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        state: AppliedState,
+        producers: ColdProducers,
     ) -> None:
         self._files = files
         self._journal = journal
         self._groups = groups
         self._state = state
+        self._producers = producers
         self._position = 0
         self._mapped = 0
         """Journal position up to which the checkpoint's map knows the journal."""
@@ -86,6 +93,7 @@ class Recovery:
             queue_image.put_back(self._state.table, checkpoint.ranges, checkpoint.queues)
             self._load(checkpoint.state)
             durable = checkpoint.state.durable
+        await self._producers.load(checkpoint.state.producer_files if checkpoint is not None else {})
         report = await self._journal.recover(self._start(), self._visit, durable=durable)
         self._give_up_run()
         await self._journal.index_anew(self._moved_from)

@@ -18,6 +18,7 @@ from mainstem.ports import Clock, Files, SideWork
 from mainstem.side_thread import AtOnce
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.departures import Departures
 from mainstem.storage.disk_watch import DiskWatch
@@ -104,7 +105,17 @@ class Storage:
             )
             for group in range(groups)
         ]
-        self._recovery = Recovery(write_files, journal, self.groups, state)
+        self.producers = ColdProducers(
+            write_files,
+            clock,
+            [group.producers for group in self.groups],
+            was_deleted,
+            lambda: feature_level() >= FeatureLevel.HARDENED,
+            memory_max=config.producers_in_memory,
+            count_max=config.producers_max,
+            expiry_seconds=config.producer_expiry_seconds,
+        )
+        self._recovery = Recovery(write_files, journal, self.groups, state, self.producers)
         self.pacing = pacing
         self.write_loop = WriteLoop(
             journal, self.groups, state.journal_map, hard_states, clock, pacing.committed
@@ -124,6 +135,7 @@ class Storage:
             self.read_path,
             lookup,
             state.waiters,
+            self.producers,
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
@@ -131,13 +143,16 @@ class Storage:
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
         self.split_log = LocalSplitLog(self.groups, journal, state, self.retention_classes, journal_path)
         liveness = Liveness(state.table, was_deleted, placement, self._is_gone)
-        self.checkpointer = Checkpointer(write_files, clock, journal, self.groups, state, self.write_loop)
+        self.checkpointer = Checkpointer(
+            write_files, clock, journal, self.groups, state, self.write_loop, self.producers
+        )
         self.snapshots = Snapshots(
             consensus.node_id,
             self.groups,
             state,
             store,
             self.checkpointer,
+            self.producers,
             placement,
             pacing,
             clock,
@@ -163,6 +178,7 @@ class Storage:
             state,
             store,
             self.checkpointer,
+            self.producers,
             placement,
             self.replication,
             consensus.calls,
@@ -299,6 +315,8 @@ class Storage:
             loop.create_task(self.write_loop.run(), name="write loop"),
         ]
         await self.hard_states.save({})  # counts the starts, and finds out whether the disk can be written
+        self._tasks.append(loop.create_task(self.producers.read(), name="producers are read"))
+        self._tasks.append(loop.create_task(self.producers.run(), name="producers"))
         await self.replication.start(self.hard_states)
         await self.departures.finish()
         await self.write_loop.sync()

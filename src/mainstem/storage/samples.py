@@ -117,3 +117,4 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     yield from storage.queue_store.samples()
     yield from storage.snapshots.samples()
     yield from storage.repair.samples()
+    yield from storage.producers.samples()

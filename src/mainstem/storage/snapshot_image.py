@@ -39,17 +39,10 @@ from mainstem.rpc.snapshots import (
 from mainstem.rpc.split import RunFile
 from mainstem.storage import group_queues
 from mainstem.storage.checkpoint import QUEUE_BYTES, RANGE_BYTES
+from mainstem.storage.cold_producers import ColdProducers
+from mainstem.storage.producer_files import STATE
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.write_group import WriteGroup
-
-PRODUCER_ROW = numpy.dtype([
-    ("queue_id", "<u8"), ("producer_id", "<i8"), ("last_timestamp_ms", "<i8"), ("epoch", "<i2"), ("count", "u1"),
-    ("zeros", "V5"),
-    ("batches", [
-        ("base_sequence", "<i4"), ("last_sequence", "<i4"), ("base_offset", "<i8"), ("block_index", "<i8"),
-    ], 5),
-])  # fmt: skip
-"""As `ProducerStates.image` has them."""
 
 PRODUCERS_PER_PART = 1_500
 """Some 230 KB."""
@@ -57,7 +50,7 @@ PRODUCERS_PER_PART = 1_500
 STATE_BYTES_MAX = 1 << 30
 """Of each kind: more queues or producers than a node has memory for."""
 
-ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: PRODUCER_ROW.itemsize}
+ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: STATE.itemsize}
 
 Files = list[tuple[int, int, RunFile]]
 """(after, upto, run), oldest first."""
@@ -91,6 +84,7 @@ async def parts(
     group: WriteGroup,
     store: QueueStore,
     table: QueueTable,
+    producers: ColdProducers,
     belongs: group_queues.Belongs,
     *,
     with_state: bool,
@@ -109,7 +103,7 @@ async def parts(
         yield Reply(_part(name, RUNS, ranges=found))
     if with_state:
         for kind, pieces in (
-            (PRODUCERS, _producers(group, name.index)),
+            (PRODUCERS, _producers(producers, group, name.index)),
             (TOPICS, group_queues.topics(table)),
             (QUEUES, group_queues.rows(table, belongs)),
         ):
@@ -129,19 +123,19 @@ def _part(
     return GroupSnapshotPart(name.index, name.term, voters, learners, holds, crc, ranges or [], totals or {})
 
 
-async def _producers(group: WriteGroup, index: int) -> AsyncIterator[bytes]:
-    image = group.producers.image()
-    for first in range(0, len(image), PRODUCERS_PER_PART * PRODUCER_ROW.itemsize):
-        piece = known_at(index, image[first : first + PRODUCERS_PER_PART * PRODUCER_ROW.itemsize])
-        if piece:
-            yield piece
-        await asyncio.sleep(0)
+async def _producers(producers: ColdProducers, group: WriteGroup, index: int) -> AsyncIterator[bytes]:
+    async for states in producers.all_states(group.group):
+        for first in range(0, len(states), PRODUCERS_PER_PART):
+            piece = known_at(index, states[first : first + PRODUCERS_PER_PART].tobytes())
+            if piece:
+                yield piece
+            await asyncio.sleep(0)
 
 
 def known_at(index: int, image: bytes) -> bytes:
     """Of the producers in an image what was known at a block: without batches of later ones, and without those that
     have none left."""
-    rows = numpy.frombuffer(image, PRODUCER_ROW).copy()
+    rows = numpy.frombuffer(image, STATE).copy()
     batches = rows["batches"]
     places = numpy.arange(batches.shape[1])
     kept = (batches["block_index"] <= index) & (places < rows["count"][:, None])

@@ -23,6 +23,7 @@ from mainstem.rpc.snapshots import (
     OfferGroupSnapshot,
     RunPart,
 )
+from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.errors import StorageError
 from mainstem.storage.group_queues import Belongs
 from mainstem.storage.queue_store.run_reader import RunGone
@@ -69,6 +70,7 @@ class SnapshotSending:
         groups: Sequence[WriteGroup],
         table: QueueTable,
         store: QueueStore,
+        producers: ColdProducers,
         belongs: Callable[[int], Belongs],
         calls: Calls | None,
         pace: Callable[[int], Awaitable[object]],
@@ -78,6 +80,7 @@ class SnapshotSending:
         self._groups = groups
         self._table = table
         self._store = store
+        self._producers = producers
         self._belongs = belongs
         self._calls = calls
         self._pace = pace
@@ -122,7 +125,12 @@ class SnapshotSending:
             raise GroupSnapshotRefused(f"there is no write group {number}")
         group = self._groups[number]
         async for part in parts(
-            group, self._store, self._table, self._belongs(number), with_state=call.request.with_state
+            group,
+            self._store,
+            self._table,
+            self._producers,
+            self._belongs(number),
+            with_state=call.request.with_state,
         ):
             yield part
 

@@ -19,7 +19,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.kernel import ProducerStates, crc32c
+from mainstem.kernel import crc32c
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.raft import Snapshot
@@ -42,12 +42,12 @@ from mainstem.rpc.snapshots import (
 from mainstem.storage import group_queues
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.errors import StorageError
-from mainstem.storage.maintenance import EXPIRY_STEP
 from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.snapshot_image import PRODUCER_ROW, PRODUCERS_PER_PART, Calls, GroupImage, joined
+from mainstem.storage.snapshot_image import Calls, GroupImage, joined
 from mainstem.storage.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
 from mainstem.storage.write_group import WriteGroup
 
@@ -62,8 +62,6 @@ ROUNDS_MAX = 20
 
 RETRY_SECONDS = 5.0
 """Between attempts to save what a snapshot has led to."""
-
-FOREVER_MS = (1 << 63) - 1
 
 
 class Arrived(NamedTuple):
@@ -83,6 +81,7 @@ class Snapshots:
         state: AppliedState,
         store: QueueStore,
         checkpointer: Checkpointer,
+        producers: ColdProducers,
         placement: Placement,
         pacing: Pacing,
         clock: Clock,
@@ -96,12 +95,13 @@ class Snapshots:
         self._state = state
         self._store = store
         self._checkpointer = checkpointer
+        self._producers = producers
         self._placement = placement
         self._was_deleted = was_deleted
         self._calls = calls
         self._pace = partial(pacing.take, Lane.COPY)
         self._sending = SnapshotSending(
-            groups, state.table, store, self._belongs, calls, self._pace, ByteRate(clock, bytes_per_second)
+            groups, state.table, store, producers, self._belongs, calls, self._pace, ByteRate(clock, bytes_per_second)
         )
         self._taking: set[int] = set()
         self._arrived: dict[int, Arrived] = {}
@@ -291,12 +291,7 @@ class Snapshots:
     async def _replace(self, group: WriteGroup, image: GroupImage) -> None:
         """Let memory be what the snapshot says. Nothing else changes the group meanwhile."""
         state, table = self._state, self._state.table
-        producers = group.producers
-        await forget_producers(producers)
-        rows = image.state[PRODUCERS]
-        for first in range(0, len(rows), PRODUCERS_PER_PART * PRODUCER_ROW.itemsize):
-            producers.load_image(bytes(rows[first : first + PRODUCERS_PER_PART * PRODUCER_ROW.itemsize]))
-            await asyncio.sleep(0)
+        await self._producers.replace(group.group, bytes(image.state[PRODUCERS]))
         existing = await group_queues.create(table, bytes(image.state[TOPICS]), self._was_deleted)
         for topic_number in table.topics():
             if topic_number not in existing and self._was_deleted(topic_number):
@@ -318,11 +313,3 @@ class Snapshots:
         yield Sample(
             "mainstem_snapshots_installed_total", "counter", "Snapshots of write groups taken here.",
             self.installed)  # fmt: skip
-
-
-async def forget_producers(producers: ProducerStates) -> None:
-    """All of them, some at a time."""
-    producers.discard_overlay()
-    while len(producers):
-        producers.expire(FOREVER_MS, EXPIRY_STEP)
-        await asyncio.sleep(0)

@@ -347,9 +347,10 @@ class WriteGroup:
 
     # --- recovery -----------------------------------------------------------------------------------------
 
-    def dump(self) -> GroupState:
-        """The applied state, for a checkpoint."""
-        return GroupState(self.applied_term, self.applied_index, self.producers.dump())
+    def dump(self, *, with_producers: bool = True) -> GroupState:
+        """The applied state, for a checkpoint; the producers of one that names files of them are there."""
+        producers = self.producers.dump() if with_producers else []
+        return GroupState(self.applied_term, self.applied_index, producers)
 
     def load(self, state: GroupState) -> None:
         self.applied_term = state.term

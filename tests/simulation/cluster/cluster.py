@@ -60,6 +60,9 @@ class Settings:
             open_files_max=rng.choice([1, 256]),
             orphan_grace_seconds=30.0,
         )
+        # where there is no pool, memory holds two producers of each write group
+        in_memory = 1 << 17 if self.journal.pool_segments else 2 * self.groups
+        self.storage = msgspec.structs.replace(self.storage, producers_in_memory=in_memory)
         self.snapshots = random.Random(repr(self.storage)).random() < 0.8
         """A journal is pruned whatever other replicas lack."""
 

@@ -90,6 +90,7 @@ def _producer_state_lost_at_failover() -> tuple[type, str, Any]:
     def begin_serving(group: WriteGroup, term: int, next_index: int) -> None:
         states: ProducerStates = group.producers
         states.expire(1 << 62, len(states))
+        states.set_cold([])
         begin(group, term, next_index)
 
     return WriteGroup, "begin_serving", begin_serving

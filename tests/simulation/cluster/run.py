@@ -23,9 +23,11 @@ from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
 
 from mainstem.errors import MainstemError
-from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, ProducerState
+from mainstem.kernel.pure.producer_states import states_of
 from mainstem.model import Outcome, QueueRead, Tier, topic_number_of
 from mainstem.rpc.split import GroupPositions
+from mainstem.storage.role import Storage
 
 HEALED_SECONDS = 120.0
 """Simulated. When everything works again, everything must be done within."""
@@ -211,7 +213,7 @@ class Run:
         await self._converge()
         cluster.check_tasks()
         cluster.history.check_promises()
-        self._compare_tables()
+        await self._compare_tables()
         await asyncio.gather(*map(self._read_all, cluster.nodes.values()))
         await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
         if self._rng.random() < 0.3:
@@ -245,7 +247,7 @@ class Run:
             await asyncio.sleep(0.2)
         raise Violation(f"replicas do not come to the same blocks, per group and node: {applied}", "S")
 
-    def _compare_tables(self) -> None:
+    async def _compare_tables(self) -> None:
         """The state that applying led to is the same everywhere, and is what the history says."""
         for queue_id in self._queue_ids:
             queue = self.cluster.history.queue(queue_id)
@@ -260,10 +262,10 @@ class Run:
                         f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}", "J")
         for group in range(self.cluster.settings.groups):
             dumps = {
-                node_id: sorted(
-                    entry for entry in node.storage.groups[group].producers.dump()
+                node_id: [
+                    entry for entry in await producers_of(node.storage, group)
                     if topic_number_of(entry[0]) not in self.cluster.history.forsaken
-                ) for node_id, node in self.cluster.nodes.items()
+                ] for node_id, node in self.cluster.nodes.items()
             }  # fmt: skip
             first = next(iter(dumps.values()))
             for node_id, dump in dumps.items():
@@ -369,7 +371,7 @@ class Run:
         await self._last_words()
         await self._converge()
         self.cluster.history.check_promises()
-        self._compare_tables()
+        await self._compare_tables()
 
     def _outcomes(self) -> Outcomes:
         history, nodes = self.cluster.history, self.cluster.nodes.values()
@@ -398,3 +400,11 @@ def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Se
         return run.play()
     except Exception as error:
         raise seed_failed(seed, error) from error
+
+
+async def producers_of(storage: Storage, group: int) -> list[tuple[int, int, ProducerState]]:
+    """What a node knows of the producers of a write group, in memory and in files, sorted."""
+    found = []
+    async for states in storage.producers.all_states(group):
+        found += states_of(states.tobytes())
+    return sorted(found)

@@ -49,6 +49,11 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.LARGER_THAN_TOPIC_ALLOWS: (ErrorCode.MESSAGE_TOO_LARGE, None),
     Verdict.ZSTD_TOO_OLD: (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7 or newer"),
     Verdict.INVALID_TIMESTAMP: (ErrorCode.INVALID_TIMESTAMP, "the topic takes the producer's timestamps"),
+    Verdict.TIMESTAMP_OUT_OF_RANGE: (
+        ErrorCode.INVALID_TIMESTAMP,
+        "a record's timestamp lies further from the broker's clock than message.timestamp.before.max.ms or "
+        "message.timestamp.after.max.ms of the topic allow",
+    ),
     Verdict.KEYLESS: (ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"),
     Verdict.UNREADABLE: (ErrorCode.INVALID_RECORD, "the batch's records cannot be read, and the topic is compacted"),
     Verdict.INVALID_ACKS: (ErrorCode.INVALID_REQUIRED_ACKS, None),
@@ -140,7 +145,7 @@ async def _start_later(broker: Broker, body: bytes, call: Call) -> EncodedFrame 
 def _scan(broker: Broker, frame: memoryview, position: int, call: Call) -> ProduceScan:
     topics = broker.produce_topics
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
-    return scan_produce(frame, position, call.version, resolve)
+    return scan_produce(frame, position, call.version, resolve, broker.clock.now_ms())
 
 
 def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:

@@ -16,6 +16,7 @@ from mainstem.kernel.compiled.block cimport BlockBuilder, Tail, fill_batch, put_
 from mainstem.kernel.compiled.bytes_io cimport ms_crc_prepare
 from mainstem.kernel.compiled.layout cimport (
     BAD_CHECKSUM,
+    COLD_PRODUCER,
     NOT_LEADER,
     OK,
     TOO_LARGE,
@@ -133,6 +134,8 @@ cdef class GroupLog:
                 return seen.block_index
             if verdict != FRESH:
                 batch.verdict = verdict
+                if verdict == COLD_PRODUCER:
+                    self.producers.asked.append((self.group, batch.queue_id, batch.producer_id))
                 return 0
         if (
             self.builder is None

@@ -1,6 +1,6 @@
 cimport cython
 from cpython.buffer cimport Py_buffer
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from mainstem.kernel.compiled.bytes_io cimport ms_crc32c
 from mainstem.kernel.compiled.layout cimport BAD_CHECKSUM, Batch
@@ -36,6 +36,8 @@ cdef class ProduceTopic:
     cdef readonly int32_t message_bytes_max
     cdef readonly bint log_append_time
     cdef readonly bint compacted
+    cdef readonly int64_t timestamp_before_ms_max
+    cdef readonly int64_t timestamp_after_ms_max
     cdef readonly int32_t refusal
     cdef readonly int32_t refusal_acks_all
 
@@ -54,6 +56,7 @@ cdef class ProduceScan:
     cdef list _topics                         # of (key, batch count, ProduceTopic)
     cdef list _requests                       # of (correlation id, topic count); of a burst
     cdef readonly Py_ssize_t bytes_taken      # of the frames it was made from, their lengths included; of a burst
+    cdef int64_t _now_ms                      # timestamps are judged by it
     cdef bint _compacted                      # one of them is
     cdef object _frame
     cdef Py_buffer _view                      # of the frame, held while `_data` is not NULL

@@ -14,7 +14,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_Check
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from mainstem.kernel.compiled.bytes_io cimport (
@@ -32,6 +32,7 @@ from mainstem.kernel.compiled.layout cimport (
     BAD_COUNT,
     BAD_FIELD,
     BAD_LENGTH,
+    COLD_PRODUCER,
     CONTROL,
     INVALID_ACKS,
     INVALID_TIMESTAMP,
@@ -40,6 +41,7 @@ from mainstem.kernel.compiled.layout cimport (
     NO_BATCH,
     OK,
     OLD_FORMAT,
+    TIMESTAMP_OUT_OF_RANGE,
     TRANSACTIONAL,
     TRANSACTIONAL_ID,
     UNCHECKED,
@@ -93,6 +95,7 @@ cdef enum:
     CHECKSUM_AT = 17
     ATTRIBUTES_AT = 21
     LAST_OFFSET_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
     MAX_TIMESTAMP_AT = 35
     PRODUCER_ID_AT = 43
     PRODUCER_EPOCH_AT = 51
@@ -103,6 +106,7 @@ cdef enum:
 
     COMPRESSION_MASK = 0x07
     ZSTD = 4
+    NO_TIMESTAMP = -1
     LOG_APPEND_TIME_BIT = 0x08
     TRANSACTIONAL_BIT = 0x10
     CONTROL_BIT = 0x20
@@ -120,6 +124,8 @@ cdef struct Rules:
     int32_t partitions
     int64_t message_bytes_max
     uint64_t queue_base
+    int64_t earliest        # of the timestamps that are taken
+    int64_t latest
     bint log_append_time
     bint zstd
 
@@ -145,6 +151,7 @@ cdef struct Topic:
 cdef class ProduceTopic:
     def __cinit__(
         self, *, number=0, partitions=0, message_bytes_max=0, log_append_time=False, compacted=False,
+        timestamp_before_ms_max=INT64_MAX, timestamp_after_ms_max=INT64_MAX,
         refusal=OK, refusal_acks_all=OK,
     ):
         self.number = number
@@ -152,6 +159,8 @@ cdef class ProduceTopic:
         self.message_bytes_max = message_bytes_max
         self.log_append_time = log_append_time
         self.compacted = compacted
+        self.timestamp_before_ms_max = timestamp_before_ms_max
+        self.timestamp_after_ms_max = timestamp_after_ms_max
         self.refusal = Verdict(refusal)
         self.refusal_acks_all = Verdict(refusal_acks_all)
 
@@ -336,6 +345,34 @@ cdef class ProduceScan:
             batch.log_start_offset = result.log_start_offset
             number += 1
 
+    def cold(self):
+        """The batches whose producers are on disk: their numbers among all, and copies of them, which outlive the
+        frame."""
+        cdef Py_ssize_t number
+        cdef Batch *batch
+        found = []
+        for number in range(self.batch_count):
+            batch = &self.batches[number]
+            if batch.verdict == COLD_PRODUCER:
+                found.append((number, BatchAppend(
+                    batch.queue_id, memoryview(bytes(self._data_of(batch))), batch.record_count, batch.last_offset_delta,
+                    batch.max_timestamp, batch.producer_id, batch.producer_epoch, batch.base_sequence,
+                    batch.attributes, batch.crc, batch.log_append_time != 0,
+                )))
+        return found
+
+    def resettle(self, Py_ssize_t number, result, int group, int64_t block_index):
+        """What became of a batch that was `cold`, and the block it waits for."""
+        if number < 0 or number >= self.batch_count or self.batches[number].verdict != COLD_PRODUCER:
+            raise IndexError(f"no cold batch {number}")
+        cdef Batch *batch = &self.batches[number]
+        batch.verdict = VERDICT_OF_OUTCOME[result.outcome]
+        batch.base_offset = result.base_offset
+        batch.log_append_time_ms = result.log_append_time_ms
+        batch.log_start_offset = result.log_start_offset
+        batch.group = group
+        batch.block_index = block_index
+
     def fail(self, verdict, int group=0, int64_t block_index=0):
         """What was appended is lost: every accepted batch that is well so far gets this verdict; with a block's group
         and index, only those that wait for that block."""
@@ -372,11 +409,11 @@ cdef class ProduceScan:
 Sequence.register(ProduceScan)
 
 
-def scan_produce(frame, Py_ssize_t position, int version, resolve):
+def scan_produce(frame, Py_ssize_t position, int version, resolve, int64_t now_ms=0):
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
     `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
-    version 13 its id. What it raises goes through. Raises MalformedProduce.
+    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce.
     """
     cdef ProduceScan scan = ProduceScan.__new__(ProduceScan)
     cdef Reader reader
@@ -385,6 +422,7 @@ def scan_produce(frame, Py_ssize_t position, int version, resolve):
     if version < VERSION_FIRST or version > VERSION_LAST or position < 0 or position > scan._view.len:
         raise ValueError(f"no Produce body: version {version}, position {position} of {scan._view.len} bytes")
     scan.version = version
+    scan._now_ms = now_ms
     reader.data = scan._data
     reader.size = scan._view.len
     reader.position = position
@@ -395,7 +433,8 @@ def scan_produce(frame, Py_ssize_t position, int version, resolve):
 
 
 def scan_burst(
-    frames, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t requests_max, int64_t frame_bytes_max, by_name, by_id
+    frames, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t requests_max, int64_t frame_bytes_max, by_name, by_id,
+    int64_t now_ms=0,
 ):
     """Scan the Produce requests that lie whole at the front of `frames[start:stop]`, lengths in front, as many as are
     plain, `requests_max` at the most. None: the first is not, it is to be looked at by itself.
@@ -417,6 +456,7 @@ def scan_burst(
     if requests_max < 1 or not plain_head(scan._data, start, stop, frame_bytes_max, &head):
         return None
     scan.version = head.version
+    scan._now_ms = now_ms
     scan.acks = head.acks
     doubts.unchecked = doubts.refused = 0
     reader.data = scan._data
@@ -598,6 +638,13 @@ cdef void _set_rules(ProduceScan scan, ProduceTopic topic, Rules *rules) noexcep
     rules.message_bytes_max = topic.message_bytes_max
     rules.queue_base = <uint64_t> topic.number << 32
     rules.log_append_time = topic.log_append_time
+    rules.earliest = INT64_MIN
+    rules.latest = INT64_MAX
+    if not topic.log_append_time:
+        if scan._now_ms >= INT64_MIN + topic.timestamp_before_ms_max and topic.timestamp_before_ms_max != INT64_MAX:
+            rules.earliest = scan._now_ms - topic.timestamp_before_ms_max
+        if scan._now_ms <= INT64_MAX - topic.timestamp_after_ms_max:
+            rules.latest = scan._now_ms + topic.timestamp_after_ms_max
     rules.zstd = scan.version >= ZSTD_FROM
 
 
@@ -659,7 +706,7 @@ cdef inline int32_t _judge(
 ) noexcept nogil:
     """The verdict on a batch by its header. It is negative, ~verdict, if it holds only with a right checksum; then the
     batch has all of its header, and its fields are filled."""
-    cdef int64_t batch_size, producer_id
+    cdef int64_t batch_size, producer_id, base_timestamp
     cdef int32_t record_count, last_offset_delta, base_sequence
     cdef int16_t attributes, producer_epoch
     if size <= MAGIC_AT:
@@ -675,6 +722,7 @@ cdef inline int32_t _judge(
         return MANY_BATCHES
     record_count = <int32_t> ms_read_u32(data + RECORD_COUNT_AT)
     last_offset_delta = <int32_t> ms_read_u32(data + LAST_OFFSET_DELTA_AT)
+    base_timestamp = <int64_t> ms_read_u64(data + BASE_TIMESTAMP_AT)
     producer_id = <int64_t> ms_read_u64(data + PRODUCER_ID_AT)
     base_sequence = <int32_t> ms_read_u32(data + BASE_SEQUENCE_AT)
     producer_epoch = <int16_t> ms_read_u16(data + PRODUCER_EPOCH_AT)
@@ -694,6 +742,7 @@ cdef inline int32_t _judge(
         and ms_read_u64(data) == 0
         and producer_id == -1
         and <uint16_t> attributes < ZSTD
+        and base_timestamp >= rules.earliest and batch.max_timestamp <= rules.latest
     ):
         return UNCHECKED     # as most are: no producer, no bit set but for an old compression
     if record_count < 1 or record_count != <int64_t> last_offset_delta + 1:
@@ -714,6 +763,8 @@ cdef inline int32_t _judge(
         return ~ZSTD_TOO_OLD
     if attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:
         return ~INVALID_TIMESTAMP
+    if base_timestamp < rules.earliest and base_timestamp != NO_TIMESTAMP or batch.max_timestamp > rules.latest:
+        return ~TIMESTAMP_OUT_OF_RANGE
     return UNCHECKED
 
 

@@ -23,7 +23,10 @@ cdef struct State:
     uint8_t count                 # of batches
     uint8_t oldest                # they go round: the place of the first of them
     uint8_t home                  # which map it is in
-    uint8_t unused[3]
+    # of a committed one, and 0 in a row:
+    uint8_t changed               # since it was handed out to be written to a file
+    uint8_t partial               # without what a file has of it
+    uint8_t used                  # since `evict` looked at it
     Seen batches[REMEMBERED_BATCHES]
 
 cdef struct Key:
@@ -31,6 +34,11 @@ cdef struct Key:
     uint64_t queue_id
     int64_t producer_id
     State *state
+
+cdef struct Name:
+    # Of a producer that a file has a state of.
+    uint64_t queue_id
+    int64_t producer_id
 
 cdef struct Place:
     uint32_t tag                  # 32 bits of the hash; the highest of them say where the place should be
@@ -44,6 +52,7 @@ cdef struct Shard:
 cdef enum:
     SHARDS = 256
     COUNTERS = 1024
+    COLD_FILES_MAX = 32
 
 
 cdef class ProducerStates:
@@ -56,6 +65,16 @@ cdef class ProducerStates:
     cdef uint32_t _swept          # where `expire` goes on
     cdef Py_ssize_t _committed_count
     cdef uint32_t _refusals[2 * COUNTERS]     # see the twin: a count and a mark each; 0: nobody
+    cdef public list asked                    # for these, see the twin
+    cdef public bint settled
+    cdef public Py_ssize_t count_max
+    cdef Py_ssize_t _overlay_count
+    cdef list _cold_held                      # what the names lie in
+    cdef const Name *_cold[COLD_FILES_MAX]
+    cdef Py_ssize_t _cold_counts[COLD_FILES_MAX]
+    cdef int _cold_files
+    cdef uint32_t _listed, _listed_end        # where `changed` goes on, and ends
+    cdef uint32_t _passing                    # where `evict` goes on
 
     cdef int check(
         self, uint64_t queue_id, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t record_count,
@@ -75,6 +94,9 @@ cdef class ProducerStates:
     ) except -1 nogil
     """Remember a batch of an applied block for good, and drop what the overlay had waiting up to it. Raises
     MemoryError, and nothing has changed."""
+
+    cdef bint in_file(self, uint64_t queue_id, int64_t producer_id) noexcept nogil
+    """Does a file have a state of this producer?"""
 
     cdef int refused(self, uint32_t *refusals, uint32_t mark, uint32_t patience, int at_last) noexcept nogil
     cdef State *state_at(self, uint32_t number) noexcept nogil

@@ -19,10 +19,12 @@ from libc.string cimport memcpy, memset
 from array import array
 
 from mainstem.kernel.compiled.layout cimport (
+    COLD_PRODUCER,
     OUT_OF_ORDER_SEQUENCE,
     REMEMBERED_BATCHES,
     SKIPPED_SEQUENCE,
     STALE_PRODUCER_EPOCH,
+    STORAGE_BUSY,
 )
 from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.pure import producer_states as twin
@@ -55,6 +57,7 @@ cdef object Outcome = twin.Outcome
 cdef object SeenBatch = twin.SeenBatch
 cdef object Verdict = twin.Verdict
 
+assert COLD_FILES_MAX == twin.COLD_FILES_MAX and sizeof(Name) == twin.KEY.size
 assert COUNTERS == twin.COUNTERS and COUNT_MASK == twin.COUNT_MASK and PATIENCE <= COUNT_MASK
 
 # What Python keys its own dictionaries with.
@@ -136,6 +139,27 @@ cdef void as_row(State *row, State *state) noexcept nogil:
         row.batches[position] = batch_at(state, position)[0]
 
 
+cdef void join(State *older, const State *newer) noexcept nogil:
+    """Put what is newer of the same producer to what is older; both begin with their oldest batch."""
+    cdef int kept = 0, gone, position
+    if older.epoch == newer.epoch:
+        while kept < older.count and (
+            not newer.count or older.batches[kept].base_offset < newer.batches[0].base_offset
+        ):
+            kept += 1
+    gone = max(0, kept + newer.count - REMEMBERED_BATCHES)
+    for position in range(gone, kept):
+        older.batches[position - gone] = older.batches[position]
+    kept -= min(gone, kept)
+    for position in range(newer.count):
+        older.batches[kept + position] = newer.batches[position]
+    older.epoch = newer.epoch
+    older.count = kept + newer.count
+    older.last_timestamp_ms = newer.last_timestamp_ms
+    for position in range(older.count, REMEMBERED_BATCHES):
+        memset(&older.batches[position], 0, sizeof(Seen))
+
+
 cdef bint is_among(const uint64_t *topics, Py_ssize_t count, uint64_t topic) noexcept nogil:
     """Is it one of these, which ascend?"""
     cdef Py_ssize_t low = 0, high = count, middle
@@ -159,6 +183,10 @@ cdef int by_queue_and_producer(const void *left, const void *right) noexcept nog
 cdef class ProducerStates:
     """The producers of all queues of one write group, for callers in C. Python calls its subclass `Producers`:
     a class cannot have methods of the same name for both."""
+
+    def __cinit__(self):
+        self.asked = []
+        self._cold_held = []
 
     def __dealloc__(self):
         cdef Py_ssize_t place
@@ -185,7 +213,15 @@ cdef class ProducerStates:
         cdef Seen *batch
         if state == NULL:
             state = self.find(self._committed, hash, queue_id, producer_id)
+            if not self.settled:
+                if state != NULL:
+                    if state.partial:
+                        return COLD_PRODUCER
+                elif self._cold_files and self.in_file(queue_id, producer_id):
+                    return COLD_PRODUCER
         if state == NULL:
+            if self.count_max and self._committed_count + self._overlay_count >= self.count_max:
+                return STORAGE_BUSY
             refusals += COUNTERS
             if base_sequence == 0:
                 return in_order(refusals, mark)
@@ -228,6 +264,7 @@ cdef class ProducerStates:
         if waiting == NULL:
             state = self.find(self._committed, hash, queue_id, producer_id)
             waiting = self.enter(self._overlay, OVERLAY, hash, queue_id, producer_id)
+            self._overlay_count += 1
             if state != NULL:
                 waiting.epoch = state.epoch
                 waiting.count = state.count
@@ -246,7 +283,12 @@ cdef class ProducerStates:
         if state == NULL:
             state = self.enter(self._committed, COMMITTED, hash, queue_id, producer_id)
             self._committed_count += 1
-        grow(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+            state.partial = self._cold_files and self.in_file(queue_id, producer_id)
+        else:
+            state.used = 1
+        if not state.count or batch_at(state, state.count - 1).base_offset < base_offset:
+            grow(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
+            state.changed = 1
         if waiting != NULL and batch_at(waiting, waiting.count - 1).block_index <= block_index:
             self.remove(self._overlay, hash, waiting)
         return 0
@@ -366,6 +408,8 @@ cdef class ProducerStates:
         cdef State *state = self.state_at(number)
         if state.home == COMMITTED:
             self._committed_count -= 1
+        else:
+            self._overlay_count -= 1
         state.home = FREE
         state.producer_id = self._free
         self._free = number
@@ -419,6 +463,142 @@ cdef class ProducerStates:
                 gone += 1
         return gone
 
+    # --- the cold ones --------------------------------------------------------------------------------------
+
+    def set_cold(self, names):
+        """These files have states of the producers named, each sorted, one `KEY` of the twin behind the other."""
+        cdef Py_buffer view
+        cdef int count = 0
+        if len(names) > COLD_FILES_MAX:
+            raise ValueError(f"{len(names)} files of producers; at most {COLD_FILES_MAX} can be looked at")
+        held = [bytes(one) for one in names]
+        for one in held:
+            self._cold[count] = <const Name *> PyBytes_AS_STRING(one)
+            self._cold_counts[count] = len(one) // <Py_ssize_t> sizeof(Name)
+            count += 1
+        self._cold_files = count
+        self._cold_held = held
+
+    cdef bint in_file(self, uint64_t queue_id, int64_t producer_id) noexcept nogil:
+        cdef int number
+        cdef Py_ssize_t low, high, middle
+        cdef const Name *name
+        for number in range(self._cold_files):
+            low = 0
+            high = self._cold_counts[number]
+            while low < high:
+                middle = (low + high) >> 1
+                name = self._cold[number] + middle
+                if name.queue_id < queue_id or name.queue_id == queue_id and name.producer_id < producer_id:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < self._cold_counts[number]:
+                name = self._cold[number] + low
+                if name.queue_id == queue_id and name.producer_id == producer_id:
+                    return True
+        return False
+
+    def is_cold(self, queue_id, int64_t producer_id):
+        """Does a file have a state of this producer?"""
+        return bool(self.in_file(PyLong_AsUnsignedLongLongMask(queue_id), producer_id))
+
+    def changed(self, bint begin, Py_ssize_t limit):
+        """Rows of committed states that have changed since they were handed out, from up to `limit` of them; None at the
+        end of a round. With `begin` a round begins: what changes while it lasts may be left for the next."""
+        cdef uint32_t end, number
+        cdef Py_ssize_t count = 0
+        cdef State *state
+        cdef bytes rows
+        if begin:
+            self._listed = 0
+            self._listed_end = self._taken
+        if self._listed >= self._listed_end:
+            return None
+        end = <uint32_t> min(<Py_ssize_t> self._listed + limit, <Py_ssize_t> self._listed_end)
+        for number in range(self._listed + 1, end + 1):
+            state = self.state_at(number)
+            count += state.home == COMMITTED and state.changed
+        rows = PyBytes_FromStringAndSize(NULL, count * <Py_ssize_t> sizeof(State))
+        count = 0
+        for number in range(self._listed + 1, end + 1):
+            state = self.state_at(number)
+            if state.home == COMMITTED and state.changed:
+                as_row(<State *> PyBytes_AS_STRING(rows) + count, state)
+                (<State *> PyBytes_AS_STRING(rows) + count).partial = state.partial
+                state.changed = 0
+                count += 1
+        self._listed = end
+        return rows
+
+    def all_changed(self):
+        """What was handed out as changed came to nothing."""
+        cdef uint32_t number
+        cdef State *state
+        for number in range(1, self._taken + 1):
+            state = self.state_at(number)
+            state.changed = state.home == COMMITTED
+
+    def evict(self, Py_ssize_t target, Py_ssize_t limit):
+        """Look at `limit` states, going on where the last call ended, and let go of those that are in a file as they are
+        here and were not used since they were last looked at, until `target` are left; how many went."""
+        cdef Py_ssize_t gone = 0, _step
+        cdef uint64_t hash
+        cdef State *state
+        for _step in range(min(limit, <Py_ssize_t> self._taken)):
+            if self._committed_count <= target:
+                break
+            self._passing = 1 if self._passing >= self._taken else self._passing + 1
+            state = self.state_at(self._passing)
+            if state.home != COMMITTED:
+                continue
+            if state.used:
+                state.used = 0
+                continue
+            if state.changed:
+                continue
+            hash = hash_of(state.queue_id, state.producer_id)
+            if self.find(self._overlay, hash, state.queue_id, state.producer_id) == NULL:
+                self.remove(self._committed, hash, state)
+                gone += 1
+        return gone
+
+    def warm(self, queue_id, int64_t producer_id, rows):
+        """Take in what the files have of a producer, oldest first; nothing: it is not there, or too old."""
+        cdef uint64_t queue = PyLong_AsUnsignedLongLongMask(queue_id)
+        cdef uint64_t hash = hash_of(queue, producer_id)
+        cdef State *own = self.find(self._committed, hash, queue, producer_id)
+        cdef bint partial = own != NULL and own.partial
+        cdef Py_ssize_t place, count
+        cdef uint8_t used = 0, changed = 0
+        cdef State state, newer
+        cdef bytes held = bytes(rows)
+        if len(held) % <Py_ssize_t> sizeof(State):
+            raise MalformedImage(f"{len(held)} bytes are not a number of rows of {sizeof(State)}")
+        count = len(held) // <Py_ssize_t> sizeof(State)
+        for place in range(count):
+            memcpy(&newer, PyBytes_AS_STRING(held) + place * <Py_ssize_t> sizeof(State), sizeof(State))
+            if newer.count > REMEMBERED_BATCHES:
+                raise MalformedImage(f"row {place} has {newer.count} batches")
+            if place:
+                join(&state, &newer)
+            else:
+                state = newer
+        if partial:
+            own.partial = 0
+        if not count or own != NULL and not partial:
+            return
+        if own != NULL:
+            as_row(&newer, own)
+            used, changed = own.used, own.changed
+            join(&state, &newer)
+        state.queue_id = queue
+        state.producer_id = producer_id
+        self.put(&state)
+        own = self.find(self._committed, hash, queue, producer_id)
+        own.used = used
+        own.changed = changed
+
     # --- checkpoint -----------------------------------------------------------------------------------------
 
     cdef Key *sorted(self) except NULL:
@@ -449,6 +629,8 @@ cdef class ProducerStates:
         memcpy(own, state, sizeof(State))
         own.oldest = 0
         own.home = COMMITTED
+        own.changed = 1
+        own.partial = own.used = 0
         return 0
 
     def dump(self):
@@ -558,6 +740,10 @@ class Producers(ProducerStates):
             )
         if verdict == SKIPPED_SEQUENCE:
             return twin.SKIPPED
+        if verdict == COLD_PRODUCER:
+            return twin.COLD
+        if verdict == STORAGE_BUSY:
+            return twin.FULL
         return twin.STALE_EPOCH if verdict == STALE_PRODUCER_EPOCH else twin.OUT_OF_ORDER
 
     def appended(

@@ -41,6 +41,7 @@ VERDICT_OF_OUTCOME = {
     Outcome.STORAGE_BUSY: Verdict.STORAGE_BUSY,
     Outcome.STORAGE_FAILED: Verdict.STORAGE_FAILED,
     Outcome.UNDECIDED: Verdict.UNDECIDED,
+    Outcome.COLD_PRODUCER: Verdict.COLD_PRODUCER,
 }
 OUTCOME_OF_VERDICT = {verdict: outcome for outcome, verdict in VERDICT_OF_OUTCOME.items()}
 
@@ -105,6 +106,8 @@ class GroupLog:
                 batch.record_count,
             )
             if verdict.outcome is not Outcome.OK:
+                if verdict.outcome is Outcome.COLD_PRODUCER:
+                    self._producers.asked.append((self.group, batch.queue_id, batch.producer_id))
                 return AppendResult(verdict.outcome), 0
             if verdict.duplicate is not None:
                 first = verdict.duplicate

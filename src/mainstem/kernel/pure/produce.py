@@ -23,7 +23,7 @@ from itertools import islice
 from typing import NamedTuple, overload
 
 from mainstem.kernel.errors import MalformedBody, MalformedProduce
-from mainstem.kernel.layout import Verdict
+from mainstem.kernel.layout import NO_TIMESTAMP, TIMESTAMP_DISTANCE_MAX, Verdict
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.produce_response import ErrorTable, encode_response
 from mainstem.kernel.pure.request_body import (
@@ -93,6 +93,10 @@ class ProduceTopic:
     log_append_time: bool = False
     """The store stamps its own time on the topic's batches."""
     compacted: bool = False
+    timestamp_before_ms_max: int = TIMESTAMP_DISTANCE_MAX
+    """How far a timestamp may lie before the node's clock, unless the store stamps its own time."""
+    timestamp_after_ms_max: int = TIMESTAMP_DISTANCE_MAX
+    """How far after it."""
     refusal: int = Verdict.OK
     """The verdict on all of its batches; OK: judge each."""
     refusal_acks_all: int = Verdict.OK
@@ -146,11 +150,12 @@ class ScannedBatch:
 class ProduceScan(Sequence[BatchAppend]):
     """A Produce request, taken apart. As a sequence: its accepted batches, whose bytes are those of the frame."""
 
-    __slots__ = ("_accepted", "_frame", "_requests", "_resolved", "acks", "batches", "bytes_taken", "timeout_ms",
-                 "topics", "transactional", "version")  # fmt: skip
+    __slots__ = ("_accepted", "_frame", "_now_ms", "_requests", "_resolved", "acks", "batches", "bytes_taken",
+                 "timeout_ms", "topics", "transactional", "version")  # fmt: skip
 
-    def __init__(self, frame: memoryview, version: int) -> None:
+    def __init__(self, frame: memoryview, version: int, now_ms: int) -> None:
         self.version = version
+        self._now_ms = now_ms
         self.transactional = False
         """The request names a transactional id."""
         self.acks = 0
@@ -266,6 +271,26 @@ class ProduceScan(Sequence[BatchAppend]):
         for batch, (group, index) in zip(self._accepted, blocks, strict=True):
             batch.group, batch.block_index = group, index
 
+    def cold(self) -> list[tuple[int, BatchAppend]]:
+        """The batches whose producers are on disk: their numbers among all, and copies of them, which outlive the
+        frame."""
+        return [
+            (number, self._append_of(batch)._replace(data=memoryview(bytes(self._data_of(batch)))))
+            for number, batch in enumerate(self.batches)
+            if batch.verdict == Verdict.COLD_PRODUCER
+        ]
+
+    def resettle(self, number: int, result: AppendResult, group: int, block_index: int) -> None:
+        """What became of a batch that was `cold`, and the block it waits for."""
+        if number < 0 or self.batches[number].verdict != Verdict.COLD_PRODUCER:
+            raise IndexError(f"no cold batch {number}")
+        batch = self.batches[number]
+        batch.verdict = VERDICT_OF_OUTCOME[result.outcome]
+        batch.base_offset = result.base_offset
+        batch.log_append_time_ms = result.log_append_time_ms
+        batch.log_start_offset = result.log_start_offset
+        batch.group, batch.block_index = group, block_index
+
     def fail(self, verdict: int, group: int = 0, block_index: int = 0) -> None:
         """What was appended is lost: every accepted batch that is well so far gets this verdict; with a block's group
         and index, only those that wait for that block."""
@@ -300,16 +325,20 @@ class ProduceScan(Sequence[BatchAppend]):
 
 
 def scan_produce(
-    frame: memoryview, position: int, version: int, resolve: Callable[[bytes], ProduceTopic]
+    frame: memoryview,
+    position: int,
+    version: int,
+    resolve: Callable[[bytes], ProduceTopic],
+    now_ms: int = 0,
 ) -> ProduceScan:
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
     `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
-    version 13 its id. What it raises goes through. Raises MalformedProduce.
+    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce.
     """
     if not (VERSION_FIRST <= version <= VERSION_LAST and 0 <= position <= len(frame)):
         raise ValueError(f"no Produce body: version {version}, position {position} of {len(frame)} bytes")
-    scan = ProduceScan(frame, version)
+    scan = ProduceScan(frame, version, now_ms)
     _walk(scan, frame, position, resolve)
     scan._accepted = [batch for batch in scan.batches if batch.record_count]
     return scan
@@ -323,6 +352,7 @@ def scan_burst(
     frame_bytes_max: int,
     by_name: Callable[[bytes], ProduceTopic],
     by_id: Callable[[bytes], ProduceTopic],
+    now_ms: int = 0,
 ) -> ProduceScan | None:
     """Scan the Produce requests that lie whole at the front of `frames[start:stop]`, lengths in front, as many as are
     plain, `requests_max` at the most. None: the first is not, it is to be looked at by itself.
@@ -336,7 +366,7 @@ def scan_burst(
     head = _plain_head(frames, start, stop, frame_bytes_max) if requests_max >= 1 else None
     if head is None:
         return None
-    scan = ProduceScan(frames, head.version)
+    scan = ProduceScan(frames, head.version, now_ms)
     scan.acks = head.acks
     while head is not None and (head.version, head.acks) == (scan.version, scan.acks):
         topic_count, batch_count = len(scan.topics), len(scan.batches)
@@ -441,7 +471,7 @@ def _scan(
         for _ in range(partition_count):
             partition, position = read_i32(frame, position)
             size, position = read_records_length(frame, position, flexible)
-            scan.batches.append(_judge(frame, scan.version, topic, refusal, partition, position, size))
+            scan.batches.append(_judge(scan, frame, topic, refusal, partition, position, size))
             position += size
             if flexible:
                 position = skip_tags(frame, position)
@@ -462,7 +492,7 @@ def _refusal(scan: ProduceScan, topic: ProduceTopic) -> int:
 
 
 def _judge(
-    frame: memoryview, version: int, topic: ProduceTopic, refusal: int, partition: int, start: int, size: int
+    scan: ProduceScan, frame: memoryview, topic: ProduceTopic, refusal: int, partition: int, start: int, size: int
 ) -> ScannedBatch:
     if refusal == Verdict.OK:
         if not 0 <= partition < topic.partitions:
@@ -474,7 +504,7 @@ def _judge(
     if refusal != Verdict.OK:
         return ScannedBatch(partition, refusal, start, size)
     (
-        base_offset, _, _, _, crc, attributes, last_offset_delta, _, max_timestamp,
+        base_offset, _, _, _, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, record_count,
     ) = _BATCH.unpack_from(frame, start)  # fmt: skip
     unnumbered = producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0)
@@ -491,16 +521,26 @@ def _judge(
         verdict = Verdict.CONTROL
     elif attributes & _TRANSACTIONAL_BIT:
         verdict = Verdict.TRANSACTIONAL
-    elif version < _ZSTD_FROM and attributes & _COMPRESSION_MASK == _ZSTD:
+    elif scan.version < _ZSTD_FROM and attributes & _COMPRESSION_MASK == _ZSTD:
         verdict = Verdict.ZSTD_TOO_OLD
     elif attributes & _LOG_APPEND_TIME_BIT and not topic.log_append_time:
         verdict = Verdict.INVALID_TIMESTAMP
+    elif not topic.log_append_time and not _in_range(topic, scan._now_ms, base_timestamp, max_timestamp):
+        verdict = Verdict.TIMESTAMP_OUT_OF_RANGE
     if verdict is not Verdict.OK:
         return ScannedBatch(partition, verdict, start, size)
     return ScannedBatch(
         partition, Verdict.OK, start, size, topic.number << 32 | partition, record_count, last_offset_delta,
         max_timestamp, producer_id, base_sequence, producer_epoch, attributes, crc, topic.log_append_time,
     )  # fmt: skip
+
+
+def _in_range(topic: ProduceTopic, now_ms: int, base_timestamp: int, max_timestamp: int) -> bool:
+    """By the header of a batch: its first record is not too old, and none claims to be too new."""
+    bounded = topic.timestamp_before_ms_max != TIMESTAMP_DISTANCE_MAX and base_timestamp != NO_TIMESTAMP
+    if bounded and base_timestamp < now_ms - topic.timestamp_before_ms_max:
+        return False
+    return max_timestamp <= now_ms + topic.timestamp_after_ms_max
 
 
 def _shape(frame: memoryview, start: int, size: int) -> Verdict:

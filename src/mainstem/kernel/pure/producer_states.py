@@ -15,6 +15,15 @@ for a batch that is not the next it expects an answer for, takes a new epoch and
 of that was committed is there twice. And of a batch accepted from an unknown producer it concludes that those before it
 were, too: they are lost.
 
+The committed states kept here are a cache of what the node has in files (`storage/producer_files.py`). One that
+changed is written there sooner or later (`changed`); one that is there as it is here may go (`evict`). Of those that
+have gone the kernel knows the names (`set_cold`), and answers `COLD_PRODUCER` for them, until the node has read them
+(`warm`). A block is applied without reading: what it brings for a producer that has gone makes a state without its
+past, `partial`, and the two are put together when they meet. A producer that came back since it was last looked at is
+passed over, so that a client that invents ids pushes out its own.
+
+A batch that is applied again changes nothing: at or below a producer's newest, it is known.
+
 Refusals are counted by this node alone, never in a checkpoint, and forgotten with the overlay. Their table is small
 and fixed. Producers that share a place share its patience: what one of them was refused is missing from the other's.
 What resets a count is its producer's batch in order, for which there is a mark of who was refused last: without it a
@@ -26,12 +35,12 @@ from __future__ import annotations
 import itertools
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.layout import REMEMBERED_BATCHES, SEQUENCE_MODULUS
-from mainstem.model import Outcome
+from mainstem.model import Buffer, Outcome
 
 EXPIRE_LIMIT = 1 << 14
 """Producers looked at per call of `expire`: a few milliseconds of the event loop even if all of them are gone."""
@@ -51,10 +60,19 @@ COUNTERS = 1024
 COUNT_MASK = 0x7F
 SPREAD = 0x9E3779B97F4A7C15
 
+KEY = struct.Struct("<Qq")
+"""Queue id and producer id, as `set_cold` takes them: sorted, one behind the other."""
+
+COLD_FILES_MAX = 32
+"""Files whose names `set_cold` takes: a look at each is some twenty steps, for producers that are not in memory."""
+
 ROW = struct.Struct("<QqqhB5x" + REMEMBERED_BATCHES * "iiqq")
 """One producer in an image, 152 bytes: queue id, producer id, last timestamp (ms), epoch, count of batches, five
 bytes of 0, then five batches of base sequence, last sequence, base offset, block index, oldest first; those that
-are not there are 0."""
+are not there are 0. In a file of producers the fourth of the five bytes of 0 is 1 where the state is `partial`."""
+
+PARTIAL_AT = 30
+"""That byte."""
 
 QUEUE_ID_MASK = (1 << 64) - 1
 
@@ -83,6 +101,8 @@ class Verdict(NamedTuple):
 
 
 FRESH = Verdict(Outcome.OK)
+COLD = Verdict(Outcome.COLD_PRODUCER)
+FULL = Verdict(Outcome.STORAGE_BUSY)
 STALE_EPOCH = Verdict(Outcome.STALE_PRODUCER_EPOCH)
 SKIPPED = Verdict(Outcome.SKIPPED_SEQUENCE)
 OUT_OF_ORDER = Verdict(Outcome.OUT_OF_ORDER_SEQUENCE)
@@ -107,6 +127,22 @@ class ProducerStates:
         the second half. 0: nobody."""
         self._unswept: list[Key] = []
         """What `expire` has yet to look at in this round."""
+        self.asked: list[tuple[int, int, int]] = []
+        """(write group, queue id, producer id) of batches that were answered `COLD_PRODUCER`; who reads them empties
+        it. The groups of a node share one."""
+        self.settled = False
+        """Everything there was to be read for the batches that are looked at now has been: nobody is cold."""
+        self.count_max = 0
+        """Unknown producers are refused as STORAGE_BUSY while there are as many as this; 0: never."""
+        self._cold: list[memoryview] = []
+        self._changed: set[Key] = set()
+        self._partial: set[Key] = set()
+        self._used: set[Key] = set()
+        """Those that came back since `evict` looked at them."""
+        self._listed: list[Key] = []
+        """What `changed` has yet to hand out in this round."""
+        self._passing: list[Key] = []
+        """What `evict` has yet to look at in this round."""
 
     def check(
         self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int
@@ -114,8 +150,14 @@ class ProducerStates:
         """May this batch be appended?"""
         key = key_of(queue_id, producer_id)
         place, mark = place_of(*key)
-        state = self._overlay.get(key) or self._committed.get(key)
+        state = self._overlay.get(key)
         if state is None:
+            state = self._committed.get(key)
+            if not self.settled and (key in self._partial or (state is None and self.is_cold(*key))):
+                return COLD
+        if state is None:
+            if self.count_max and len(self._committed) + len(self._overlay) >= self.count_max:
+                return FULL
             place += COUNTERS
             if base_sequence == 0:
                 return self._in_order(place, mark)
@@ -180,12 +222,19 @@ class ProducerStates:
         block_index: int,
         now_ms: int,
     ) -> None:
-        """Remember a batch of an applied block for good."""
+        """Remember a batch of an applied block for good, unless it is known."""
         key = key_of(queue_id, producer_id)
         state = self._committed.get(key)
-        self._committed[key] = grown(
-            state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
-        )
+        if state is None:
+            if self.is_cold(*key):
+                self._partial.add(key)
+        else:
+            self._used.add(key)
+        if state is None or not state.batches or state.batches[-1].base_offset < base_offset:
+            self._committed[key] = grown(
+                state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
+            )
+            self._changed.add(key)
         waiting = self._overlay.get(key)
         if waiting is not None and waiting.batches[-1].block_index <= block_index:
             del self._overlay[key]
@@ -198,9 +247,15 @@ class ProducerStates:
     def forget_topics(self, topic_numbers: Iterable[int]) -> None:
         """Forget the producers of all queues of these topics, in one look at all of them."""
         gone = set(topic_numbers)
-        for states in (self._committed, self._overlay):
-            for key in [key for key in states if key[0] >> 32 in gone]:
-                del states[key]
+        for key in [key for key in self._overlay if key[0] >> 32 in gone]:
+            del self._overlay[key]
+        for key in [key for key in self._committed if key[0] >> 32 in gone]:
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        del self._committed[key]
+        for marked in (self._changed, self._partial, self._used):
+            marked.discard(key)
 
     def expire(self, before_ms: int, limit: int = EXPIRE_LIMIT) -> int:
         """Look at `limit` producers, going on where the last call ended, and forget those last seen before a
@@ -212,9 +267,85 @@ class ProducerStates:
         for key in looked_at:
             state = self._committed.get(key)
             if state is not None and state.last_timestamp_ms < before_ms:
-                del self._committed[key]
+                self._forget(key)
                 gone += 1
         return gone
+
+    # --- the cold ones ------------------------------------------------------------------------------------
+
+    def set_cold(self, names: Sequence[Buffer]) -> None:
+        """These files have states of the producers named, each sorted, as `KEY`s."""
+        if len(names) > COLD_FILES_MAX:
+            raise ValueError(f"{len(names)} files of producers; at most {COLD_FILES_MAX} can be looked at")
+        self._cold = [memoryview(one).cast("B") for one in names]
+
+    def is_cold(self, queue_id: int, producer_id: int) -> bool:
+        """Does a file have a state of this producer?"""
+        key = key_of(queue_id, producer_id)
+        for names in self._cold:
+            low, high = 0, len(names) // KEY.size
+            while low < high:
+                middle = (low + high) // 2
+                found = KEY.unpack_from(names, middle * KEY.size)
+                if found == key:
+                    return True
+                if found < key:
+                    low = middle + 1
+                else:
+                    high = middle
+        return False
+
+    def changed(self, begin: bool, limit: int) -> bytes | None:
+        """Rows of committed states that have changed since they were handed out, from up to `limit` of them; None at
+        the end of a round. With `begin` a round begins: what changes while it lasts may be left for the next."""
+        if begin:
+            self._listed = sorted(self._changed)
+        if not self._listed:
+            return None
+        taken, self._listed = self._listed[:limit], self._listed[limit:]
+        rows = bytearray()
+        for key in taken:
+            if key in self._changed:
+                self._changed.discard(key)
+                row = bytearray(row_of(*key, self._committed[key]))
+                row[PARTIAL_AT] = key in self._partial
+                rows += row
+        return bytes(rows)
+
+    def all_changed(self) -> None:
+        """What was handed out as changed came to nothing."""
+        self._changed = set(self._committed)
+
+    def evict(self, target: int, limit: int) -> int:
+        """Look at `limit` states, going on where the last call ended, and let go of those that are in a file as they
+        are here and were not used since they were last looked at, until `target` are left; how many went."""
+        gone = 0
+        for _ in range(limit):
+            if len(self._committed) <= target:
+                break
+            if not self._passing:
+                self._passing = list(reversed(self._committed))
+            key = self._passing.pop()
+            if key in self._used:
+                self._used.discard(key)
+            elif key in self._committed and key not in self._changed and key not in self._overlay:
+                self._forget(key)
+                gone += 1
+        return gone
+
+    def warm(self, queue_id: int, producer_id: int, rows: Buffer) -> None:
+        """Take in what the files have of a producer, oldest first; nothing: it is not there, or too old."""
+        key = key_of(queue_id, producer_id)
+        states = [state for *_key, state in states_of(rows)]
+        own = self._committed.get(key)
+        partial = key in self._partial
+        self._partial.discard(key)
+        if not states or (own is not None and not partial):
+            return
+        state = states[0]
+        for newer in [*states[1:], *([own] if own is not None else [])]:
+            state = joined(state, newer)
+        self._committed[key] = state
 
     # --- checkpoint -------------------------------------------------------------------------------------
 
@@ -228,35 +359,54 @@ class ProducerStates:
     def load(self, states: Iterable[tuple[int, int, ProducerState]]) -> None:
         """Take over what `dump` gave."""
         for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in states:
-            self._committed[key_of(queue_id, producer_id)] = ProducerState(
-                epoch, batches[-REMEMBERED_BATCHES:], last_timestamp_ms
-            )
+            key = key_of(queue_id, producer_id)
+            self._committed[key] = ProducerState(epoch, batches[-REMEMBERED_BATCHES:], last_timestamp_ms)
+            self._changed.add(key)
+            self._partial.discard(key)
 
     def image(self) -> bytes:
         """What `dump` gives, as rows of `ROW`."""
-        rows = bytearray()
-        for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in self.dump():
-            cells = list(itertools.chain.from_iterable(batches))
-            cells += [0] * (4 * REMEMBERED_BATCHES - len(cells))
-            rows += ROW.pack(queue_id, producer_id, last_timestamp_ms, epoch, len(batches), *cells)
-        return bytes(rows)
+        return b"".join(row_of(*row) for row in self.dump())
 
     def load_image(self, image: bytes) -> None:
         """Take over what `image` gave. Raises `MalformedImage`, and nothing was taken over."""
-        if len(image) % ROW.size:
-            raise MalformedImage(f"{len(image)} bytes are not a number of rows of {ROW.size}")
-        states = []
-        for number, (queue_id, producer_id, last_timestamp_ms, epoch, count, *cells) in enumerate(
-            ROW.iter_unpack(image)
-        ):
-            if count > REMEMBERED_BATCHES:
-                raise MalformedImage(f"row {number} has {count} batches")
-            batches = tuple(SeenBatch(*cells[4 * place : 4 * place + 4]) for place in range(count))
-            states.append((queue_id, producer_id, ProducerState(epoch, batches, last_timestamp_ms)))
-        self.load(states)
+        self.load(states_of(image))
 
     def __len__(self) -> int:
         return len(self._committed)
+
+
+def row_of(queue_id: int, producer_id: int, state: ProducerState) -> bytes:
+    cells = list(itertools.chain.from_iterable(state.batches))
+    cells += [0] * (4 * REMEMBERED_BATCHES - len(cells))
+    return ROW.pack(
+        queue_id, producer_id, state.last_timestamp_ms, state.epoch, len(state.batches), *cells
+    )
+
+
+def states_of(image: Buffer) -> list[tuple[int, int, ProducerState]]:
+    """(queue id, producer id, state) of each row. Raises `MalformedImage`."""
+    if len(image) % ROW.size:
+        raise MalformedImage(f"{len(image)} bytes are not a number of rows of {ROW.size}")
+    states = []
+    for number, (queue_id, producer_id, last_timestamp_ms, epoch, count, *cells) in enumerate(
+        ROW.iter_unpack(image)
+    ):
+        if count > REMEMBERED_BATCHES:
+            raise MalformedImage(f"row {number} has {count} batches")
+        batches = tuple(SeenBatch(*cells[4 * place : 4 * place + 4]) for place in range(count))
+        states.append((queue_id, producer_id, ProducerState(epoch, batches, last_timestamp_ms)))
+    return states
+
+
+def joined(older: ProducerState, newer: ProducerState) -> ProducerState:
+    """Two pieces of what one queue knows of one producer, put together: of one epoch the newest batches of both."""
+    if older.epoch != newer.epoch:
+        return newer
+    kept = older.batches
+    if newer.batches:
+        kept = tuple(batch for batch in kept if batch.base_offset < newer.batches[0].base_offset)
+    return ProducerState(newer.epoch, (*kept, *newer.batches)[-REMEMBERED_BATCHES:], newer.last_timestamp_ms)
 
 
 def place_of(queue_id: int, producer_id: int) -> tuple[int, int]:
