@@ -266,6 +266,7 @@ class Roles:
         storage.departures.register(ports.handlers)
         storage.rejoining.register(ports.handlers)
         storage.repair.register(ports.handlers)
+        storage.damage.register(ports.handlers)
         return storage
 
     def _queue_admin(self) -> QueueAdmin:

@@ -15,6 +15,7 @@ import mainstem
 from mainstem.config import NodeConfig
 from mainstem.console.views import (
     ClusterView,
+    DamagedBlockView,
     DamagedRunView,
     DiskView,
     FileView,
@@ -285,6 +286,7 @@ class LocalNodeViews:
             last_error=error["message"] if error else None,
             last_progress=status["progress"],
             damaged_runs=[DamagedRunView(**run._asdict()) for run in self._storage.queue_store.damaged.all()],
+            damaged_blocks=[DamagedBlockView(**entry) for entry in status["damaged_blocks"]],
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

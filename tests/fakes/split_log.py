@@ -14,7 +14,7 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
+from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -65,6 +65,10 @@ class SplitJournal:
         """Runs when a task asks for the retention classes: a place to fail."""
         self.after_commit: Callable[[], None] = lambda: None
         """Runs when a commit has been applied and its answer has not been sent."""
+        self.damage_met: list[int] = []
+        self.repairs: Callable[[int], bool] = lambda position: False
+        """Runs when a task says where it met damage: puts it right, or not."""
+        self.waits: list[WaitsFor] = []
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._sequence = 0
@@ -213,6 +217,13 @@ class SplitJournal:
             self.committed.append((tuple(ranges), tuple(files)))
         self.after_commit()
         return outcomes
+
+    async def damaged(self, position: int) -> bool:
+        self.damage_met.append(position)
+        return self.repairs(position)
+
+    def waiting_for(self) -> list[WaitsFor]:
+        return list(self.waits)
 
     def retention_classes(self) -> dict[int, str]:
         self.before_classes()

@@ -15,6 +15,7 @@ from tests.fakes.files import SimulatedFiles
 from tests.simulation.machine import SimulatedTarget
 from tests.simulation.oracle import require
 
+from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.rpc.split import GroupPositions, Slice
@@ -47,6 +48,7 @@ class Splitters:
         self._rng = rng
         self._finished: list[SplitSlice] = []
         self.outcomes: dict[str, int] = {}
+        self.damage_met = 0
 
     async def split(self, *, well_behaved: bool = False) -> None:
         """Split about everything there is, once."""
@@ -85,11 +87,17 @@ class Splitters:
                 return None
             buffer[place:place + len(content)] = numpy.frombuffer(content, numpy.uint8)
         await asyncio.sleep(self._pause_seconds())
-        return split_slice(
-            work, buffer, log.retention_classes(),
-            lambda name: SimulatedTarget(self._node.machine.disk2, name),
-            new_name=lambda: f"{self._rng.getrandbits(64):016x}",
-        )
+        try:
+            return split_slice(
+                work, buffer, log.retention_classes(),
+                lambda name: SimulatedTarget(self._node.machine.disk2, name),
+                new_name=lambda: f"{self._rng.getrandbits(64):016x}",
+            )
+        except SliceDamaged as error:
+            if error.position:
+                self.damage_met += 1
+                await log.damaged(error.position)
+            raise
 
     def _check(self, group: GroupPositions) -> None:
         require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")

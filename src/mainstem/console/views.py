@@ -178,6 +178,17 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_seconds: float
 
 
+class DamagedBlockView(msgspec.Struct, frozen=True, kw_only=True):
+    """A block of the journal that went bad and that the split of its write group waits before."""
+
+    group: int
+    block: int
+    fault: str
+    """Where it lies, what is wrong with it, and what to do."""
+    seconds: float
+    """Since it was found."""
+
+
 class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, SplitGroupView]
     """By the write group's number."""
@@ -189,6 +200,8 @@ class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     """The last StreamingQueryProgress figures; None before the first trigger."""
     damaged_runs: Sequence[DamagedRunView] = ()
     """Not mended yet."""
+    damaged_blocks: Sequence[DamagedBlockView] = ()
+    """The write groups whose split waits, and for what."""
 
 
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):

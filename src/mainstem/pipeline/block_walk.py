@@ -29,11 +29,15 @@ from mainstem.storage.journal.format import (
     DIRECTORY_ROW_BYTES,
     KIND_DATA,
     BlockHeader,
+    offset_of,
     position_of,
+    segment_name,
+    sequence_of,
 )
 
 Rows = numpy.typing.NDArray[numpy.void]
 Integers = numpy.typing.NDArray[numpy.int64]
+Positions = numpy.typing.NDArray[numpy.uint64]
 
 BATCH_HEAD = numpy.dtype([
     ("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"), ("crc", ">u4"),
@@ -75,7 +79,8 @@ def batches_of(work: Slice, buffer: Bytes) -> Batches:
     ])
     ends = payloads + numpy.array([block.header.payload_length for block in data])
     starts = numpy.repeat(payloads, counts) + rows["position"].astype(numpy.int64)
-    _check(rows, starts, numpy.repeat(ends, counts), buffer)
+    positions = numpy.array([block.header.position for block in data], numpy.uint64)
+    _check(rows, starts, numpy.repeat(ends, counts), numpy.repeat(positions, counts), buffer)
     return Batches(rows, starts)
 
 
@@ -88,7 +93,7 @@ def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:
         _walk(extent, place, buffer.data, ranges, kept)
     for entry in work.ranges:
         if len(kept[entry.group]) != entry.upto - entry.after:
-            raise SliceDamaged(_missing(entry, kept[entry.group], work.extents))
+            raise SliceDamaged(_missing(entry, kept[entry.group], work.extents), _first_unsound(work, buffer))
     return kept
 
 
@@ -103,15 +108,33 @@ def _walk(
         try:
             header = BlockHeader.unpack(view, at, where)
         except FormatError as error:
-            raise SliceDamaged(str(error)) from error
+            raise SliceDamaged(str(error), position_of(extent.sequence, offset)) from error
         if header.position != position_of(extent.sequence, offset) or offset + header.length > extent.end:
-            raise SliceDamaged(f"{where}: a block of {header.length} bytes that belongs elsewhere")
+            raise SliceDamaged(
+                f"{where}: a block of {header.length} bytes that belongs elsewhere",
+                position_of(extent.sequence, offset),
+            )
         wanted = ranges.get(header.group)
         if wanted is not None and wanted.after < header.index <= wanted.upto:
             if not header.verify(view, at):
-                raise SliceDamaged(f"{where}: block header or directory fails its CRC")
+                raise SliceDamaged(
+                    f"{where}: block header or directory fails its CRC", position_of(extent.sequence, offset)
+                )
             kept[header.group][header.index] = _Kept(at, header)
         offset += header.length
+
+
+def _first_unsound(work: Slice, buffer: Bytes) -> int:
+    """Where the first block lies that fails its CRC, whatever it says it is; 0: none does."""
+    for extent, place in zip(work.extents, places_of(work.extents), strict=False):
+        offset = extent.start
+        while offset < extent.end:
+            at = place + offset - extent.start
+            header = BlockHeader.unpack(buffer.data, at, extent.path)
+            if not header.verify(buffer.data, at):
+                return position_of(extent.sequence, offset)
+            offset += header.length
+    return 0
 
 
 def _missing(entry: GroupRange, kept: dict[int, _Kept], extents: Sequence[SegmentExtent]) -> str:
@@ -120,11 +143,14 @@ def _missing(entry: GroupRange, kept: dict[int, _Kept], extents: Sequence[Segmen
     return f"block {first} of group {entry.group} is not in the journal at {places}"
 
 
-def _check(rows: Rows, starts: Integers, payload_ends: Integers, buffer: Bytes) -> None:
+def _check(
+    rows: Rows, starts: Integers, payload_ends: Integers, positions: Positions, buffer: Bytes
+) -> None:
+    """`positions`: of the block that each row is from."""
     ends = starts + rows["length"]
     bad = (rows["length"] < BATCH_HEAD.itemsize) | (ends > payload_ends)
     bad[1:] |= starts[1:] < ends[:-1]
-    _refuse(bad, rows, "lies outside its block's payload, or over another")
+    _refuse(bad, rows, positions, "lies outside its block's payload, or over another")
     heads = buffer[starts[:, None] + numpy.arange(BATCH_HEAD.itemsize)].view(BATCH_HEAD)[:, 0]
     bad = (
         (heads["base_offset"] != rows["base_offset"])
@@ -133,16 +159,20 @@ def _check(rows: Rows, starts: Integers, payload_ends: Integers, buffer: Bytes) 
         | (heads["magic"] != MAGIC)
         | (heads["crc"] != rows["crc"])
     )
-    _refuse(bad, rows, "does not begin as its directory row says")
+    _refuse(bad, rows, positions, "does not begin as its directory row says")
     base_offsets = numpy.ascontiguousarray(rows["base_offset"], numpy.int64)
     lengths, leader_epochs = (rows[name].astype(numpy.int64) for name in ("length", "leader_epoch"))
     damaged = first_damaged(buffer.data, starts.data, lengths.data, base_offsets.data, leader_epochs.data)
     bad = numpy.zeros(len(rows), numpy.bool_)
     bad[damaged : damaged + 1] = damaged >= 0
-    _refuse(bad, rows, "fails its CRC")
+    _refuse(bad, rows, positions, "fails its CRC")
 
 
-def _refuse(bad: numpy.typing.NDArray[numpy.bool_], rows: Rows, what: str) -> None:
+def _refuse(bad: numpy.typing.NDArray[numpy.bool_], rows: Rows, positions: Positions, what: str) -> None:
     if bad.any():
         row = rows[int(bad.argmax())]
-        raise SliceDamaged(f"the batch at offset {row['base_offset']} of queue {row['queue_id']:#x} {what}")
+        position = int(positions[int(bad.argmax())])
+        raise SliceDamaged(
+            f"{segment_name(sequence_of(position))} at byte {offset_of(position)}: the batch at offset "
+            f"{row['base_offset']} of queue {row['queue_id']:#x} {what}", position,
+        )

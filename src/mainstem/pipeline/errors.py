@@ -16,6 +16,11 @@ class NodeUnreachable(PipelineError):
 class SliceDamaged(PipelineError):
     """The journal bytes of a slice are not what its ranges promise; nothing of it was split."""
 
+    def __init__(self, message: str, position: int = 0) -> None:
+        """`position`: where in the journal a block is not what was written; 0: it is no block that is at fault."""
+        super().__init__(message)
+        self.position = position
+
 
 class CommitRefused(PipelineError):
     """The node refused a commit: the split no longer continues what the manifest holds."""

@@ -20,6 +20,7 @@ from mainstem.rpc.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,
+    DAMAGED,
     LIMIT,
     PACE,
     POSITIONS,
@@ -31,6 +32,7 @@ from mainstem.rpc.split import (
     SLICES,
     AcquireLease,
     CommitSlice,
+    DamageMet,
     HeldLease,
     Lease,
     Limit,
@@ -44,6 +46,7 @@ from mainstem.rpc.split import (
     SplitProgress,
 )
 from mainstem.rpc.tls import NO_TLS, RpcTlsConfig, context
+from mainstem.storage.journal.format import offset_of, sequence_of
 
 ENDPOINT_PATH = "/v1/split/endpoint"
 ENDPOINT_SECONDS = 10.0
@@ -53,6 +56,9 @@ EVERY_INTERFACE = ("0.0.0.0", "::")
 
 CALL_SECONDS = 30.0
 """A node under load answers in milliseconds; this long means that it is stuck or gone."""
+
+DAMAGED_SECONDS = 60.0
+"""The node may have to ask several others for the block."""
 
 COMMIT_SECONDS = 120.0
 """A commit waits for the journal's sync and the manifest's."""
@@ -122,6 +128,11 @@ class NodeLink:
     def pace(self, size: int) -> None:
         """Return when so many bytes of the journal may be worked on."""
         self._call(PACE, Pace(size))
+
+    def damaged(self, position: int) -> bool:
+        """What lies at this journal position is not what was written: have the node look at it. Whether it is sound
+        now, so that reading it again is worth it."""
+        return self._call(DAMAGED, DamageMet(sequence_of(position), offset_of(position)), DAMAGED_SECONDS).sound
 
     def retention_classes(self) -> dict[int, str]:
         return self._call(RETENTION_CLASSES, Nothing()).classes

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
+from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.journal_slice import slice_bytes
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.pipeline.split_plan import (
@@ -39,6 +40,9 @@ SETTINGS_OPTION = "settings"
 
 PASSES = 2
 """Over each byte, of about the same cost, each paced: reading and checking, gathering and writing."""
+
+MENDED_MAX = 64
+"""Blocks of one slice that are made whole on the way; with more of them the task fails, and the next one goes on."""
 
 PACE_BYTES = 2 << 20
 """Asked for at once. A question costs the node and the task a tenth of a millisecond each and wakes both up; what is
@@ -132,7 +136,7 @@ def split_partition(partition: SlicePartition, settings: SplitSettings) -> Split
             node.pace(PACE_BYTES)
             granted += PACE_BYTES
 
-    try:
+    def split() -> SplitSlice:
         local = bool(partition.host) and partition.host == host_identity()
         with slice_bytes(partition.work, node.read, local=local, pace=pace) as buffer:
             return split_slice(
@@ -140,8 +144,23 @@ def split_partition(partition: SlicePartition, settings: SplitSettings) -> Split
                 lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
                 pace=pace,
             )
+
+    try:
+        return mended(split, node.damaged)
     finally:
         node.close()
+
+
+def mended(split: Callable[[], SplitSlice], damaged: Callable[[int], bool]) -> SplitSlice:
+    """Split a slice, and have each block of it that is damaged made whole by the node. Raises `SliceDamaged` for one
+    that cannot be: the node plans no slice over it from then on, before it is put right."""
+    for _ in range(MENDED_MAX):
+        try:
+            return split()
+        except SliceDamaged as error:
+            if not error.position or not damaged(error.position):
+                raise
+    return split()
 
 
 def describe(number: int, done: SplitSlice) -> pyarrow.RecordBatch:

@@ -112,6 +112,16 @@ class SplitProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Master and application id."""
 
 
+class WaitsFor(NamedTuple):
+    """A damaged block that the split of its write group waits before."""
+
+    group: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    fault: str
+    """Where it lies, what is wrong with it, and what to do."""
+    since_ms: int
+
+
 class SplitLag(NamedTuple):
     """What is worth splitting, for whoever decides when a splitter runs."""
 
@@ -189,6 +199,18 @@ class ReadExtent(msgspec.Struct, frozen=True):
     end: int
 
 
+class DamageMet(msgspec.Struct, frozen=True):
+    """What lies at this place of a segment is not what was written there."""
+
+    sequence: int
+    offset: int
+
+
+class DamageReply(msgspec.Struct, frozen=True):
+    sound: bool
+    """It was put right, or was never wrong on the disk: read it again. Else its write group waits before it."""
+
+
 class Pace(msgspec.Struct, frozen=True):
     bytes: int
     """Of the journal, about to be worked on."""
@@ -231,3 +253,5 @@ COMMIT = Method(24, "split.commit", CommitSlice, CommitReply, (LeaseLost,))
 PROGRESS = Method(25, "split.progress", ReportProgress, Nothing, (LeaseLost,))
 PACE = Method(26, "split.pace", Pace, Nothing)
 """Answered when so much may be done without publishing being felt, after some seconds at the most."""
+DAMAGED = Method(27, "split.damaged", DamageMet, DamageReply)
+"""Answered when the block there was looked at and, if it can be, made whole."""

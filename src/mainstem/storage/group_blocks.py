@@ -9,6 +9,7 @@ has to know (`truncate` and `written` tell).
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -173,6 +174,19 @@ class GroupBlocks:
     def length_of(self, index: int) -> int:
         """Bytes of a block in the journal; 0 while it is not written, or when the log does not reach so far."""
         return self._lengths[index - self._first] if self._first <= index <= self.last_index() else 0
+
+    def next_position(self, position: int) -> int:
+        """Where the log's first block behind a journal position lies; 0: there is none."""
+        return min((place for place in self._positions if place > position), default=0)
+
+    def index_at(self, position: int) -> int:
+        """The block that lies around a journal position; 0 when none does. Places rise with indexes."""
+        written = len(self._positions)
+        while written and not self._positions[written - 1]:
+            written -= 1
+        row = bisect_right(self._positions, position, hi=written) - 1
+        inside = row >= 0 and position < self._positions[row] + self._lengths[row]
+        return row + self._first if inside else 0
 
     def is_copy(self, header: BlockHeader) -> bool:
         """Whether a block found in the journal is one of the log, written again at a later place."""

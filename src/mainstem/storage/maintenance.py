@@ -16,6 +16,7 @@ from mainstem.ports import Clock
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.damage import Damage
 from mainstem.storage.disk_watch import DiskWatch
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_BLOCKS = 50_000
 """Between two checkpoints at most, however small: a start reads and applies some 20,000 in a second."""
+
+DAMAGE_SECONDS = 5.0
+"""Between two looks at blocks that are damaged: soon enough for who has just put a file right, and a few reads only."""
 
 EXPIRY_STEP = 16_384
 """Producers looked at in one turn of the event loop: a tenth of a millisecond, some more when all of them go."""
@@ -77,6 +81,7 @@ class Maintenance:
         checkpointer: Checkpointer,
         write_loop: WriteLoop,
         rewriting: Rewriting,
+        damage: Damage,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -94,6 +99,7 @@ class Maintenance:
             Step("sealing", round_seconds, self.index_sealed),
             Step("pruning", round_seconds, pruning.prune),
             Step("checkpoints", round_seconds, self.checkpoint_if_due),
+            Step("damaged blocks", DAMAGE_SECONDS, damage.round),
             Step("retention", config.retention_check_seconds, retention.run),
             Step("producer expiry", config.retention_check_seconds, self.expire_producers),
         )

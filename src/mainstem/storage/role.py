@@ -20,6 +20,7 @@ from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.damage import Damage
 from mainstem.storage.departures import Departures
 from mainstem.storage.disk_watch import DiskWatch
 from mainstem.storage.errors import StorageError, StorageFailed
@@ -141,7 +142,13 @@ class Storage:
         )
         self.usage = usage = Usage(state.table, state.index, journal, store, placement.groups_of)
         self.queues = LocalQueueAdmin(self.groups, self.group_of, state.table, self.write_loop, lookup, usage)
-        self.split_log = LocalSplitLog(self.groups, journal, state, self.retention_classes, journal_path)
+        self.damage = Damage(
+            write_files, journal, self.groups, clock, consensus.node_id, consensus.calls, store.cache.forget,
+            state.journal_map.dead,
+        )
+        self.split_log = LocalSplitLog(
+            self.groups, journal, state, self.retention_classes, journal_path, self.damage
+        )
         liveness = Liveness(state.table, was_deleted, placement, self._is_gone)
         self.checkpointer = Checkpointer(
             write_files, clock, journal, self.groups, state, self.write_loop, self.producers
@@ -219,6 +226,7 @@ class Storage:
             self.checkpointer,
             self.write_loop,
             self.rewriting,
+            self.damage,
         )
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -112,6 +112,7 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
         storage.rewriting.rewritten_blocks,
     )
     yield from storage.maintenance.samples()
+    yield from storage.damage.samples()
     yield from storage.pacing.samples()
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

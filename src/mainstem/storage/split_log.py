@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice
+from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.applied import AppliedState
+from mainstem.storage.damage import Damage
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
@@ -27,6 +28,7 @@ class LocalSplitLog:
         state: AppliedState,
         retention_classes: Callable[[], dict[int, str]],
         journal_path: str,
+        damage: Damage,
     ) -> None:
         self._groups = groups
         self._journal = journal
@@ -35,6 +37,7 @@ class LocalSplitLog:
         self._split = state.split
         self._retention_classes = retention_classes
         self._journal_path = journal_path
+        self._damage = damage
 
     def positions(self) -> list[GroupPositions]:
         durable = self._durable()
@@ -75,12 +78,26 @@ class LocalSplitLog:
                         end=offset_of(end),
                         path=f"{self._journal_path}/{segment_name(sequence_of(start))}",
                     )
-                    for start, end in stretch.places
+                    for start, end in self._walkable(stretch.places)
                 ),
                 bytes=stretch.bytes,
             )
             for stretch in self._map.stretches(after, bounded, bytes_max)
         ]
+
+    def _walkable(self, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What is left of these places without what is damaged in them."""
+        holes = self._damage.holes()
+        left: list[tuple[int, int]] = []
+        for start, end in places:
+            for hole_start, hole_end in holes:
+                if start <= hole_start < end:
+                    if start < hole_start:
+                        left.append((start, hole_start))
+                    start = min(hole_end, end)
+            if start < end:
+                left.append((start, end))
+        return left
 
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
         return bytes(await self._journal.read(position_of(sequence, offset), length))
@@ -102,7 +119,20 @@ class LocalSplitLog:
         return self._retention_classes()
 
     def _durable(self) -> list[int]:
-        """Per group, the last block that is applied and synced."""
+        """Per group, the last block that is applied and synced, and before the first that is damaged."""
         applied = [group.applied_index for group in self._groups]
         synced = self._map.indexes_at(self._journal.durable_end, applied)
-        return list(map(min, synced, applied))
+        durable = list(map(min, synced, applied))
+        for group, last in enumerate(durable):
+            sound = self._damage.sound_before(group)
+            durable[group] = last if sound is None else min(last, sound)
+        return durable
+
+    async def damaged(self, position: int) -> bool:
+        return await self._damage.met(position)
+
+    def waiting_for(self) -> list[WaitsFor]:
+        return [
+            WaitsFor(damaged.place.group, damaged.place.index, damaged.fault, damaged.since_ms)
+            for damaged in self._damage.waiting()
+        ]

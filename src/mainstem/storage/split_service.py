@@ -20,6 +20,7 @@ from mainstem.rpc.method import Nothing, Reply
 from mainstem.rpc.split import (
     ACQUIRE,
     COMMIT,
+    DAMAGED,
     LIMIT,
     PACE,
     POSITIONS,
@@ -32,6 +33,8 @@ from mainstem.rpc.split import (
     AcquireLease,
     CommitReply,
     CommitSlice,
+    DamageMet,
+    DamageReply,
     GroupPositions,
     GroupRange,
     HeldLease,
@@ -52,8 +55,10 @@ from mainstem.rpc.split import (
     Slice,
     SplitLag,
     SplitProgress,
+    WaitsFor,
 )
 from mainstem.storage.errors import SegmentGone
+from mainstem.storage.journal.format import position_of
 from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.split_lease import LeaseState, SplitLease
 
@@ -110,6 +115,14 @@ class SplitLog(Protocol):
         'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
         ...
 
+    async def damaged(self, position: int) -> bool:
+        """What lies at this journal position cannot be read: have it looked at, and made whole. Whether it is sound."""
+        ...
+
+    def waiting_for(self) -> list[WaitsFor]:
+        """The damaged blocks that the split waits before."""
+        ...
+
     def retention_classes(self) -> dict[int, str]:
         """Topic number → retention class, of all topics that ever held a record. Raises when the metadata is not
         loaded: a topic that is absent counts as deleted and the split drops its batches."""
@@ -152,13 +165,16 @@ class SplitService:
         handlers.unary(COMMIT, self._commit)
         handlers.unary(PROGRESS, self._report)
         handlers.unary(PACE, self._pace)
+        handlers.unary(DAMAGED, self._damaged)
 
     async def close(self) -> None:
         """Wait for commits that were begun."""
         await asyncio.gather(*self._commits, return_exceptions=True)
 
     def lag(self) -> SplitLag:
-        groups = [group for group in self._log.positions() if group.unsplit_bytes]
+        groups = [  # what waits for a damaged block to be put right is no work
+            group for group in self._log.positions() if group.unsplit_bytes and group.durable > group.split
+        ]
         times = [group.oldest_unsplit_ms for group in groups if group.oldest_unsplit_ms >= 0]
         oldest = min(times, default=-1)
         seconds = max(0.0, (self._clock.now_ms() - oldest) / 1000) if oldest >= 0 else 0.0
@@ -190,6 +206,13 @@ class SplitService:
             "lag_seconds": max((group["lag_seconds"] for group in groups.values()), default=0.0),
             "splitter": self._lease.holder or None,
             "last_error": {"message": self._error, "at_ms": self._error_ms} if self._error else None,
+            "damaged_blocks": [
+                {
+                    "group": entry.group, "block": entry.index, "fault": entry.fault,
+                    "seconds": max(0.0, (now_ms - entry.since_ms) / 1000),
+                }
+                for entry in self._log.waiting_for()
+            ],
             "progress": msgspec.to_builtins(self._progress) if self._progress else None,
             "progress_at_ms": self._progress_ms if self._progress else None,
         }
@@ -260,6 +283,10 @@ class SplitService:
             lag = sum(group.unsplit_bytes for group in self._log.positions())
             self._least_bytes_per_second = growth * min(lag / LAG_BYTES, CATCH_UP)
         return self._least_bytes_per_second
+
+    async def _damaged(self, call: Call[DamageMet]) -> Reply[DamageReply]:
+        place = call.request
+        return Reply(DamageReply(await self._log.damaged(position_of(place.sequence, place.offset))))
 
     async def _retention_classes(self, call: Call[Nothing]) -> Reply[RetentionClasses]:
         return Reply(RetentionClasses(self._log.retention_classes()))

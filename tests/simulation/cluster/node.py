@@ -192,6 +192,7 @@ class SimulatedNode:
         storage.snapshots.register(handlers)
         storage.departures.register(handlers)
         storage.repair.register(handlers)
+        storage.damage.register(handlers)
         cluster.calls.serve(life, handlers)
         self._observe(storage, life)
         await storage.start()

@@ -42,6 +42,11 @@ def command(http: str, as_json: bool) -> None:
     else:
         left = duration(view.lease.expires_in_seconds)
         console.print(f"lease          {view.lease.holder}, fence {view.lease.fence}, {left} left")
+    for waiting in view.damaged_blocks:
+        console.print(
+            f"waits          write group {waiting.group} at block {waiting.block}, for {duration(waiting.seconds)}: "
+            f"{waiting.fault}"
+        )
     console.print(f"last error     {view.last_error or 'none'}")
     for number, group in sorted(view.groups.items(), key=lambda item: int(item[0])):
         if group.waits_for:

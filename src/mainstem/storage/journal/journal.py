@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 from mainstem.model import Buffer, Durability, HistogramSample, Sample
 from mainstem.ports import Clock, File, Files
@@ -394,6 +395,20 @@ class Journal:
                 f"{offset_of(info.end)}; restore the file, or fetch its groups from a replica"
             )
         return sorted_rows(parts)
+
+    def segment(self, sequence: int) -> SegmentInfo:
+        """Raises `SegmentGone`."""
+        return self._require(sequence)
+
+    @asynccontextmanager
+    async def kept(self, sequence: int) -> AsyncIterator[SegmentInfo]:
+        """No segment is recycled inside the block; on leaving, its file is opened anew by whoever reads it. Raises
+        `SegmentGone`."""
+        async with self._recycling:
+            try:
+                yield self._require(sequence)
+            finally:
+                await self._handles.forget(sequence)
 
     async def recycle(self, before: int) -> list[int]:
         """Give up the sealed segments with sequences below `before`; their files go back to the pool. Returns

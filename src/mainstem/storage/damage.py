@@ -1,0 +1,239 @@
+"""Blocks of the journal that went bad on disk 1: made whole from another replica, or waited for, by name.
+
+Whoever meets one (the split, mostly: it checks every byte) says where. The block is looked at once more, on the file
+itself. If it is damaged, its bytes are made again from what memory still holds of it or from a replica that has it; two
+logs that have a block of one term and index have the same. What cannot be made whole is a place that the split of its
+write group, and of no other, stops before; it is looked at again now and then, so that the group goes on by itself once
+somebody has put the file right or a replica answers again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from mainstem.kernel import crc32c
+from mainstem.model import Buffer, Sample
+from mainstem.ports import Clock, Files
+from mainstem.rpc.blocks import FETCH_BLOCK, BlockMissing, FetchBlock, FetchedBlock
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Call, Handlers
+from mainstem.rpc.method import Reply
+from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
+from mainstem.storage.journal.block_repair import Twin
+from mainstem.storage.journal.format import DIRECTORY_ROW_BYTES, KIND_DATA, segment_name, sequence_of
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.mending import look_at, write_whole
+from mainstem.storage.journal.stored_block import StoredPlace, read_block
+from mainstem.storage.snapshot_image import Calls
+from mainstem.storage.write_group import WriteGroup
+
+log = logging.getLogger(__name__)
+
+FETCH_SECONDS_MAX = 10.0
+"""For one block of some MiB; a node that takes longer is asked again in a while."""
+
+DAMAGED_MAX = 1000
+"""Remembered: each is looked at every few seconds. A disk with more is beyond what can be mended block by block; the
+others are found again by whoever meets them."""
+
+
+class DamagedBlock(NamedTuple):
+    """One that could not be made whole yet."""
+
+    place: StoredPlace
+    fault: str
+    since_ms: int
+
+
+class Damage:
+    """Of the journal of a node."""
+
+    def __init__(
+        self,
+        files: Files,
+        journal: Journal,
+        groups: Sequence[WriteGroup],
+        clock: Clock,
+        node_id: int,
+        calls: Calls | None,
+        forget: Callable[[str], None],
+        dead: Collection[int],
+    ) -> None:
+        """`calls` to the other nodes, None where there are none; `forget` drops what is cached of a file; `dead`: the
+        places of blocks that are in no log any more."""
+        self._files = files
+        self._journal = journal
+        self._groups = groups
+        self._clock = clock
+        self._node_id = node_id
+        self._calls = calls
+        self._forget = forget
+        self._dead = dead
+        self._damaged: dict[tuple[int, int], DamagedBlock] = {}
+        """By write group and index."""
+        self._unreadable: dict[int, int] = {}
+        """Start → end of places where the header of a block that no log needs cannot be read."""
+        self.repaired = 0
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(FETCH_BLOCK, self._fetched)
+
+    # --- what others ask ----------------------------------------------------------------------------------
+
+    def waiting(self) -> list[DamagedBlock]:
+        """The damaged blocks that nobody has put right yet, by write group and index."""
+        return [self._damaged[key] for key in sorted(self._damaged)]
+
+    def sound_before(self, group: int) -> int | None:
+        """The last block of a group before the first that is damaged; None when none is."""
+        return min((index - 1 for of_group, index in self._damaged if of_group == group), default=None)
+
+    async def met(self, position: int) -> bool:
+        """Somebody could not read what lies at this journal position: have it looked at. Whether it is sound now."""
+        for group in self._groups:
+            index = group.blocks.index_at(position)
+            if index:
+                return await self._look(self._place(group, index))
+        try:  # dead, or recycled: nobody needs it, but who walks over it must find the way
+            segment = self._journal.segment(sequence_of(position))
+        except SegmentGone:
+            return True
+        following = [group.blocks.next_position(position) for group in self._groups]
+        following += [dead for dead in self._dead if dead > position]
+        self._unreadable[position] = min([segment.end, *(place for place in following if place > position)])
+        return False
+
+    def holes(self) -> list[tuple[int, int]]:
+        """(start, end) journal positions that cannot be walked over, and hold nothing that can be split."""
+        places = [damaged.place for damaged in self._damaged.values()]
+        damaged = [(place.position, place.position + place.length) for place in places]
+        return sorted([*damaged, *self._unreadable.items()])
+
+    async def round(self) -> None:
+        """Look at everything that is damaged once more."""
+        oldest = self._journal.oldest_sequence
+        self._unreadable = {
+            start: end for start, end in self._unreadable.items() if sequence_of(start) >= oldest
+        }
+        for damaged in self.waiting():
+            group, place = self._groups[damaged.place.group], damaged.place
+            if group.blocks.position_of(place.index) != place.position:  # pruned, written again, or replaced
+                del self._damaged[place.group, place.index]
+            else:
+                await self._look(place)
+
+    # --- looking and mending ------------------------------------------------------------------------------
+
+    def _place(self, group: WriteGroup, index: int) -> StoredPlace:
+        blocks = group.blocks
+        return StoredPlace(
+            group.group, blocks.term(index), index, blocks.position_of(index), blocks.length_of(index)
+        )
+
+    async def _look(self, place: StoredPlace) -> bool:
+        try:
+            await look_at(self._files, self._journal, place)
+        except SegmentGone:
+            self._damaged.pop((place.group, place.index), None)
+            return True
+        except (CorruptJournal, OSError) as error:
+            if not await self._mend(place):
+                self._note(place, str(error))
+                return False
+            log.warning("%s: was damaged on disk 1, and is made whole again from another copy", place)
+            self.repaired += 1
+        else:
+            if (place.group, place.index) in self._damaged:
+                log.warning("%s: is sound again; its write group goes on", place)
+        self._damaged.pop((place.group, place.index), None)
+        self._forget(segment_name(sequence_of(place.position)))
+        return True
+
+    def _note(self, place: StoredPlace, fault: str) -> None:
+        key = place.group, place.index
+        if key in self._damaged or len(self._damaged) >= DAMAGED_MAX:
+            return
+        self._damaged[key] = DamagedBlock(place, fault, self._clock.now_ms())
+        log.error(
+            "%s. No other copy can be had now. The split of write group %d waits before this block, no other does: put "
+            "the segment right, or have a replica answer", fault, place.group,
+        )
+
+    async def _mend(self, place: StoredPlace) -> bool:
+        twin = self._held(place)
+        if twin is not None and await self._write(place, twin):
+            return True
+        consensus = self._groups[place.group].consensus
+        for node_id in sorted((consensus.voters | consensus.learners) - {self._node_id}):
+            twin = await self._fetch(node_id, place)
+            if twin is not None and await self._write(place, twin):
+                return True
+        return False
+
+    def _held(self, place: StoredPlace) -> Twin | None:
+        """What memory has of a block."""
+        block = self._groups[place.group].blocks.held(place.index)
+        if block is None or block.term != place.term or block.payload is None:
+            return None
+        return Twin(block.kind, block.created_ms, block.batch_count, bytes(block.directory), bytes(block.payload))
+
+    async def _fetch(self, node_id: int, place: StoredPlace) -> Twin | None:
+        """A block as another node has it; None when it cannot be had from there."""
+        if self._calls is None:
+            return None
+        request = FetchBlock(place.group, place.term, place.index)
+        try:
+            reply = await self._calls.call(node_id, FETCH_BLOCK, request, timeout_seconds=FETCH_SECONDS_MAX)
+        except RpcError as error:
+            log.info("%s: not from node %d: %s", place, node_id, error)
+            return None
+        message, content = reply.message, b"".join(bytes(buffer) for buffer in reply.buffers)
+        end = message.batch_count * DIRECTORY_ROW_BYTES
+        if crc32c(content) != message.crc or end > len(content) or (message.batch_count and message.kind != KIND_DATA):
+            log.warning("%s: what node %d sent of it is not whole", place, node_id)
+            return None
+        return Twin(message.kind, message.created_ms, message.batch_count, content[:end], content[end:])
+
+    async def _write(self, place: StoredPlace, twin: Twin) -> bool:
+        try:
+            return await write_whole(self._files, self._journal, place, twin)
+        except (StorageError, OSError) as error:
+            log.warning("%s: cannot be written again: %s", place, error)
+            return False
+
+    # --- for other nodes ----------------------------------------------------------------------------------
+
+    async def _fetched(self, call: Call[FetchBlock]) -> Reply[FetchedBlock]:
+        request = call.request
+        blocks = self._groups[request.group].blocks if request.group < len(self._groups) else None
+        if blocks is None or not blocks.position_of(request.index) or blocks.term(request.index) != request.term:
+            raise BlockMissing(f"node {self._node_id}: no block {request.index} of term {request.term} in the journal")
+        place = self._place(self._groups[request.group], request.index)
+        try:
+            found = await read_block(self._journal, place)
+        except (StorageError, OSError) as error:
+            raise BlockMissing(f"node {self._node_id}: {error}") from error
+        header = found.header
+        content: list[Buffer] = [found.directory, found.payload]
+        crc = crc32c(found.payload, crc32c(found.directory))
+        return Reply(FetchedBlock(header.kind, header.created_ms, header.batch_count, crc), content)
+
+    # --- statistics ---------------------------------------------------------------------------------------
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        by_group = dict.fromkeys(range(len(self._groups)), 0)
+        for group, _index in self._damaged:
+            by_group[group] += 1
+        for group, count in by_group.items():
+            yield Sample(
+                "mainstem_journal_damaged_blocks", "gauge",
+                "Blocks that went bad on disk 1 and could not be made whole yet; the split of their write group waits",
+                count, (("group", str(group)),),
+            )  # fmt: skip
+        yield Sample(
+            "mainstem_journal_repaired_blocks_total", "counter",
+            "Blocks that went bad on disk 1 and were made whole from another copy", self.repaired,
+        )  # fmt: skip

@@ -1,0 +1,56 @@
+"""A block that goes bad on the disk of one replica is made whole from another one, before it is split."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.simulation.cluster.run import LEFT_BEHIND, Run
+from tests.simulation.oracle import require
+
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    KIND_DATA,
+    offset_of,
+    segment_name,
+    sequence_of,
+)
+
+SEGMENTS = 6
+
+
+class Story(Run):
+    async def _story(self) -> None:
+        cluster, rng = self.cluster, self._rng
+        for node in cluster.nodes.values():
+            await node.start()
+        await cluster.create_topic(3, patience=30)
+        working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
+        node = rng.choice(list(cluster.nodes.values()))
+        async with asyncio.timeout(600):
+            while len(node.storage.journal.segments()) < SEGMENTS:  # noqa: ASYNC110 - simulated time
+                await asyncio.sleep(0.1)
+        for group in node.storage.groups:
+            entries = group.blocks.entries(1, group.applied_index // 2, 1 << 30)
+            index = rng.choice([entry.index for entry in entries if entry.kind == KIND_DATA])  # others may be left out
+            place = group.blocks.position_of(index)
+            end = BLOCK_HEADER_BYTES + (group.blocks.length_of(index) - BLOCK_HEADER_BYTES) // 2  # not the padding
+            path = f"journal/{segment_name(sequence_of(place))}"
+            node.disk1.flip(path, 8 * (offset_of(place) + rng.randrange(end)) + rng.randrange(8))
+        async with asyncio.timeout(60):
+            while node.storage.damage.repaired < len(node.storage.groups):
+                require(not node.storage.damage.waiting(), "a block waits while others have it")
+                await node.call(self._split_once(node, self.splitters[node.node_id], forward=True), patience=60)
+                await asyncio.sleep(0.1)
+        self.clients.ending = True
+        await asyncio.gather(*working)
+        await self._settle()
+        cluster.check_tasks()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_damaged_block_is_made_whole_from_another_replica(tmp_path: Path, seed: int) -> None:
+    run = Story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.cluster.settings.snapshots = True
+    run.play()
