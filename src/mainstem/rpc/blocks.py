@@ -38,4 +38,4 @@ class FetchedBlock(msgspec.Struct, frozen=True):
     """Of the attachment."""
 
 
-FETCH_BLOCK = Method(101, "groups.fetch_block", FetchBlock, FetchedBlock, (BlockMissing,), nodes_only=True)
+FETCH_BLOCK = Method(110, "groups.fetch_block", FetchBlock, FetchedBlock, (BlockMissing,), nodes_only=True)
