@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
+from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.raft import NotReady
 from mainstem.raft.progress import PeerView
-from mainstem.storage.leader_balance import PATIENCE_ROUNDS, ROUNDS_MIN, LeaderBalance
+from mainstem.storage.leader_balance import (
+    LOOK_SECONDS,
+    PATIENCE_ROUNDS,
+    ROUND_SECONDS,
+    ROUNDS_MIN,
+    LeaderBalance,
+)
 from mainstem.storage.write_group import WriteGroup
 
 ME, PREFERRED, OTHER = 1, 2, 3
@@ -138,6 +146,44 @@ def test_who_does_not_take_over_is_not_asked_again_at_once(full: bool, asked_fir
     assert group.given == [PREFERRED]
     world.rounds(asked_first)
     assert group.given == [PREFERRED, PREFERRED]
+
+
+def test_who_declined_does_not_keep_a_full_node_from_asking_others() -> None:
+    """The preferred node is full for a while; then this one is."""
+    group = Group(0, {PREFERRED: LAST_INDEX, OTHER: LAST_INDEX - 1}, takes=False)
+    world = World(group)
+    world.rounds(ROUNDS_MIN + 2)
+    assert group.given == [PREFERRED]
+    world.full = True
+    world.rounds(1)
+    assert group.given == [PREFERRED, OTHER]
+    world.rounds(2)
+    assert group.given == [PREFERRED, OTHER], "both declined"
+
+
+def test_a_full_node_asks_once_whom_it_had_given_up() -> None:
+    group = Group(0, {PREFERRED: LAST_INDEX}, takes=False)
+    world = World(group)
+    world.rounds(ROUNDS_MIN + 2)
+    world.full = True
+    world.rounds(3)
+    assert group.given == [PREFERRED, PREFERRED]
+
+
+def test_a_node_that_becomes_full_waits_for_no_round() -> None:
+    group = Group(0, {PREFERRED: LAST_INDEX})
+    world = World(group)
+
+    async def story() -> None:
+        running = asyncio.create_task(world.balance.run())
+        await asyncio.sleep(ROUND_SECONDS + LOOK_SECONDS / 2)
+        world.full = True
+        await asyncio.sleep(LOOK_SECONDS)
+        assert group.given == [PREFERRED]
+        running.cancel()
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(story())
 
 
 def test_a_group_that_cannot_be_given_now_is_given_later() -> None:
