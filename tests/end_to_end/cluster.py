@@ -155,6 +155,16 @@ class Cluster:
         assert view is not None, f"topic {topic} is unknown"
         return [one["partition"] for one in view["partitions"] if one["leader"] == node_id]
 
+    def metadata_leader(self, asked: int | None = None) -> int:
+        """The metadata's leader, as a running node knows it; -1: it knows of none."""
+        found: int = self.get("/v1/cluster", asked)["metadata_leader"]
+        return found
+
+    def not_dead(self, asked: int) -> set[int]:
+        """The nodes that a running one does not hold for dead."""
+        nodes = self.get("/v1/cluster", asked)["nodes"]
+        return {node["node_id"] for node in nodes if node["state"] != "dead"}
+
     def terms(self) -> dict[int, tuple[int, int]]:
         """Write group → (leader, term), as a running node knows."""
         groups = self.get("/v1/cluster")["write_groups"]

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.clients.librdkafka import produce
+from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import NEVER, goes_on, load_on
+from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.raw_producer import RawProducer
 from tests.end_to_end.wires import Wires
 from tests.serving import eventually
@@ -51,6 +53,35 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster) -> None
             assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert cluster.leader("parted", 0, asked=alone) in (-1, alone)
             wires(cluster).mend()
+
+
+def test_two_leaders_that_do_not_hear_each_other_serve_on_and_the_third_leads_the_metadata(cluster: Cluster) -> None:
+    """A bridge: for the metadata's leader the other one is silent, but it leads with a majority and lives for all."""
+    with load_on(cluster, "bridged") as load:
+        chief = cluster.metadata_leader()
+        silent = eventually(
+            lambda: next((one for one in cluster.others(chief) if cluster.led_by(one, "bridged")), 0),
+            what="another node that leads a partition",
+        )
+        (bridge,) = set(cluster.nodes) - {chief, silent}
+        wires(cluster).cut(chief, silent)
+
+        def bridge_leads() -> bool:
+            for asked in cluster.nodes:
+                assert silent in cluster.not_dead(asked), f"node {asked} takes node {silent} for dead"
+            return all(cluster.metadata_leader(asked) == bridge for asked in cluster.nodes)
+
+        eventually(bridge_leads, what=f"node {bridge} to lead the metadata")
+        eventually(
+            lambda: all(cluster.leader("bridged", partition, asked=asked) > 0
+                        for asked in cluster.nodes for partition in range(PARTITIONS)),
+            what="every node to know who leads each partition",
+        )
+        goes_on(load, "bridged")
+        cluster.create_topic("made-meanwhile", PARTITIONS)
+        for asked in cluster.nodes.values():  # by clients that know no other node to begin with
+            produce(asked.kafka, "made-meanwhile", [Message(b"by way of one node")])
+        wires(cluster).mend()
 
 
 def test_a_leader_that_nobody_answers_makes_way(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
     network = SimulatedNetwork(seed=7)
     network.loss = 0.1                      of messages, requests and answers, each on its own
     network.split({1}, {2, 3})              nothing passes between the two sides, until `heal`
+    network.cut = {frozenset({1, 2})}       nothing passes between these two, until `heal`
     end = network.attach(identity)          `ClusterPorts` of a node; `end.detach()` is its death
 
 Everything that travels is encoded and decoded as on the wire. All chance comes from the seed, all time from the event
@@ -51,6 +52,8 @@ class SimulatedNetwork:
         """(caller, callee, method) of everything that arrived, for tests that count."""
         self.lose_answers_of: set[str] = set()
         """Methods whose next answer is lost, after it took effect."""
+        self.cut: set[frozenset[int]] = set()
+        """Pairs of nodes that do not hear each other, until `heal`."""
         self._sides: tuple[frozenset[int], ...] = ()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -64,11 +67,12 @@ class SimulatedNetwork:
 
     def heal(self) -> None:
         self._sides = ()
+        self.cut.clear()
         self.loss = self.repeats = 0.0
         self.delay_seconds = (0.0005, 0.01)
 
     def passes(self, sender: int, to: int) -> bool:
-        cut = any((sender in side) != (to in side) for side in self._sides)
+        cut = any((sender in side) != (to in side) for side in self._sides) or {sender, to} in self.cut
         return not cut and to in self.ends and self.rng.random() >= self.loss
 
     def delay(self) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from mainstem.nameserver.group_leaders import GroupLeaders
 from mainstem.nameserver.liveness import ALIVE, Liveness, Report, State, Thresholds
+from mainstem.nameserver.reach import better_connected, helpers_among
 from mainstem.rpc.metadata import GroupLeader
 
 LIMITS = Thresholds(suspect_seconds=2.0, refused_seconds=1.0, dead_seconds=6.0)
@@ -47,6 +48,53 @@ def test_a_refused_connection_shortens_the_wait_and_is_named() -> None:
     assert verdict.reason == "no heartbeat for 1.0 s; connection refused"
     liveness.heard(1, 11.5, Report())
     assert liveness.verdict(1, 12.6) == ALIVE
+
+
+def test_who_is_silent_here_and_answers_another_is_not_dead_for_as_long_as_it_does() -> None:
+    liveness = Liveness(LIMITS, began=0.0)
+    liveness.heard(2, 10.0, Report())
+    liveness.failed(2, "cannot reach node 2", refused=True, now=11.0)
+    liveness.reached(2, by=3, now=15.0)
+    assert liveness.verdict(2, 11.5) == ALIVE
+    verdict = liveness.verdict(2, 20.9)
+    assert verdict.state is State.SUSPECTED
+    assert verdict.reason == "no heartbeat for 10.9 s; cannot reach node 2; node 3 reaches it"
+    assert liveness.verdict(2, 21.0).state is State.DEAD
+    liveness.reached(2, by=3, now=22.0)
+    assert liveness.verdict(2, 22.0).state is State.SUSPECTED
+    liveness.left(2, 23.0)
+    liveness.reached(2, by=3, now=23.1)
+    assert liveness.is_gone(2)
+    assert liveness.verdict(2, 23.2).state is State.DEAD, "it said so itself"
+
+
+def test_the_dead_of_the_leader_before_live_when_another_node_reaches_them() -> None:
+    liveness = Liveness(LIMITS, began=0.0, dead={2: "no heartbeat for 9 s"})
+    liveness.reached(2, by=3, now=1.0)
+    assert liveness.verdict(2, 1.0) == ALIVE
+
+
+@pytest.mark.parametrize(
+    ("reached", "better"),
+    [
+        ({3: {2, 3}}, 3),
+        ({3: {3}}, 0),
+        ({}, 0),
+        ({3: {2, 3}, 4: {2, 3, 4}}, 4),
+        ({3: {2, 3}, 9: {2, 3, 4, 9}}, 0),
+        ({3: {2, 3, 4}, 4: {2, 3, 4, 5}}, 4),
+    ],
+    ids=["the bridge", "no more than this", "nobody", "all that are heard", "no voter", "the most"],
+)
+def test_who_reaches_everybody_that_the_leader_hears_and_more_is_better_connected(
+    reached: dict[int, set[int]], better: int
+) -> None:
+    silent, heard = {2, 5}, reached.keys()
+    assert better_connected(heard, silent, reached, voters={1, 2, 3, 4, 5}) == better
+
+
+def test_some_are_asked_for_help_voters_first() -> None:
+    assert helpers_among({9, 8, 7, 4, 3}, voters={1, 2, 3, 4}) == [3, 4, 7]
 
 
 def test_what_failed_before_a_heartbeat_does_not_count() -> None:

@@ -68,6 +68,56 @@ def test_who_hears_nothing_of_the_metadata_leader_knows_it_and_a_new_leader_heal
     simulate(scenario())
 
 
+def test_a_node_that_the_metadata_leader_alone_does_not_hear_lives_and_gets_a_leader_that_does() -> None:
+    """A bridge: the leader and another one do not hear each other, and both hear the third."""
+
+    async def scenario() -> None:
+        cluster = Nameservers(45)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        await asyncio.sleep(4)
+        silent, bridge = (node_id for node_id in cluster.running if node_id != leader)
+        cluster.network.cut = {frozenset({leader, silent})}
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            for nameserver in cluster.running.values():
+                assert silent in {node.node_id for node in nameserver.alive_nodes()}
+        assert await cluster.elected() == bridge
+        await cluster.running[silent].create_topic("made-by-the-silent-one", 1, 1, {})
+        await cluster.settled()
+        assert not any(nameserver.out_of_touch for nameserver in cluster.running.values())
+        cluster.network.heal()
+        await asyncio.sleep(5)
+        assert cluster.leader() == bridge, "nothing is better than that"
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_where_everybody_misses_somebody_the_leader_stays_and_nobody_is_dead() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(46, count=4)
+        await cluster.start_all()
+        leader = await cluster.elected()
+        await asyncio.sleep(4)
+        silent, one, other = (node_id for node_id in cluster.running if node_id != leader)
+        cluster.network.cut = {frozenset({leader, silent}), frozenset({one, other})}
+        await asyncio.sleep(1.4)
+        for _ in range(150):
+            await asyncio.sleep(0.1)
+            assert cluster.leader() == leader
+            verdict = cluster.running[one].verdict(silent)
+            assert verdict.state is not State.DEAD
+        assert verdict.state is State.SUSPECTED
+        assert "reaches it" in verdict.reason
+        await cluster.kill(silent)
+        await asyncio.sleep(12)
+        assert cluster.running[one].verdict(silent).state is State.DEAD
+        await cluster.close()
+
+    simulate(scenario())
+
+
 def test_a_node_that_stops_is_not_waited_for() -> None:
     async def scenario() -> None:
         cluster = Nameservers(42)

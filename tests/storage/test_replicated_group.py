@@ -466,6 +466,29 @@ def test_a_leader_knows_who_is_in_sync() -> None:
     told(story)
 
 
+def test_where_a_node_alone_is_cut_off_from_the_leader_it_says_what_others_say_of_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        cut_off, other = (one for one in cluster.members.values() if one is not leader)
+        said = {"by others": (leader.node_id, leader.group.term)}
+        leadership = GroupLeadership(
+            cut_off.node_id, Placement([0] * SLOTS), [cut_off.group], lambda group: said["by others"]
+        )
+        cluster.until(lambda: leadership.leader(0) == leader.node_id)
+        cluster.cut = {cut_off.node_id}
+        cluster.until(lambda: not cut_off.group.consensus.leader_id)
+        assert leadership.leader(0) == leadership.replicas(0).leader == leader.node_id
+        said["by others"] = (other.node_id, leader.group.term + 3)
+        assert leadership.replicas(0)[:2] == (other.node_id, leader.group.term + 3)
+        said["by others"] = (leader.node_id, leader.group.term - 1)
+        assert leadership.replicas(0)[:2] == (-1, cut_off.group.term), "that is over"
+        said["by others"] = (cut_off.node_id, leader.group.term)
+        assert leadership.leader(0) == -1, "it should know"
+        assert leadership.leaderless, "it hears none"
+
+    told(story)
+
+
 def test_the_log_that_a_core_reads_tells_what_was_replaced() -> None:
     blocks = GroupBlocks()
     for index, term in ((1, 1), (2, 1), (3, 1)):

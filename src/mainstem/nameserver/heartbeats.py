@@ -16,12 +16,15 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.group_leaders import GroupLeaders
 from mainstem.nameserver.liveness import Liveness, Report, State, Thresholds, Verdict
 from mainstem.nameserver.metadata_group import MetadataGroup
+from mainstem.nameserver.reach import PROBE_SECONDS_MAX, Reacher, better_connected, helpers_among
 from mainstem.nameserver.replica import Replica
+from mainstem.raft import RaftError
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Call
 from mainstem.rpc.metadata import (
     HEARTBEAT,
     INTRODUCE,
+    REACHED_MAX,
     GroupLeader,
     Heartbeat,
     HeartbeatReply,
@@ -30,7 +33,12 @@ from mainstem.rpc.metadata import (
 )
 from mainstem.rpc.method import Nothing, Reply
 
-PROBE_SECONDS_MAX = 1.0
+DEAD_ASKED_SECONDS = 5.0
+"""Between two questions to others about nodes that are dead: one that came back where only others hear it."""
+
+LED_SECONDS_MIN = 3.0
+"""A leader hands over to a node that is better connected only after so long: time for everybody to be heard by it."""
+
 LEAVE_SECONDS_MAX = 1.0
 
 log = logging.getLogger(__name__)
@@ -69,6 +77,8 @@ class Heartbeats:
         self._thresholds = thresholds
         self._liveness: Liveness | None = None
         self._liveness_term = 0
+        self.reacher = Reacher(node_id, ports.calls)
+        self._dead_asked_at = ports.clock.monotonic()
         self._now = asyncio.Event()
         self._touched_at = ports.clock.monotonic()
         """When the metadata leader last answered, or this node led."""
@@ -169,8 +179,51 @@ class Heartbeats:
         own = Report(self._replica.applied_index, condition.disk, condition.lag_bytes, self._replica.levels)
         liveness.heard(self._node_id, now, own)
         self._judge(liveness, now)
-        suspects = [node for node, it in self.verdicts.items() if it.state is State.SUSPECTED]
-        await asyncio.gather(*(self._probe(liveness, node_id) for node_id in suspects))
+        silent = self._silent(liveness, now)
+        if silent:
+            probes = asyncio.gather(*(self._probe(liveness, node_id) for node_id in silent))
+            answered, reached = await asyncio.gather(probes, self._ask_around())
+            unheard = {node_id for node_id, there in zip(silent, answered, strict=True) if not there}
+            self._judge_by(liveness, unheard, reached)
+
+    def _silent(self, liveness: Liveness, now: float) -> list[int]:
+        """The nodes to look after, of those that are not well."""
+        wanted = {State.SUSPECTED}
+        if now - self._dead_asked_at >= DEAD_ASKED_SECONDS:
+            self._dead_asked_at = now
+            wanted.add(State.DEAD)
+        return [
+            node_id
+            for node_id, it in self.verdicts.items()
+            if it.state in wanted and not liveness.is_gone(node_id)
+        ]
+
+    def _heard(self) -> set[int]:
+        """The other nodes, but those that are silent."""
+        return self._replica.state.node_table.nodes.keys() - self.verdicts.keys() - {self._node_id}
+
+    async def _ask_around(self) -> dict[int, frozenset[int]]:
+        """Whom others reach."""
+        helpers = helpers_among(self._heard(), self._group.membership.voters)
+        nodes = self._replica.state.node_table.nodes.keys() - {self._node_id}
+        return await self.reacher.ask(helpers, nodes if len(nodes) <= REACHED_MAX else self.verdicts.keys())
+
+    def _judge_by(self, liveness: Liveness, unheard: set[int], reached: dict[int, frozenset[int]]) -> None:
+        """Others told whom they reach."""
+        if not self._group.serves or liveness is not self._liveness:
+            return
+        now = self._ports.clock.monotonic()
+        for helper, nodes in reached.items():
+            for node_id in nodes & unheard:
+                liveness.reached(node_id, helper, now)
+        self._judge(liveness, now)
+        successor = better_connected(self._heard(), unheard, reached, self._group.membership.voters)
+        if successor and now - liveness.began >= LED_SECONDS_MIN:
+            log.info("node %d, which hears nodes that this one does not, is to lead the metadata group", successor)
+            try:
+                self._group.transfer_leadership(successor)
+            except RaftError as error:
+                log.info("node %d does not lead the metadata yet: %s", successor, error)
 
     def judged(self, node_id: int) -> Verdict:
         """The leader's verdict as of now."""
@@ -189,13 +242,15 @@ class Heartbeats:
             else:
                 log.warning("node %d is %s: %s", node_id, new.state.value, new.reason)
 
-    async def _probe(self, liveness: Liveness, node_id: int) -> None:
+    async def _probe(self, liveness: Liveness, node_id: int) -> bool:
         """Somebody who is silent: is anybody there?"""
         try:
             await self._ports.calls.call(node_id, INTRODUCE, Nothing(), timeout_seconds=PROBE_SECONDS_MAX)
         except RpcError as error:
             refused = isinstance(error.__cause__, ConnectionRefusedError)
             liveness.failed(node_id, str(error), refused=refused, now=self._ports.clock.monotonic())
+            return False
+        return True
 
     def answer(self, call: Call[Heartbeat]) -> Reply[HeartbeatReply]:
         """Raises `NotTheLeader`."""

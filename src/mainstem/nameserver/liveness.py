@@ -3,6 +3,8 @@
 Soft state: a new leader begins with the verdicts it was told by the one before and gives everybody time to be heard.
 A node is suspected after `suspect_seconds` without a heartbeat and dead after `dead_seconds`; where another node says
 that its address refuses connections, the process is gone and it is dead after `refused_seconds`. Each verdict says why.
+A silent node that another one reaches is suspected for as long as that is so, and not dead: it is this leader that does
+not hear it.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ class _Heard:
     failure: str = ""
     refused: bool = False
     gone: bool = False
+    reached_by: int = 0
+    """Another node that it answered, at `reached_at`; 0: none."""
+    reached_at: float = 0.0
 
 
 class Liveness:
@@ -63,7 +68,7 @@ class Liveness:
 
     def __init__(self, thresholds: Thresholds, began: float, dead: Mapping[int, str] = {}) -> None:
         self._thresholds = thresholds
-        self._began = began
+        self.began = began
         self._inherited = dict(dead)
         """Nodes that the leader before held for dead, and why."""
         self._heard: dict[int, _Heard] = {}
@@ -75,9 +80,20 @@ class Liveness:
 
     def failed(self, node_id: int, reason: str, *, refused: bool, now: float) -> None:
         """The node could not be reached; `refused`: there is a machine, but nobody listens."""
-        heard = self._heard.setdefault(node_id, _Heard(self._began, False, Report()))
+        heard = self._heard.setdefault(node_id, _Heard(self.began, False, Report()))
         if heard.at < now:
             heard.failure, heard.refused = reason, refused
+
+    def reached(self, node_id: int, by: int, now: float) -> None:
+        """Another node has an answer of it."""
+        self._inherited.pop(node_id, None)
+        heard = self._heard.setdefault(node_id, _Heard(self.began, False, Report()))
+        heard.reached_by, heard.reached_at = by, now
+
+    def is_gone(self, node_id: int) -> bool:
+        """It said that it stops, and was not heard of since."""
+        heard = self._heard.get(node_id)
+        return heard is not None and heard.gone
 
     def left(self, node_id: int, now: float) -> None:
         """The node said that it stops."""
@@ -95,18 +111,21 @@ class Liveness:
     def verdict(self, node_id: int, now: float) -> Verdict:
         if node_id in self._inherited:
             return Verdict(State.DEAD, self._inherited[node_id])
-        heard = self._heard.get(node_id) or _Heard(self._began, False, Report())
+        heard = self._heard.get(node_id) or _Heard(self.began, False, Report())
         if heard.gone:
             return Verdict(State.DEAD, f"it said that it stops, {now - heard.at:.1f} s ago")
         silence = now - heard.at
         limits = self._thresholds
         dead_after = limits.refused_seconds if heard.refused else limits.dead_seconds
-        if silence < limits.suspect_seconds and silence < dead_after:
+        reached = heard.reached_by and now - heard.reached_at < limits.dead_seconds
+        if silence < limits.suspect_seconds and (silence < dead_after or reached):
             return ALIVE
         since = "no heartbeat" if heard.ever else "never heard of since this leader began"
         reason = f"{since} for {silence:.1f} s" if heard.ever else f"{since}, {silence:.1f} s ago"
         if heard.failure:
             reason += f"; {heard.failure}"
+        if reached:
+            return Verdict(State.SUSPECTED, f"{reason}; node {heard.reached_by} reaches it")
         return Verdict(State.DEAD if silence >= dead_after else State.SUSPECTED, reason)
 
     def verdicts(self, node_ids: Iterable[int], now: float) -> dict[int, Verdict]:

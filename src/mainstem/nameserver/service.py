@@ -28,6 +28,7 @@ from mainstem.rpc.metadata import (
     HEARTBEAT,
     INTRODUCE,
     OFFER_SNAPSHOT,
+    REACH,
     ChangeMember,
     Follow,
     FollowPart,
@@ -81,6 +82,7 @@ class Service:
         handlers.unary(CHANGE, requests.answer)
         handlers.unary(CHANGE_MEMBER, self._change_member)
         handlers.prompt(HEARTBEAT, heartbeats.answer)
+        handlers.unary(REACH, heartbeats.reacher.answer)
         handlers.unary(OFFER_SNAPSHOT, transfer.take)
         handlers.stream(FETCH_SNAPSHOT, transfer.give)
         handlers.stream(FOLLOW, self._follow)

@@ -25,6 +25,9 @@ Level = Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)]
 RequestId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 NodeIds = Annotated[list[NodeId], msgspec.Meta(max_length=1_000)]
 
+REACHED_MAX = 64
+"""Nodes that one node calls for another: a call each."""
+
 ITEMS_MAX = 10_000
 """Topics of one request: a few MB, unless their configs are long."""
 
@@ -202,6 +205,16 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """Which of these nodes answer the one that is asked?"""
+
+    nodes: Annotated[list[NodeId], msgspec.Meta(max_length=REACHED_MAX)]
+
+
+class Reached(msgspec.Struct, frozen=True):
+    nodes: Annotated[list[NodeId], msgspec.Meta(max_length=REACHED_MAX)]
+
+
 # --- snapshots and strangers ----------------------------------------------------------------------------
 
 
@@ -275,3 +288,4 @@ CHANGE_MEMBER = Method(
     85, "metadata.change_member", ChangeMember, MemberChanged, (NotTheLeader, NotAvailable), nodes_only=True
 )
 FOLLOW = Method(86, "metadata.follow", Follow, FollowPart, (NotAvailable,), streams=True, nodes_only=True)
+REACH = Method(87, "metadata.reach", Reach, Reached, nodes_only=True)

@@ -1,5 +1,5 @@
-"""Who leads the write groups, and where their replicas are: as this node's part in each tells, and as it has heard of
-those it has no part in. An epoch is the group's term.
+"""Who leads the write groups, and where their replicas are: as this node's part in each tells, and as it has heard from
+others of those it has no part in, or whose leader it does not hear. An epoch is the group's term.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class GroupLeadership:
         heard: Callable[[int], tuple[int, int]] = lambda group: UNKNOWN,
         placements: Callable[[], Mapping[int, Sequence[int]]] = dict,
     ) -> None:
-        """Of groups this node has no part in, `heard` names the leader and its term. `placements` names the nodes of
-        each group, that first which is to lead."""
+        """Of groups this node has no part in, or hears no leader of, `heard` names the leader and its term.
+        `placements` names the nodes of each group, that first which is to lead."""
         self._node_id = node_id
         self._heard = heard
         self._placement = placement
@@ -67,7 +67,16 @@ class GroupLeadership:
         consensus = self._groups[group].consensus
         if consensus.leads:
             return self._node_id
-        return self._heard(group)[0] if consensus.core is None else consensus.leader_id or -1
+        return consensus.leader_id or self._hearsay(group)[0]
+
+    def _hearsay(self, group: int) -> tuple[int, int]:
+        """Who others say leads, and in which term, where this node hears of no leader itself: it may be only this one
+        that is cut off from it. That of an older term than this node knows does not lead any more."""
+        node_id, term = self._heard(group)
+        core = self._groups[group].consensus.core
+        if core is not None and (node_id == self._node_id or term < core.term):
+            return UNKNOWN
+        return node_id, term
 
     def replicas(self, group: int) -> GroupReplicas:
         leader = self.leader(group)
@@ -75,6 +84,7 @@ class GroupLeadership:
         core = self._groups[group].consensus.core
         if core is None:
             return GroupReplicas(leader, self._heard(group)[1], placed, placed)
+        term = core.term if core.leader_id else max(core.term, self._hearsay(group)[1])
         own = core.node_id
         voters = {self._node_id if voter == own else voter for voter in core.membership.voters}
         replicas = placed if set(placed) == voters else tuple(sorted(voters))
@@ -82,7 +92,7 @@ class GroupLeadership:
         if core.role is Role.LEADER:
             late = {peer.node_id for peer in late_peers(core)}
             in_sync = tuple(node_id for node_id in replicas if node_id not in late)
-        return GroupReplicas(leader, core.term, replicas, in_sync)
+        return GroupReplicas(leader, term, replicas, in_sync)
 
     @property
     def leaderless(self) -> bool:

@@ -49,6 +49,8 @@ class Client:
         self.node_ids = node_ids
         self.leaders: dict[Partition, Led] = {}
         self.controller = -1
+        self.told_nodes: list[int] = []
+        """In the newest metadata."""
         self._connections: dict[int, Connection] = {}
         self._coordinators: dict[str, int] = {}
 
@@ -88,6 +90,7 @@ class Client:
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         response = await self.ask(node_id, request, version)
         self.controller = response.controller_id
+        self.told_nodes = [node.node_id for node in response.brokers]
         found: dict[str, Known] = {}
         for topic in response.topics:
             if topic.error_code:
