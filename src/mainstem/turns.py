@@ -12,6 +12,22 @@ import asyncio
 from collections import deque
 
 
+class Pace:
+    """Counts what a piece of long work has done, and takes a turn when it is time."""
+
+    def __init__(self, turns: Turns, elements: int) -> None:
+        self._turns = turns
+        self._elements = elements
+        self._done = 0
+
+    async def step(self, elements: int = 1) -> None:
+        """So many elements are done."""
+        self._done += elements
+        if self._done >= self._elements:
+            self._done = 0
+            await self._turns.take()
+
+
 class Turns:
     """Bounded by who waits: a request waits for one turn at a time."""
 
@@ -30,6 +46,10 @@ class Turns:
             self._due = True
             loop.call_soon(self._give)
         await future
+
+    def pace(self, elements: int) -> Pace:
+        """For one piece of work that does so many elements between two turns."""
+        return Pace(self, elements)
 
     def _give(self) -> None:
         while self._waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.protocol.generated import messages
 
-from mainstem.protocol.codec import read, write
+from mainstem.protocol.codec import read, read_in_slices, read_prefix, write, write_in_slices
 from mainstem.protocol.errors import MalformedMessage, UnsupportedVersion
 from mainstem.protocol.messages import (
     API_MESSAGES,
     ApiVersionsRequest,
     CreateTopicsRequest,
+    DeleteGroupsRequest,
     FetchRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -24,6 +26,7 @@ from mainstem.protocol.messages import (
     ProduceRequest,
 )
 from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+from mainstem.protocol.messages.metadata import MetadataRequestTopic
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequest
 from mainstem.protocol.schema import declaration_of
 
@@ -117,11 +120,67 @@ def test_a_request_has_room_for_so_many_elements_in_all() -> None:
         topic = struct.pack(">hi", 0, partitions) + bytes(4 * partitions)
         return struct.pack(">hi", 0, topics) + topics * topic
 
-    assert len(read(OffsetFetchRequest, 1, fetch_of(2, 999_999)).topics) == 2
-    with pytest.raises(MalformedMessage, match="more than a request may have"):
-        read(OffsetFetchRequest, 1, fetch_of(2, 1_000_000))
-    with pytest.raises(MalformedMessage, match="more than a request may have"):
-        read(MetadataRequest, 1, struct.pack(">i", 2_000_001) + bytes(2 * 2_000_001))
+    assert len(read(OffsetFetchRequest, 1, fetch_of(2, 124_999)).topics) == 2
+    with pytest.raises(MalformedMessage, match="more than it may have"):
+        read(OffsetFetchRequest, 1, fetch_of(2, 125_000))
+    with pytest.raises(MalformedMessage, match="more than it may have"):
+        read(MetadataRequest, 1, struct.pack(">i", 250_001) + bytes(2 * 250_001))
+    with pytest.raises(MalformedMessage, match="more than it may have"):
+        read(DeleteGroupsRequest, 0, struct.pack(">i", 10_001) + bytes(2 * 10_001))
+
+
+def test_every_request_says_how_many_elements_it_may_have() -> None:
+    unbounded = [api.request for api in API_MESSAGES.values() if not declaration_of(api.request).elements_max]
+    assert unbounded == []
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES)
+@few_examples
+@given(data=st.data())
+def test_in_slices_the_same_is_read_written_and_refused(
+    message_class: type[Any], version: int, data: Any
+) -> None:
+    message = data.draw(messages(message_class, version))
+    encoded = write(message, version)
+    assert b"".join(whole(write_in_slices(message, version))) == encoded
+    assert whole(read_in_slices(message_class, version, b"ab" + encoded + b"c", 2)) == (
+        *read_prefix(message_class, version, b"ab" + encoded + b"c", 2),)
+    damaged = bytearray(encoded[: data.draw(st.integers(0, len(encoded)))])
+    if damaged:
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+    outcomes: list[Any] = []
+    for reader in (read_prefix, lambda *asked: whole(read_in_slices(*asked))):
+        try:
+            outcomes.append(reader(message_class, version, bytes(damaged)))
+        except MalformedMessage as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def whole(slices: Generator[None, None, Any]) -> Any:
+    """What a generator returns."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value
+
+
+def test_a_long_message_is_read_and_written_in_many_slices() -> None:
+    names = tuple(MetadataRequestTopic(name=f"topic-{number}") for number in range(20_000))
+    message = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    assert sum(1 for _ in write_in_slices(message, 9)) == 20_000 // 512
+    encoded = write(message, 9)
+    assert sum(1 for _ in read_in_slices(MetadataRequest, 9, encoded)) == 20_000 // 512
+    assert whole(read_in_slices(MetadataRequest, 9, encoded))[0] == message
+
+
+def test_tagged_fields_are_bounded() -> None:
+    tags = b"".join(bytes([100 + number, 0]) for number in range(17))
+    sound = write(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)[:-1]
+    read(HeartbeatRequest, 4, sound + bytes([16]) + tags[:32])
+    with pytest.raises(MalformedMessage, match="17 tagged fields, more than 16"):
+        read(HeartbeatRequest, 4, sound + bytes([17]) + tags)
 
 
 def test_positions_name_the_place() -> None:

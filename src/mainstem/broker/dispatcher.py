@@ -10,6 +10,9 @@ A frame is only borrowed during `dispatch`, so the request is decoded before it 
   coroutine's first step without a task would save some microseconds of rare requests, and break handlers
   that use timeouts, which need one.)
 
+A long request is decoded, and its response encoded, in slices of a millisecond, in turns with all other long work
+(`Turns`): so no request holds the event loop for long, however many of them come at once.
+
 A request that cannot be read, or whose API or version is not served, ends its connection, as in Kafka; a new
 client's ApiVersions is answered in version 0 instead. A handler's unexpected exception is logged once, with
 its traceback, and answered with UNKNOWN_SERVER_ERROR where the response has room for it.
@@ -24,10 +27,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableRequest, UnsupportedRequest
@@ -55,10 +58,20 @@ from mainstem.protocol.headers import (
 
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R")
+
 PRODUCE_KEY = 0
 
 _KEY = struct.Struct(">ih")
 """A frame's length, and the API it is for."""
+
+DECODED_AT_ONCE_BYTES = 4 * 1024
+"""A longer request is decoded in slices. Where it is made of elements as small as can be, this is two thousand of them:
+some milliseconds."""
+
+REQUEST_BYTES_MAX = 32 * 1024 * 1024
+"""Of a request that is copied to be decoded later: ten milliseconds. The largest that means well, a quarter of a
+million names, has less; Produce and Fetch are read in place, and bounded by the server alone."""
 
 
 class BrokerDispatcher:
@@ -121,13 +134,15 @@ class BrokerDispatcher:
                 return Exchange(self._begin(route, frame, position, call, header, started_at), keeps=True)
             # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
             # Metadata request (9+) for all topics.
+            if len(frame) - position > DECODED_AT_ONCE_BYTES:
+                return self._decode_later(route, frame, position, call, header, started_at)
             request, _ = codec.read_prefix(route.api.request, header.api_version, frame, position)
         except (ProtocolError, KernelError) as error:
             raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
         assert route.handle is not None
         handle = partial(route.handle, self._broker, request, call)
         last = route.shows_the_way and self._broker.cut_off
-        later = self._handle_later(route, handle, call, header, started_at, request=request)
+        later = self._handle_later(route, handle, call, header, started_at, asked=_Asked(request))
         return Exchange(later, last=last, keeps=not route.charged_by_handler)
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
@@ -232,16 +247,59 @@ class BrokerDispatcher:
         header: RequestHeader,
         started_at: float,
         reply: asyncio.Future[Reply] | PromptFuture[Reply] | None = None,
-        request: Any = None,
+        asked: _Asked | None = None,
     ) -> asyncio.Future[Reply] | PromptFuture[Reply]:
         if reply is None:
             reply = asyncio.get_running_loop().create_future()
-        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, request))
+        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, asked or _Asked()))
         self._running.add(task)
         if route.abandoned_with_peer:
             self._abandonable[call.peer.connection_id] = task
         task.add_done_callback(lambda task: self._handled(task, call.peer, reply))
         return reply
+
+    def _decode_later(
+        self,
+        route: Route,
+        frame: memoryview,
+        position: int,
+        call: Call,
+        header: RequestHeader,
+        started_at: float,
+    ) -> Exchange:
+        """Decode a long request in its task. Raises UnreadableRequest for one that is too long."""
+        size = len(frame) - position
+        if size > REQUEST_BYTES_MAX:
+            raise UnreadableRequest(
+                f"{_name(route, header)} has {size} bytes; of this API {REQUEST_BYTES_MAX} are taken"
+            )
+        asked = _Asked()
+        handle = partial(self._decode, route, bytes(frame[position:]), call, header, asked)
+        last = route.shows_the_way and self._broker.cut_off
+        return Exchange(self._handle_later(route, handle, call, header, started_at, asked=asked), last=last)
+
+    async def _decode(
+        self, route: Route, body: bytes, call: Call, header: RequestHeader, asked: _Asked
+    ) -> Any:
+        try:
+            request, _ = await self._in_turns(codec.read_in_slices(route.api.request, header.api_version, body))
+        except ProtocolError as error:
+            raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
+        del body  # the handler may take long
+        asked.request = request
+        assert route.handle is not None
+        return await route.handle(self._broker, request, call)
+
+    async def _in_turns(self, slices: Generator[None, None, R]) -> R:
+        """What slices return in the end; a turn of the event loop for each."""
+        take = self._broker.turns.take
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            await take()
 
     def _handled(
         self, task: asyncio.Task[None], peer: Peer, reply: asyncio.Future[Reply] | PromptFuture[Reply]
@@ -260,17 +318,17 @@ class BrokerDispatcher:
         header: RequestHeader,
         started_at: float,
         reply: asyncio.Future[Reply] | PromptFuture[Reply],
-        request: Any,
+        asked: _Asked,
     ) -> None:
         """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
         try:
             try:
                 response = await handle()
-                frame = self._encode(route, header, response, started_at)
+                frame = await self._encode_in_turns(route, header, response, started_at)
             except BrokerError:
                 raise
             except Exception as error:
-                frame = self._failed(route, header, error, started_at, request)
+                frame = self._failed(route, header, error, started_at, asked.request)
         except BrokerError as error:
             reply.set_exception(error)
         else:
@@ -304,6 +362,15 @@ class BrokerDispatcher:
         parts = codec.write_parts(response, header.api_version)
         return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
 
+    async def _encode_in_turns(
+        self, route: Route, header: RequestHeader, response: Any, started_at: float
+    ) -> Reply:
+        if response is None or isinstance(response, EncodedFrame):
+            return self._encode(route, header, response, started_at)
+        self._latencies[header.api_key].observe(self._monotonic() - started_at, route.errors_in(response))
+        parts = await self._in_turns(codec.write_in_slices(response, header.api_version))
+        return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
+
     def _failed(
         self, route: Route, header: RequestHeader, error: Exception, started_at: float, request: Any = None
     ) -> Reply:
@@ -325,6 +392,16 @@ class BrokerDispatcher:
             raise UnsupportedRequest(f"{asked}, which is not served")
         served = f"{route.api.version_min} to {route.api.version_max}"
         raise UnsupportedRequest(f"{asked}; of {route.api.name} versions {served} are served")
+
+
+class _Asked:
+    """The request of a task: its failure is answered by what it asked for."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: Any = None) -> None:
+        self.request = request
+        """None until it is decoded."""
 
 
 class _StartedReply(PromptFuture[Reply]):

@@ -9,7 +9,6 @@ is made per partition. Rows differ in length when some replicas are not in sync;
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from mainstem.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from mainstem.turns import Turns
 
 NO_LEADER = -1
 
@@ -49,7 +49,15 @@ class TopicDescriptions:
     """Encodes entries of one answer. `operations` is what every description says is allowed. A node that is not
     `alive` leads nothing and is in sync with nothing."""
 
-    def __init__(self, leadership: Leadership, alive: Container[int], version: int, operations: int) -> None:
+    def __init__(
+        self,
+        leadership: Leadership,
+        alive: Container[int],
+        version: int,
+        operations: int,
+        turns: Turns | None = None,
+    ) -> None:
+        self._turns = turns or Turns()
         self._leadership = leadership
         self._alive = alive
         self._version = version
@@ -65,7 +73,7 @@ class TopicDescriptions:
             if taken and (partitions + size > PARTITIONS_PER_TURN or len(taken) >= TOPICS_PER_TURN):
                 buffers += self._slice(taken)
                 taken, partitions = [], 0
-                await asyncio.sleep(0)
+                await self._turns.take()
             if isinstance(entry, Topic) and size > PARTITIONS_PER_TURN:
                 buffers += self._encoded([self._described(entry, await self._many_partitions(entry))])
             else:
@@ -80,7 +88,7 @@ class TopicDescriptions:
             count = min(PARTITIONS_PER_TURN, topic.partitions - first)
             rows = self._rows(numpy.full(count, topic.number), numpy.arange(first, first + count))
             buffers.append(rows(0, count))
-            await asyncio.sleep(0)
+            await self._turns.take()
         return EncodedArray(topic.partitions, buffers)
 
     def _slice(self, entries: Sequence[Entry]) -> list[bytes]:

@@ -9,12 +9,17 @@ the buffer given: who keeps such a message keeps the buffer, and must not reuse 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 from mainstem.model import Buffer
 from mainstem.protocol.errors import MalformedMessage, UnsupportedVersion
-from mainstem.protocol.reader_generator import MessageReader, compile_reader
+from mainstem.protocol.reader_generator import (
+    MessageReader,
+    SlicedReader,
+    compile_reader,
+    compile_sliced_reader,
+)
 from mainstem.protocol.schema import (
     ArrayKind,
     Declaration,
@@ -26,7 +31,9 @@ from mainstem.protocol.schema import (
 from mainstem.protocol.writer_generator import (
     ElementsWriter,
     MessageWriter,
+    SlicedWriter,
     compile_elements_writer,
+    compile_sliced_writer,
     compile_writer,
 )
 
@@ -34,7 +41,9 @@ M = TypeVar("M")
 E = TypeVar("E")
 
 _readers: dict[tuple[type[Any], int], tuple[MessageReader, bool]] = {}
+_sliced_readers: dict[tuple[type[Any], int], SlicedReader] = {}
 _writers: dict[tuple[type[Any], int], MessageWriter] = {}
+_sliced_writers: dict[tuple[type[Any], int], SlicedWriter] = {}
 _elements_writers: dict[tuple[type[Any], int, type[Any]], ElementsWriter] = {}
 
 
@@ -63,6 +72,18 @@ def read_prefix(message_class: type[M], version: int, buffer: Buffer, position: 
     return message, stop
 
 
+def read_in_slices(
+    message_class: type[M], version: int, buffer: bytes, position: int = 0
+) -> Generator[None, None, tuple[M, int]]:
+    """`read_prefix` for long messages: a generator that yields whenever about a millisecond has passed, and returns
+    what `read_prefix` does. Raises as that does, from where it is begun or from where it goes on."""
+    key = message_class, version
+    reader = _sliced_readers.get(key)
+    if reader is None:
+        reader = _sliced_readers[key] = compile_sliced_reader(_supported_declaration(message_class, version), version)
+    return reader(buffer, position, len(buffer))
+
+
 def write(message: Any, version: int) -> bytes:
     """Encode a message. Raises `UnsupportedVersion` or `UnwritableMessage`."""
     return b"".join(write_parts(message, version))
@@ -73,6 +94,16 @@ def write_parts(message: Any, version: int) -> list[Buffer]:
     stand in the list as given. Raises `UnsupportedVersion` or `UnwritableMessage`."""
     key = (message.__class__, version)
     writer = _writers.get(key) or _writer(*key)
+    return writer(message)
+
+
+def write_in_slices(message: Any, version: int) -> Generator[None, None, list[Buffer]]:
+    """`write_parts` for long messages: a generator that yields whenever about a millisecond has passed, and returns
+    what `write_parts` does, perhaps cut elsewhere. The message must not change meanwhile. Raises as that does."""
+    key = message.__class__, version
+    writer = _sliced_writers.get(key)
+    if writer is None:
+        writer = _sliced_writers[key] = compile_sliced_writer(_supported_declaration(*key), version)
     return writer(message)
 
 

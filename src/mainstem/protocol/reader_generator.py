@@ -6,14 +6,17 @@ The generated function is `read(buffer, at, end) -> (message, position after it)
   array of N elements needs N times the least an element can take, so that a lying count costs nothing;
 * fixed-width reads past the end raise IndexError or struct.error, caught once around the whole body;
 * whatever is wrong leaves as `MalformedMessage` with the position where reading stopped;
-* the arrays of a request hold no more than `REQUEST_ELEMENTS_MAX` elements together;
+* the arrays of a message hold no more elements together than its declaration allows;
 * values are copies, except `records`, which are slices of the buffer.
+
+A reader in slices is a generator that does the same: it yields after every `ELEMENTS_PER_SLICE` elements, and returns
+the same pair.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 from uuid import UUID
 
@@ -34,31 +37,38 @@ from mainstem.protocol.schema import (
     uuid,
 )
 from mainstem.protocol.source import Source, fixed_format, split_fields
-from mainstem.protocol.varint import read_unsigned_varint, skip_tagged_fields
+from mainstem.protocol.varint import TAGGED_FIELDS_MAX, read_unsigned_varint, skip_tagged_fields
 
 STRING_BYTES_MAX = 0x7FFF  # Kafka's bound, in versions with compact lengths too
 
-REQUEST_ELEMENTS_MAX = 2_000_000
-"""Of all arrays of a request together; a Fetch of a million topics with one partition each has as many. An element
-of two bytes becomes an object of a hundred and takes about a microsecond of everybody's event loop, so the size
-of a frame alone bounds too little. What comes back from a node is its own choice, and not bounded so."""
+ELEMENTS_PER_SLICE = 512
+"""Half a millisecond to a millisecond."""
+
+_NUMBERS_PER_ELEMENT = 32
+"""So many numbers of fixed width are unpacked in the time of one other element."""
 
 MessageReader = Callable[[bytes | memoryview, int, int], tuple[Any, int]]
+SlicedReader = Callable[[bytes | memoryview, int, int], Generator[None, None, tuple[Any, int]]]
 
 
 def compile_reader(declaration: Declaration, version: int) -> MessageReader:
     """A function `(buffer, position, end) -> (message, position)` for one version of a message."""
-    return _ReaderGenerator(declaration, version).compile()
+    return _ReaderGenerator(declaration, version, sliced=False).compile()
+
+
+def compile_sliced_reader(declaration: Declaration, version: int) -> SlicedReader:
+    """A generator function that does the same in slices."""
+    return _ReaderGenerator(declaration, version, sliced=True).compile()
 
 
 class _ReaderGenerator:
-    def __init__(self, declaration: Declaration, version: int) -> None:
+    def __init__(self, declaration: Declaration, version: int, *, sliced: bool) -> None:
         self._declaration = declaration
+        self._sliced = sliced
         self._version = version
         self._flexible = version in declaration.flexible
         self._source = Source()
         self._title = f"{declaration.name} v{version}"
-        self._counts_elements = declaration.name.endswith("Request")
         self._source.namespace.update(
             new=object.__new__,
             read_varint=read_unsigned_varint,
@@ -69,11 +79,15 @@ class _ReaderGenerator:
             MalformedMessage=MalformedMessage,
         )
 
-    def compile(self) -> MessageReader:
+    def compile(self) -> Callable[..., Any]:
         source = self._source
         with source.block("def read(buffer, at, end):"):
-            if self._counts_elements:
-                source.line(f"room = {REQUEST_ELEMENTS_MAX}")
+            if self._declaration.elements_max is not None:
+                source.line(f"room = {self._declaration.elements_max}")
+            if self._sliced:
+                source.line("done = 0")
+                with source.block("if False:"):  # a generator, also of a message without arrays
+                    source.line("yield")
             with source.block("try:"):
                 self._struct(self._declaration, "message", self._declaration.name)
             with source.block("except (IndexError, StructError):"):
@@ -216,13 +230,14 @@ class _ReaderGenerator:
         with source.block("else:"):
             with source.block(f"if {count} * {element_bytes_min} > end - at:"):
                 self._fail(path, f"claims {{{count}}} elements and {{end - at}} bytes remain")
-            if self._counts_elements:
+            if self._declaration.elements_max is not None:
                 source.line(f"room -= {count}")
                 with source.block("if room < 0:"):
-                    self._fail(path, f"has {{{count}}} elements: with those before more than a request may have")
+                    self._fail(path, f"has {{{count}}} elements: with those before more than it may have")
             if isinstance(element, FixedKind):
                 source.line(f"{target} = unpack_from(f'>{{{count}}}{element.format}', buffer, at)")
                 source.line(f"at += {count} * {element.size_bytes}")
+                self._end_of_slice(f"{count} // {_NUMBERS_PER_ELEMENT}")
                 return
             items, item = source.name("items"), source.name("item")
             source.line(f"{items} = []")
@@ -232,7 +247,18 @@ class _ReaderGenerator:
                 else:
                     self._value(element, item, path + "[]")
                 source.line(f"{items}.append({item})")
+                self._end_of_slice("1")
             source.line(f"{target} = tuple({items})")
+
+    def _end_of_slice(self, elements: str) -> None:
+        """Emit a pause, if so many more elements were enough for a slice."""
+        if not self._sliced:
+            return
+        source = self._source
+        source.line(f"done += {elements}")
+        with source.block(f"if done >= {ELEMENTS_PER_SLICE}:"):
+            source.line("done = 0")
+            source.line("yield")
 
     def _tagged(self, tagged: list[WireField], values: dict[str, str], path: str) -> None:
         source = self._source
@@ -245,6 +271,8 @@ class _ReaderGenerator:
             source.line(f"at = skip_tags(buffer, at, end) if {count} else at + 1")
             return
         self._varint(count)
+        with source.block(f"if {count} > {TAGGED_FIELDS_MAX}:"):
+            self._fail(path, f"has {{{count}}} tagged fields, more than {TAGGED_FIELDS_MAX}")
         tag, size, stop = source.name("tag"), source.name("size"), source.name("stop")
         with source.block(f"for _ in range({count}):"):
             self._varint(tag)

@@ -210,6 +210,8 @@ class Declaration:
     versions: Versions
     flexible: Versions
     api_key: int | None
+    elements_max: int | None = None
+    """Of all arrays of a message together; None: not bounded."""
 
     @property
     def name(self) -> str:
@@ -224,14 +226,24 @@ def declaration_of(message_class: type[Any]) -> Declaration:
     return _declarations[message_class]
 
 
+REQUEST_ELEMENTS_MAX = 10_000
+"""Of all arrays of a request together, where its declaration does not say otherwise. An element of two bytes becomes an
+object of a hundred and takes microseconds of everybody's event loop, so the size of a frame alone bounds too little."""
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
 def message(
-    *, versions: str, flexible: str = "none", api_key: int | None = None
+    *, versions: str, flexible: str = "none", api_key: int | None = None, elements_max: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Declare a top-level message: `flexible` are the versions with compact lengths and tagged fields."""
+    """Declare a top-level message: `flexible` are the versions with compact lengths and tagged fields. A reader takes
+    no more than `elements_max` elements in all its arrays, nested ones included: `REQUEST_ELEMENTS_MAX` by default in
+    requests. What comes back from a node is its own choice, and not bounded so."""
 
     def declare(declared: type[T]) -> type[T]:
-        return _declare(declared, Versions.parse(versions), Versions.parse(flexible), api_key)
+        elements = elements_max
+        if elements is None and declared.__name__.endswith("Request"):
+            elements = REQUEST_ELEMENTS_MAX
+        return _declare(declared, Versions.parse(versions), Versions.parse(flexible), api_key, elements)
 
     return declare
 
@@ -242,7 +254,13 @@ def nested(declared: type[T]) -> type[T]:
     return _declare(declared, NO_VERSIONS, NO_VERSIONS, None)
 
 
-def _declare(declared: type[T], versions: Versions, flexible: Versions, api_key: int | None) -> type[T]:
+def _declare(
+    declared: type[T],
+    versions: Versions,
+    flexible: Versions,
+    api_key: int | None,
+    elements_max: int | None = None,
+) -> type[T]:
     message_class = make_message_class(declared)
     fields = []
     for item in dataclasses.fields(message_class):  # type: ignore[arg-type]
@@ -250,5 +268,7 @@ def _declare(declared: type[T], versions: Versions, flexible: Versions, api_key:
         fields.append(dataclasses.replace(wire_field, name=item.name))
     tags = [item.tag for item in fields if item.tag is not None]
     assert tags == sorted(set(tags)), f"{declared.__name__}: tagged fields stand in the order of their tags"
-    _declarations[message_class] = Declaration(message_class, tuple(fields), versions, flexible, api_key)
+    _declarations[message_class] = Declaration(
+        message_class, tuple(fields), versions, flexible, api_key, elements_max
+    )
     return message_class

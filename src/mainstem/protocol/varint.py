@@ -10,6 +10,10 @@ from mainstem.protocol.errors import MalformedMessage
 
 UNSIGNED_VARINT_MAX = 0xFFFFFFFF
 
+TAGGED_FIELDS_MAX = 16
+"""Of one structure. Kafka has up to five; newer clients may send some that are unknown here. Two bytes are enough for
+one, which takes a microsecond to pass over."""
+
 _TABLE_SIZE = 1 << 10  # covers the lengths of practically all names and small arrays
 
 
@@ -32,7 +36,9 @@ def read_unsigned_varint(buffer: bytes | memoryview, position: int) -> tuple[int
 def skip_tagged_fields(buffer: bytes | memoryview, position: int, end: int) -> int:
     """The position after a section of tagged fields, none of which the reader knows."""
     count, position = read_unsigned_varint(buffer, position)
-    for _ in range(count):  # each turn consumes two bytes or more, so the input bounds the loop
+    if count > TAGGED_FIELDS_MAX:
+        raise MalformedMessage(f"{count} tagged fields, more than {TAGGED_FIELDS_MAX}", position)
+    for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
         size, position = read_unsigned_varint(buffer, position)
         if size > end - position:

@@ -6,19 +6,22 @@ its own, so that a Fetch response is sent without copying what it carries.
 
 A value that the version cannot carry raises: a non-default one of a field the version lacks (unless the
 field is ignorable) as `UnsupportedVersion`, one that does not fit its type as `UnwritableMessage`.
+
+A writer in slices is a generator that does the same: it yields after every `ELEMENTS_PER_SLICE` elements of arrays, and
+returns the same buffers, though they may be cut elsewhere.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from mainstem.model import Buffer
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.errors import UnsupportedVersion, UnwritableMessage
-from mainstem.protocol.reader_generator import STRING_BYTES_MAX
+from mainstem.protocol.reader_generator import ELEMENTS_PER_SLICE, STRING_BYTES_MAX
 from mainstem.protocol.schema import (
     NO_VERSIONS,
     ArrayKind,
@@ -38,6 +41,7 @@ from mainstem.protocol.source import Source, fixed_format, split_fields
 from mainstem.protocol.varint import unsigned_varint
 
 MessageWriter = Callable[[Any], list[Buffer]]
+SlicedWriter = Callable[[Any], Generator[None, None, list[Buffer]]]
 
 RECORDS_COPIED_BYTES_MAX = 1024
 """Records up to this size are joined with the bytes around them: below it a copy costs less than one more
@@ -50,6 +54,11 @@ ElementsWriter = Callable[[Iterable[Any]], list[Buffer]]
 def compile_writer(declaration: Declaration, version: int) -> MessageWriter:
     """A function `(message) -> buffers` for one version of a message."""
     return _WriterGenerator(declaration, version).compile()
+
+
+def compile_sliced_writer(declaration: Declaration, version: int) -> SlicedWriter:
+    """A generator function that does the same in slices."""
+    return _WriterGenerator(declaration, version, sliced=True).compile()
 
 
 def compile_elements_writer(declaration: Declaration, version: int, element: Declaration) -> ElementsWriter:
@@ -74,8 +83,9 @@ def records_size(payload: Any) -> int:
 
 
 class _WriterGenerator:
-    def __init__(self, declaration: Declaration, version: int) -> None:
+    def __init__(self, declaration: Declaration, version: int, *, sliced: bool = False) -> None:
         self._declaration = declaration
+        self._sliced = sliced
         self._version = version
         self._flexible = version in declaration.flexible
         self._source = Source()
@@ -91,7 +101,7 @@ class _WriterGenerator:
             UnwritableMessage=UnwritableMessage,
         )
 
-    def compile(self) -> MessageWriter:
+    def compile(self) -> Callable[..., Any]:
         with self._writing("message"):
             self._struct(self._declaration, "message", "out", self._declaration.name)
         return self._source.compile("write", f"writer of {self._title}")
@@ -108,6 +118,10 @@ class _WriterGenerator:
         with source.block(f"def write({parameter}):"):
             source.line("parts = []")
             source.line("out = []")
+            if self._sliced:
+                source.line("done = 0")
+                with source.block("if False:"):  # a generator, also of a message without arrays
+                    source.line("yield")
             with source.block("try:"):
                 yield
             with source.block("except (StructError, UnicodeEncodeError) as problem:"):
@@ -233,6 +247,13 @@ class _WriterGenerator:
                 self._struct(declaration_of(element.struct_class), item, out, path + "[]")
             else:
                 self._value(element, item, out, path + "[]")
+            if self._sliced:
+                source.line("done += 1")
+                with source.block(f"if done == {ELEMENTS_PER_SLICE}:"):
+                    source.line("done = 0")
+                    source.line("parts.append(b''.join(out))")
+                    source.line("out.clear()")
+                    source.line("yield")
 
     def _tagged(self, tagged: list[WireField], value: str, out: str, path: str) -> None:
         source = self._source

@@ -16,6 +16,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mainstem.broker.groups.config import GroupsConfig
@@ -53,7 +54,11 @@ from mainstem.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from mainstem.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
 from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -247,6 +252,23 @@ class GroupCoordinator:
             return OffsetFetchResponseGroup(group_id=request.group_id, topics=(), error_code=refusal.code)
         assert isinstance(answer, OffsetFetchResponseGroup)
         return answer
+
+    async def name_committed(self, request: OffsetFetchRequestGroup) -> OffsetFetchRequestGroup:
+        """A request for all offsets of a group, with topics and partitions named. One that this node cannot answer
+        comes back as it is: `fetch_offsets` says why."""
+        try:
+            await self._confirm(request.group_id)
+            committed = await self._submit(
+                request.group_id,
+                lambda machine, ticket, now: machine.committed(ticket, request.group_id, now),
+                nameless=True,
+            )
+        except Refused:
+            return request
+        topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes)) for name, indexes in committed
+        ]
+        return replace(request, topics=tuple(topics))
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Topics that the caller has found to exist."""

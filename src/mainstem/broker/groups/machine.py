@@ -130,7 +130,9 @@ class GroupMachine:
         return self._finish(step)
 
     def snapshot(self, group_id: str) -> Iterator[LogRecord]:
-        """All that the log says about a group now, in as few records as possible; nothing if it is gone."""
+        """All that the log says about a group, in as few records as possible; nothing if it is gone. It may be taken
+        bit by bit, while the group goes on: each record says what is so when it is taken, and what comes to be
+        meanwhile is in the log."""
         group = self.groups.get(group_id)
         if group is not None and group.persisted is not None:
             yield GroupRecord(GroupMetadataKey(group=group_id), group.persisted)
@@ -193,6 +195,13 @@ class GroupMachine:
         """Topics are looked up by name. No offset here is ever unstable: there are no transactions."""
         step = self._step(now)
         step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of))
+        return self._finish(step)
+
+    def committed(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
+        """The answer is a list of topics and the indexes of partitions that a group has offsets of."""
+        step = self._step(now)
+        topics = self.offsets.topics(group_id)
+        step.answer(ticket, [(topic, self.offsets.indexes(group_id, topic)) for topic in topics])
         return self._finish(step)
 
     def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Result:

@@ -92,6 +92,9 @@ class Offsets:
     def partitions(self, group_id: str, topic: str) -> list[tuple[int, OffsetCommitValue]]:
         return list(self._groups.get(group_id, {}).get(topic, {}).items())
 
+    def indexes(self, group_id: str, topic: str) -> list[int]:
+        return list(self._groups.get(group_id, {}).get(topic, ()))
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets of a topic."""
         return [group_id for group_id, topics in self._groups.items() if topic in topics]
@@ -107,9 +110,12 @@ class Offsets:
                     yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
+        """Each as it is when it is its turn, those that come to be meanwhile left out."""
         for topic in self.topics(group_id):
-            for partition, value in self.partitions(group_id, topic):
-                yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
+            for partition in self.indexes(group_id, topic):
+                value = self.get(group_id, topic, partition)
+                if value is not None:
+                    yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
 
 
 def commit(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -51,7 +51,7 @@ REPLAYED_AT_ONCE = 256
 """Records replayed before other work gets a turn: a few milliseconds."""
 
 RECORDS_AT_ONCE = 1_000
-"""About how many records go into one append (neither an event nor a group in a snapshot is divided)."""
+"""About how many records go into one append (an event is not divided)."""
 
 Event = Callable[[GroupMachine, Ticket, Moment], Result]
 
@@ -78,12 +78,14 @@ class _Snapshot:
     def __init__(self, start: int, groups: list[str], unknown: list[bytes]) -> None:
         self.start = start
         self.groups = deque(groups)
+        self.rest: Iterator[LogRecord] | None = None
+        """Of the group that is being written."""
         self.unknown = deque(unknown)
         self.bytes_written = 0
 
     @property
     def written(self) -> bool:
-        return not self.groups and not self.unknown
+        return self.rest is None and not self.groups and not self.unknown
 
 
 class GroupPartition:
@@ -368,9 +370,14 @@ class GroupPartition:
 def _next_of_snapshot(machine: GroupMachine, snapshot: _Snapshot) -> list[LogRecord]:
     """The next groups as they are now, then what is unknown: the log up to here says the same of them, only longer."""
     records: list[LogRecord] = []
-    while snapshot.groups and len(records) < RECORDS_AT_ONCE:
-        records += machine.snapshot(snapshot.groups.popleft())
-    while not snapshot.groups and snapshot.unknown and len(records) < RECORDS_AT_ONCE:
+    while (snapshot.rest is not None or snapshot.groups) and len(records) < RECORDS_AT_ONCE:
+        if snapshot.rest is None:
+            snapshot.rest = machine.snapshot(snapshot.groups.popleft())
+        if (record := next(snapshot.rest, None)) is not None:
+            records.append(record)
+        else:
+            snapshot.rest = None
+    while snapshot.rest is None and not snapshot.groups and snapshot.unknown and len(records) < RECORDS_AT_ONCE:
         if (record := machine.unknown.get(snapshot.unknown.popleft())) is not None:
             records.append(record)
     return records

@@ -18,15 +18,23 @@ from mainstem.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+TOPICS_PER_TURN = 500
+"""Looked at between two turns of the event loop: about a millisecond."""
+
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
-    times_named = Counter(topic.name for topic in request.topics)
+    pace = broker.turns.pace(TOPICS_PER_TURN)
+    times_named: Counter[str] = Counter()
+    for topic in request.topics:
+        await pace.step()
+        times_named[topic.name] += 1
     results = [
         _result(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
         for name, times in times_named.items()
         if times > 1
     ]
     for wanted in request.topics:
+        await pace.step(1 + len(wanted.assignments or ()))
         if times_named[wanted.name] == 1:
             results.append(await _grow(broker, wanted, validate_only=request.validate_only))
     return CreatePartitionsResponse(results=tuple(results))

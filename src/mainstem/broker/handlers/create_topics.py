@@ -8,7 +8,6 @@ the configs in the answer, mostly the same for all, are encoded once for each di
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
@@ -40,25 +39,28 @@ TOPICS_PER_TURN = 200
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-    times_named = Counter(topic.name for topic in request.topics)
+    pace = broker.turns.pace(TOPICS_PER_TURN)
+    times_named: Counter[str] = Counter()
+    for topic in request.topics:
+        times_named[topic.name] += 1
+        await pace.step(_weight(topic))
     results = {
         name: _refused(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
         for name, times in times_named.items()
         if times > 1
     }
     wanted: list[NewTopic] = []
-    for number, topic in enumerate(request.topics, 1):
+    for topic in request.topics:
+        await pace.step(_weight(topic))
         if topic.name not in results:
             asked = _asked(broker, topic)
             if isinstance(asked, NewTopic):
                 wanted.append(asked)
             else:
                 results[topic.name] = _refused(topic.name, *asked)
-        if number % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
     if wanted:
         results |= await _create(broker, wanted, call.version, validate_only=request.validate_only)
-    return CreateTopicsResponse(topics=await _encoded(results, call.version))
+    return CreateTopicsResponse(topics=await _encoded(broker, results, call.version))
 
 
 async def _create(
@@ -77,17 +79,24 @@ async def _create(
         else:
             results[asked.name] = _refused(asked.name, error_of_refusal(topic), str(topic))
         if number % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await broker.turns.take()
     return results
 
 
-async def _encoded(results: Mapping[str, CreatableTopicResult], version: int) -> EncodedArray:
+def _weight(topic: CreatableTopic) -> int:
+    """How many topics without configs and assignments take as long to be looked at."""
+    return 1 + (len(topic.configs) + len(topic.assignments)) // 8
+
+
+async def _encoded(
+    broker: Broker, results: Mapping[str, CreatableTopicResult], version: int
+) -> EncodedArray:
     """The answer's topics, encoded between turns of the event loop."""
     topics, buffers = list(results.values()), []
     for first in range(0, len(topics), TOPICS_PER_TURN):
         part = topics[first : first + TOPICS_PER_TURN]
         buffers += codec.encode_elements(CreateTopicsResponse, version, CreatableTopicResult, part)
-        await asyncio.sleep(0)
+        await broker.turns.take()
     return EncodedArray(len(topics), buffers)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from mainstem.broker.asked_twice import asked_twice
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.partitions import find_partition
@@ -20,17 +19,21 @@ from mainstem.protocol.messages.delete_records import (
 
 UNKNOWN_LOW_WATERMARK = -1
 
+PARTITIONS_PER_TURN = 500
+"""Looked at between two turns of the event loop: about a millisecond."""
+
 
 async def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    times_asked = Counter(
-        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    )
+    pace = broker.turns.pace(PARTITIONS_PER_TURN)
+    twice = await asked_twice(request.topics, pace)
     topics = []
     for topic in request.topics:
         before: dict[int, int] = {}
         queues: list[tuple[DeleteRecordsPartition, int | ErrorCode]] = []
+        await pace.step()
         for asked in topic.partitions:
-            if times_asked[topic.name, asked.partition_index] > 1:
+            await pace.step()
+            if (topic.name, asked.partition_index) in twice:
                 queues.append((asked, ErrorCode.INVALID_REQUEST))
                 continue
             queue_id = _find(broker, topic.name, asked.partition_index)

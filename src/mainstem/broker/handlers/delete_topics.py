@@ -21,8 +21,15 @@ from mainstem.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from mainstem.protocol.schema import ZERO_UUID
+from mainstem.turns import Pace
 
 _STATES_FROM_VERSION = 6
+
+TOPICS_PER_TURN = 500
+"""Looked at between two turns of the event loop: about a millisecond."""
+
+_Named = tuple[str | None, UUID]
+"""The name and the id by which a request names a topic; one of them."""
 
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
@@ -30,26 +37,38 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
         asked = request.topics
     else:
         asked = tuple(DeleteTopicState(name=name) for name in request.topic_names)
-    found = [(state, _find(broker, state)) for state in dict.fromkeys(asked)]
-    times_asked = Counter(asked)
-    times_found = Counter(topic.number for _, topic in found if isinstance(topic, Topic))
-    results: dict[DeleteTopicState, DeletableTopicResult] = {}
-    unwanted: dict[DeleteTopicState, str] = {}
-    for state, topic in found:
-        twice = times_asked[state] > 1
+    pace = broker.turns.pace(TOPICS_PER_TURN)
+    times_asked: Counter[_Named] = Counter()
+    times_found: Counter[int] = Counter()
+    found: dict[_Named, Topic | tuple[ErrorCode, str]] = {}
+    for state in asked:
+        await pace.step()
+        named = state.name, state.topic_id
+        times_asked[named] += 1
+        if named in found:
+            continue
+        topic = _find(broker, state)
+        found[named] = topic
+        if isinstance(topic, Topic):
+            times_found[topic.number] += 1
+    results: dict[_Named, DeletableTopicResult] = {}
+    unwanted: dict[_Named, str] = {}
+    for named, topic in found.items():
+        await pace.step()
+        twice = times_asked[named] > 1
         if isinstance(topic, Topic):
             twice = twice or times_found[topic.number] > 1
         if twice:
-            results[state] = _refused(state, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+            results[named] = _refused(named, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
         elif not isinstance(topic, Topic):
-            results[state] = _refused(state, *topic)
+            results[named] = _refused(named, *topic)
         elif is_internal(broker, topic.name):
-            results[state] = _refused(state, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(topic.name))
+            results[named] = _refused(named, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(topic.name))
         else:
-            unwanted[state] = topic.name
+            unwanted[named] = topic.name
     if unwanted:
-        results |= await _delete(broker, unwanted)
-    return DeleteTopicsResponse(responses=tuple(results[state] for state, _ in found))
+        results |= await _delete(broker, unwanted, pace)
+    return DeleteTopicsResponse(responses=tuple([results[named] for named in found]))
 
 
 def _find(broker: Broker, state: DeleteTopicState) -> Topic | tuple[ErrorCode, str]:
@@ -71,22 +90,24 @@ def _unknown_id(topic_id: UUID) -> tuple[ErrorCode, str]:
 
 
 async def _delete(
-    broker: Broker, names: Mapping[DeleteTopicState, str]
-) -> dict[DeleteTopicState, DeletableTopicResult]:
+    broker: Broker, names: Mapping[_Named, str], pace: Pace
+) -> dict[_Named, DeletableTopicResult]:
     gone: list[Topic | MainstemError]
     try:
         gone = await delete_topics(broker, list(names.values()))
     except MainstemError as refusal:
         gone = [refusal] * len(names)
-    return {
-        state: _refused(state, error_of_refusal(topic), str(topic))
-        if isinstance(topic, MainstemError)
-        else DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
-        for state, topic in zip(names, gone, strict=True)
-    }
+    results = {}
+    for named, topic in zip(names, gone, strict=True):
+        await pace.step()
+        if isinstance(topic, MainstemError):
+            results[named] = _refused(named, error_of_refusal(topic), str(topic))
+        else:
+            results[named] = DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE
+            )
+    return results
 
 
-def _refused(state: DeleteTopicState, error: ErrorCode, message: str) -> DeletableTopicResult:
-    return DeletableTopicResult(
-        name=state.name, topic_id=state.topic_id, error_code=error, error_message=message
-    )
+def _refused(named: _Named, error: ErrorCode, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(name=named[0], topic_id=named[1], error_code=error, error_message=message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from mainstem.broker.broker import Broker, Call
@@ -26,10 +25,15 @@ from mainstem.protocol.messages.describe_configs import (
 
 async def handle(broker: Broker, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
     results = []
-    for resource in dict.fromkeys(request.resources):
-        await asyncio.sleep(0)  # some thirty entries of several objects each: a tenth of a millisecond
+    seen: set[tuple[int, str, tuple[str, ...] | None]] = set()
+    for resource in request.resources:
+        await broker.turns.take()  # some thirty entries of several objects each: a tenth of a millisecond
+        named = resource.resource_type, resource.resource_name, resource.configuration_keys
+        if named in seen:
+            continue
+        seen.add(named)
         error, message, entries = _entries(broker, resource)
-        keys = resource.configuration_keys  # null or empty: all of them
+        keys = frozenset(resource.configuration_keys or ())  # null or empty: all of them
         configs = tuple(_config(entry, request) for entry in entries if not keys or entry.name in keys)
         results.append(
             DescribeConfigsResult(

@@ -18,9 +18,19 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Read, delete and describe: what there is to be allowed on a group, as Kafka numbers it."""
 
 
+GROUPS_PER_STEP = 100
+"""Described in one turn of the event loop."""
+
+
 async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
-    response = await broker.groups.describe_groups(request)
-    return DescribeGroupsResponse(groups=tuple(_shown(group, request, call) for group in response.groups))
+    shown: list[DescribedGroup] = []
+    for first in range(0, len(request.groups), GROUPS_PER_STEP):
+        if first:
+            await broker.turns.take()
+        part = replace(request, groups=request.groups[first : first + GROUPS_PER_STEP])
+        response = await broker.groups.describe_groups(part)
+        shown += [_shown(group, request, call) for group in response.groups]
+    return DescribeGroupsResponse(groups=tuple(shown))
 
 
 def _shown(group: DescribedGroup, request: DescribeGroupsRequest, call: Call) -> DescribedGroup:

@@ -7,7 +7,7 @@ are looked up at once, and the answer is encoded piece by piece between turns of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.node_facts import LogDir
@@ -42,7 +42,7 @@ Usages = Sequence[QueueUsage | None]
 
 
 async def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
-    asked = list(_asked(broker, request))
+    asked = await _asked(broker, request)
     queue_ids: list[int] = []
     since_turn = 0
     for topic, partitions in asked:
@@ -59,15 +59,18 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) ->
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(results))
 
 
-def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[tuple[Topic, Sequence[int]]]:
+async def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Asked:
     """Existing topics and partitions out of those asked for; null asks for all."""
     if request.topics is None:
         return [(topic, range(topic.partitions)) for topic in broker.metadata.topics()]
     asked: dict[str, dict[int, None]] = {}
+    pace = broker.turns.pace(QUEUES_PER_TURN)
     for item in request.topics:
+        await pace.step(8 + len(item.partitions))
         asked.setdefault(item.topic, {}).update(dict.fromkeys(item.partitions))
     found = []
     for name, partitions in asked.items():
+        await pace.step(8 + len(partitions))
         topic = broker.metadata.topic(name)
         if topic is not None:
             found.append((topic, [index for index in partitions if 0 <= index < topic.partitions]))

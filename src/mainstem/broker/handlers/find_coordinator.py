@@ -19,6 +19,10 @@ from mainstem.protocol.messages.find_coordinator import (
 )
 
 SEVERAL_KEYS_FROM = 4
+
+KEYS_PER_TURN = 100
+"""Answered between two turns of the event loop: about a millisecond."""
+
 NOWHERE = Node(node_id=-1, host="", port=-1)
 
 
@@ -33,7 +37,9 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) ->
             port=node.port,
         )
     found = []
+    pace = broker.turns.pace(KEYS_PER_TURN)
     for key in request.coordinator_keys:
+        await pace.step()
         code, node = await _coordinator(broker, request.key_type, key)
         found.append(
             Coordinator(

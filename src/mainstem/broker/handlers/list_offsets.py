@@ -13,9 +13,9 @@ old one is put right by the read that follows: it is answered at once.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 
+from mainstem.broker.asked_twice import asked_twice
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_failed_read
 from mainstem.broker.partitions import find_partition, find_topic
@@ -54,17 +54,16 @@ _SPECIAL_FROM_VERSION = {
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    asked_times = Counter(
-        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-    )
+    pace = broker.turns.pace(PARTITIONS_PER_TURN)
+    twice = await asked_twice(request.topics, pace)
     unconfirmed = await _unconfirmed(broker, request)
     topics = []
     for topic in request.topics:
+        await pace.step()
         answers = []
-        for number, asked in enumerate(topic.partitions, 1):
-            if number % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if asked_times[topic.name, asked.partition_index] > 1:
+        for asked in topic.partitions:
+            await pace.step()
+            if (topic.name, asked.partition_index) in twice:
                 answers.append(_refused(asked, ErrorCode.INVALID_REQUEST))
             else:
                 answers.append(await _offset(broker, topic.name, asked, call.version, unconfirmed))
@@ -80,13 +79,14 @@ async def _unconfirmed(broker: Broker, request: ListOffsetsRequest) -> set[int]:
 
 
 async def _groups_to_confirm(broker: Broker, request: ListOffsetsRequest) -> AsyncIterator[int]:
+    pace = broker.turns.pace(PARTITIONS_PER_TURN)
     for topic in request.topics:
+        await pace.step()
         found = find_topic(broker, topic.name)
         if isinstance(found, ErrorCode):
             continue
-        for number, asked in enumerate(topic.partitions, 1):
-            if number % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        for asked in topic.partitions:
+            await pace.step()
             if asked.timestamp not in NOT_CURRENT and broker.serves(found, asked.partition_index):
                 yield broker.leadership.group_of(found.queue_id(asked.partition_index))
 

@@ -6,8 +6,8 @@ every millisecond or so, however much was asked for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Sequence
+from uuid import UUID
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import error_of_refusal
@@ -51,7 +51,9 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     entries = tuple(broker.metadata.topics()) if everything else await _named_topics(broker, request, call)
     nodes = broker.cluster.alive_nodes()
     alive = {node.node_id for node in nodes}
-    topics = await TopicDescriptions(broker.leadership, alive, call.version, operations).encode(entries)
+    topics = await TopicDescriptions(
+        broker.leadership, alive, call.version, operations, broker.turns
+    ).encode(entries)
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
         cluster_operations = _CLUSTER_OPERATIONS
@@ -81,9 +83,13 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) ->
     creations_max = TOPICS_CREATED_MAX if request.allow_auto_topic_creation else 0
     if not broker.config.auto_create_topics:
         creations_max = 0
-    for number, asked in enumerate(dict.fromkeys(request.topics or ()), 1):
-        if number % NAMES_PER_TURN == 0:
-            await asyncio.sleep(0)
+    pace = broker.turns.pace(NAMES_PER_TURN)
+    seen: set[tuple[str | None, UUID]] = set()
+    for asked in request.topics or ():
+        await pace.step()
+        if (asked.name, asked.topic_id) in seen:
+            continue
+        seen.add((asked.name, asked.topic_id))
         if asked.name is None or asked.topic_id != ZERO_UUID:
             entries.append(_by_id(broker, asked, call))
             continue

@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from mainstem.broker.broker import Broker, Call
+from mainstem.broker.steps import PARTITIONS_PER_STEP, TopicsOfStep, in_steps
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -37,7 +38,35 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
 
 
 async def _fetch_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    return await broker.groups.fetch_offsets(group)
+    """In several steps where there are many partitions. An error is the whole group's."""
+    everything = group.topics is None
+    if everything:
+        group = await broker.groups.name_committed(group)
+    if group.topics is None:
+        return await broker.groups.fetch_offsets(group)
+    found: list[OffsetFetchResponseTopics] = []
+    fetched = OffsetFetchResponseGroup(group_id=group.group_id, topics=())
+    steps = list(in_steps(group.topics, "partition_indexes")) or [TopicsOfStep([], continued=False)]
+    for number, step in enumerate(steps):
+        if number:
+            await broker.turns.take()
+        fetched = await broker.groups.fetch_offsets(replace(group, topics=tuple(step.topics)))
+        if fetched.error_code:
+            return fetched
+        answers = list(fetched.topics)
+        if everything:
+            answers = [topic for topic in map(_those_there, answers) if topic.partitions]
+        if step.continued and found and answers and found[-1].name == answers[0].name:
+            rest = answers.pop(0)
+            found[-1] = replace(found[-1], partitions=(*found[-1].partitions, *rest.partitions))
+        found += answers
+    return replace(fetched, topics=tuple(found))
+
+
+def _those_there(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
+    """Without the offsets that were forgotten since they were named."""
+    there = [partition for partition in topic.partitions if partition.committed_offset != NO_OFFSET]
+    return topic if len(there) == len(topic.partitions) else replace(topic, partitions=tuple(there))
 
 
 async def _fetch_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
@@ -53,7 +82,7 @@ async def _fetch_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> Offset
             else:
                 topics.append(replace(asked, name=topic.name))
         named = replace(group, topics=tuple(topics))
-    fetched = await broker.groups.fetch_offsets(named)
+    fetched = await _fetch_by_name(broker, named)
     found = []
     for answer in fetched.topics:
         topic_id = _topic_id(broker, answer.name)
@@ -88,22 +117,26 @@ async def _fetch_one(broker: Broker, request: OffsetFetchRequest, call: Call) ->
             for topic in request.topics
         )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    fetched = await broker.groups.fetch_offsets(group)
+    fetched = await _fetch_by_name(broker, group)
     if fetched.error_code and call.version < GROUP_ERROR_FROM:
         return OffsetFetchResponse(topics=_refused(request, fetched.error_code))
     answers = []
+    pace = broker.turns.pace(PARTITIONS_PER_STEP)
     for topic in fetched.topics:
-        partitions = tuple(
-            OffsetFetchResponsePartition(
-                partition_index=item.partition_index,
-                committed_offset=item.committed_offset,
-                committed_leader_epoch=item.committed_leader_epoch,
-                metadata=item.metadata,
-                error_code=item.error_code,
+        await pace.step()
+        partitions = []
+        for item in topic.partitions:
+            await pace.step()
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=item.partition_index,
+                    committed_offset=item.committed_offset,
+                    committed_leader_epoch=item.committed_leader_epoch,
+                    metadata=item.metadata,
+                    error_code=item.error_code,
+                )
             )
-            for item in topic.partitions
-        )
-        answers.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        answers.append(OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions)))
     return OffsetFetchResponse(topics=tuple(answers), error_code=fetched.error_code)
 
 

@@ -15,13 +15,21 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+PARTITIONS_PER_TURN = 200
+"""Answered between two turns of the event loop: about a millisecond."""
+
 
 async def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    pace = broker.turns.pace(PARTITIONS_PER_TURN)
     for topic in request.topics:
-        ends = [await _end(broker, topic.topic, asked) for asked in topic.partitions]
+        await pace.step()
+        ends = []
+        for asked in topic.partitions:
+            await pace.step()
+            ends.append(await _end(broker, topic.topic, asked))
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(ends)))
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
 

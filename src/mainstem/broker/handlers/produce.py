@@ -138,8 +138,10 @@ async def _start_later(broker: Broker, body: bytes, call: Call) -> EncodedFrame 
         if checked[number] != Verdict.OK:
             scan.refuse(number, checked[number])
     future = append(broker, scan)
-    results = [] if future is None else await future
-    return StartedProduce(broker, scan, future, call.correlation_id).finish(results)
+    started = StartedProduce(broker, scan, future, call.correlation_id)
+    if started.last:
+        raise UnanswerableRequest("the store has no room; what the producer has sent behind this must not pass it")
+    return started.finish([] if future is None else await future)
 
 
 def _scan(broker: Broker, frame: memoryview, position: int, call: Call) -> ProduceScan:

@@ -19,7 +19,7 @@ class CreatePartitionsTopic:
     )
 
 
-@message(api_key=37, versions="0-3", flexible="2+")
+@message(api_key=37, versions="0-3", flexible="2+", elements_max=250_000)
 class CreatePartitionsRequest:
     topics: tuple[CreatePartitionsTopic, ...] = wire(array(CreatePartitionsTopic))
     timeout_ms: int = wire(int32)

@@ -41,7 +41,7 @@ class CreatableTopic:
     configs: tuple[CreatableTopicConfig, ...] = wire(array(CreatableTopicConfig))
 
 
-@message(api_key=19, versions="2-7", flexible="5+")
+@message(api_key=19, versions="2-7", flexible="5+", elements_max=500_000)
 class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...] = wire(array(CreatableTopic))
     timeout_ms: int = wire(int32, default=60_000)

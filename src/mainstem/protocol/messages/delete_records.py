@@ -17,7 +17,7 @@ class DeleteRecordsTopic:
     partitions: tuple[DeleteRecordsPartition, ...] = wire(array(DeleteRecordsPartition))
 
 
-@message(api_key=21, versions="0-2", flexible="2+")
+@message(api_key=21, versions="0-2", flexible="2+", elements_max=250_000)
 class DeleteRecordsRequest:
     topics: tuple[DeleteRecordsTopic, ...] = wire(array(DeleteRecordsTopic))
     timeout_ms: int = wire(int32)

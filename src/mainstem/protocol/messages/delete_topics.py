@@ -13,7 +13,7 @@ class DeleteTopicState:
     topic_id: UUID = wire(uuid, "6+", default=ZERO_UUID)
 
 
-@message(api_key=20, versions="1-6", flexible="4+")
+@message(api_key=20, versions="1-6", flexible="4+", elements_max=250_000)
 class DeleteTopicsRequest:
     topics: tuple[DeleteTopicState, ...] = wire(array(DeleteTopicState), "6+", default=())
     topic_names: tuple[str, ...] = wire(array(string), "0-5", default=(), ignorable=True)

@@ -12,7 +12,7 @@ class DescribableLogDirTopic:
     partitions: tuple[int, ...] = wire(array(int32))
 
 
-@message(api_key=35, versions="1-5", flexible="2+")
+@message(api_key=35, versions="1-5", flexible="2+", elements_max=250_000)
 class DescribeLogDirsRequest:
     topics: tuple[DescribableLogDirTopic, ...] | None = wire(array(DescribableLogDirTopic), nullable="0+")
 

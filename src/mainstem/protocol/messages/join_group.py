@@ -11,7 +11,7 @@ class JoinGroupRequestProtocol:
     metadata: bytes = wire(binary)
 
 
-@message(api_key=11, versions="0-9", flexible="6+")
+@message(api_key=11, versions="0-9", flexible="6+", elements_max=1_000)
 class JoinGroupRequest:
     group_id: str = wire(string)
     session_timeout_ms: int = wire(int32)

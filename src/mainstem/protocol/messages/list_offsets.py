@@ -29,7 +29,7 @@ class ListOffsetsTopic:
     partitions: tuple[ListOffsetsPartition, ...] = wire(array(ListOffsetsPartition))
 
 
-@message(api_key=2, versions="1-11", flexible="6+")
+@message(api_key=2, versions="1-11", flexible="6+", elements_max=250_000)
 class ListOffsetsRequest:
     replica_id: int = wire(int32)
     isolation_level: int = wire(int8, "2+", default=0)

@@ -32,7 +32,7 @@ class MetadataRequestTopic:
     name: str | None = wire(string, nullable="10+")
 
 
-@message(api_key=3, versions="0-13", flexible="9+")
+@message(api_key=3, versions="0-13", flexible="9+", elements_max=250_000)
 class MetadataRequest:
     topics: tuple[MetadataRequestTopic, ...] | None = wire(array(MetadataRequestTopic), nullable="1+")
     allow_auto_topic_creation: bool = wire(boolean, "4+", default=True)

@@ -33,7 +33,7 @@ class OffsetCommitRequestTopic:
     partitions: tuple[OffsetCommitRequestPartition, ...] = wire(array(OffsetCommitRequestPartition))
 
 
-@message(api_key=8, versions="2-10", flexible="8+")
+@message(api_key=8, versions="2-10", flexible="8+", elements_max=250_000)
 class OffsetCommitRequest:
     group_id: str = wire(string)
     generation_id_or_member_epoch: int = wire(int32, "1+", default=-1, ignorable=True)

@@ -45,7 +45,7 @@ class OffsetFetchRequestGroup:
     )
 
 
-@message(api_key=9, versions="1-10", flexible="6+")
+@message(api_key=9, versions="1-10", flexible="6+", elements_max=250_000)
 class OffsetFetchRequest:
     group_id: str = wire(string, "0-7", default="")
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(

@@ -18,7 +18,7 @@ class OffsetForLeaderTopic:
     partitions: tuple[OffsetForLeaderPartition, ...] = wire(array(OffsetForLeaderPartition))
 
 
-@message(api_key=23, versions="2-4", flexible="4+")
+@message(api_key=23, versions="2-4", flexible="4+", elements_max=250_000)
 class OffsetForLeaderEpochRequest:
     replica_id: int = wire(int32, "3+", default=-2, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = wire(array(OffsetForLeaderTopic))

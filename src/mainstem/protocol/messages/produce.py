@@ -38,7 +38,7 @@ class TopicProduceData:
     partition_data: tuple[PartitionProduceData, ...] = wire(array(PartitionProduceData))
 
 
-@message(api_key=0, versions="3-13", flexible="9+")
+@message(api_key=0, versions="3-13", flexible="9+", elements_max=100_000)
 class ProduceRequest:
     transactional_id: str | None = wire(string, "3+", nullable="3+", default=None)
     acks: int = wire(int16)

@@ -11,7 +11,7 @@ class SyncGroupRequestAssignment:
     assignment: bytes = wire(binary)
 
 
-@message(api_key=14, versions="0-5", flexible="4+")
+@message(api_key=14, versions="0-5", flexible="4+", elements_max=20_000)
 class SyncGroupRequest:
     group_id: str = wire(string)
     generation_id: int = wire(int32)
