@@ -123,7 +123,7 @@ def test_offsets_of_many_partitions_are_committed_and_fetched_in_steps() -> None
         topics = tuple(OffsetCommitRequestTopic(name=name, partitions=partitions) for name in ("u", "t", "v"))
         commit = OffsetCommitRequest(group_id="g", topics=topics)
         loaded = OffsetFetchRequest(group_id="g", topics=None)
-        while (await offset_fetch.handle(node.broker, loaded, call(7))).error_code:
+        while (await offset_fetch.handle(node.broker, loaded, call(7))).error_code:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         taken = node.broker.turns.taken
         response = await offset_commit.handle(node.broker, commit, call(7))
