@@ -171,6 +171,9 @@ async def _open_vote(directory: Directory) -> None:
         if found.newest is not None and found.newest.version > 1:
             raise MetadataCorrupt(VOTE, 0, "the file is missing") from None
         return
+    if found.last_index < directory.vote.commit:
+        what = f"entries {found.last_index + 1} to {directory.vote.commit} are missing, which were on the disk"
+        raise MetadataCorrupt(log_path(found.newest.first_index if found.newest is not None else 1), 0, what)
     if directory.vote.term and not found.version_1:
         if found.snapshot is None:
             raise MetadataCorrupt(snapshot_path(0), 0, "the file is missing")

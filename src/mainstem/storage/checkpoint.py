@@ -42,6 +42,8 @@ DIRECTORY = "checkpoint"
 SUFFIX = ".checkpoint"
 TEMPORARY = ".tmp"
 
+REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
+
 SYNC_BYTES = 4 << 20
 """Written and synced at a time: a single large sync makes the journal's own wait (p99 of publishing x 2 and more)."""
 
@@ -62,6 +64,8 @@ class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Per group its log as far as it was written, applied or not."""
     producer_files: dict[int, list[SavedFile]] = {}
     """Per group its files of producers, oldest first; empty where `groups` has the producers themselves."""
+    node_id: int = 0
+    """Whose it is; 0: it does not say."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -86,7 +90,7 @@ async def save(files: Files, state: State, image: QueueImage) -> None:
     pieces = [sizes, encoded, *image.ranges, *image.queues]
     magic = MAGIC if state.producer_files else MAGIC_WITHOUT_FILES
     pieces.insert(0, FRAME.pack(magic, await _checksum(pieces)))
-    name = f"{DIRECTORY}/{state.position:020d}{SUFFIX}"
+    name = path_of(state.position)
     temporary = f"{name}{TEMPORARY}"
     for left in await files.names(DIRECTORY):
         if left.endswith(TEMPORARY):  # of a try that a full disk ended: it needs the room
@@ -124,8 +128,12 @@ async def _write(file: File, pieces: Sequence[bytes]) -> None:
         await file.write(position, taken, sync=True)
 
 
-async def load(files: Files) -> Checkpoint | None:
-    """The newest checkpoint; None when there never was one.
+def path_of(position: int) -> str:
+    return f"{DIRECTORY}/{position:020d}{SUFFIX}"
+
+
+async def load(files: Files, node_id: int = 0) -> Checkpoint | None:
+    """The newest checkpoint; None when there never was one. `node_id`: whose it has to be; 0: whoever's.
 
     Raises `FormatError` naming the file when it cannot be read: a checkpoint is written whole and synced
     before it gets its name, so a broken one is damage, and the journal before it may be gone."""
@@ -139,7 +147,7 @@ async def load(files: Files) -> Checkpoint | None:
     finally:
         await file.close()
     if len(content) < HEADER_BYTES:
-        raise FormatError(f"{path}: cut short at {len(content)} bytes; restore it from a copy or a replica")
+        raise FormatError(f"{path}: cut short at {len(content)} bytes; {REMEDY}")
     magic, checksum = FRAME.unpack_from(content)
     if magic not in MAGICS_READ and magic[:NAME_BYTES] == MAGIC[:NAME_BYTES]:
         raise FormatError(f"{path}: is of format {magic!r}, this program reads {MAGIC!r}")
@@ -152,9 +160,13 @@ async def load(files: Files) -> Checkpoint | None:
         or end != len(content)
         or google_crc32c.value(content[FRAME.size :]) != checksum
     ):
-        raise FormatError(f"{path}: fails its checksum; restore it from a copy or a replica")
+        raise FormatError(f"{path}: fails its checksum; {REMEDY}")
     try:
         state = _decoder.decode(memoryview(content)[HEADER_BYTES:ranges_at])
     except msgspec.MsgspecError as error:
         raise FormatError(f"{path}: {error}") from error
+    if path != path_of(state.position) or (node_id and state.node_id not in (0, node_id)):
+        raise FormatError(
+            f"{path}: is the checkpoint of node {state.node_id or node_id} at position {state.position}; {REMEDY}"
+        )
     return Checkpoint(state, content[ranges_at:queues_at], content[queues_at:])

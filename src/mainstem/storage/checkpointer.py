@@ -32,7 +32,9 @@ class Checkpointer:
         state: AppliedState,
         write_loop: WriteLoop,
         producers: ColdProducers,
+        node_id: int = 0,
     ) -> None:
+        self._node_id = node_id
         self._files = files
         self._clock = clock
         self._journal = journal
@@ -110,6 +112,7 @@ class Checkpointer:
             splits=applied.manifest.as_written(splits),
             logs=logs,
             producer_files=producer_files,
+            node_id=self._node_id,
         )
         await checkpoints.save(self._files, state, image)
         if in_files:

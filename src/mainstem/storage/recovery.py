@@ -66,8 +66,11 @@ class Recovery:
         groups: Sequence[WriteGroup],
         state: AppliedState,
         producers: ColdProducers,
+        node_id: int = 0,
     ) -> None:
+        """`node_id`: whose checkpoint it has to be; 0: whoever's."""
         self._files = files
+        self._node_id = node_id
         self._journal = journal
         self._groups = groups
         self._state = state
@@ -87,7 +90,7 @@ class Recovery:
     async def run(self) -> Recovered:
         """Load, walk, and index. Raises `FormatError` or `CorruptJournal`, naming file and place, when what was
         durable cannot be read."""
-        checkpoint = await checkpoints.load(self._files)
+        checkpoint = await checkpoints.load(self._files, self._node_id)
         durable = 0
         if checkpoint is not None:
             queue_image.put_back(self._state.table, checkpoint.ranges, checkpoint.queues)

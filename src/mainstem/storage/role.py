@@ -116,7 +116,7 @@ class Storage:
             count_max=config.producers_max,
             expiry_seconds=config.producer_expiry_seconds,
         )
-        self._recovery = Recovery(write_files, journal, self.groups, state, self.producers)
+        self._recovery = Recovery(write_files, journal, self.groups, state, self.producers, consensus.node_id)
         self.pacing = pacing
         self.write_loop = WriteLoop(
             journal, self.groups, state.journal_map, hard_states, clock, pacing.committed
@@ -151,7 +151,8 @@ class Storage:
         )
         liveness = Liveness(state.table, was_deleted, placement, self._is_gone)
         self.checkpointer = Checkpointer(
-            write_files, clock, journal, self.groups, state, self.write_loop, self.producers
+            write_files, clock, journal, self.groups, state, self.write_loop, self.producers,
+            consensus.node_id,
         )
         self.snapshots = Snapshots(
             consensus.node_id,

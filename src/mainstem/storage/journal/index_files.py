@@ -2,14 +2,17 @@
 
 `<sequence, 20 digits>.idx` is header frame · rows · footer frame, in the format of run indexes
 (`storage.queue_store.format`), one row per batch, positions being byte offsets in the segment. It is derived:
-when it is missing or damaged, it is made again from the segment's directories.
+when it is missing, damaged or of another segment, it is made again from the segment's directories. The footer names
+the segment (`identity_of`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy
@@ -21,10 +24,21 @@ from mainstem.storage.journal.segment_files import index_path
 from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.queue_store.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, Frame
 
+if TYPE_CHECKING:
+    from mainstem.storage.journal.inventory import SegmentInfo
+
 TEMPORARY = ".tmp"
 
 
-def pack_index(rows: Rows) -> bytes:
+IDENTITY = struct.Struct("<QqQ")
+
+
+def identity_of(segment: SegmentInfo) -> int:
+    """Tells a sealed segment from any other, of this node and its neighbours: never 0."""
+    return google_crc32c.value(IDENTITY.pack(segment.sequence, segment.created_ms, segment.end)) or 1
+
+
+def pack_index(rows: Rows, identity: int = 0) -> bytes:
     """The bytes of an index file over these rows, which are sorted by (queue, offset)."""
     assert rows.dtype == EXTENT_ROW, "an index holds EXTENT_ROW rows"
     content = numpy.ascontiguousarray(rows).tobytes()
@@ -34,16 +48,20 @@ def pack_index(rows: Rows) -> bytes:
         batch_bytes=int(rows["length"].sum(dtype=numpy.uint64)),
         min_timestamp=int(timestamps.min()) if len(rows) else -1,
         max_timestamp=int(timestamps.max()) if len(rows) else -1,
+        name_crc=identity,
     )
     return Frame(INDEX_MAGIC).pack() + content + footer.pack()
 
 
-def unpack_index(content: bytes, where: str) -> ExtentIndex:
-    """Raises `FormatError` naming `where` unless the bytes are a whole, valid index file."""
+def unpack_index(content: bytes, where: str, identity: int = 0) -> ExtentIndex:
+    """Raises `FormatError` naming `where` unless the bytes are a whole, valid index file, of this segment if it says of
+    which it is."""
     Frame.unpack(content[:FRAME_BYTES], INDEX_MAGIC, where)
     footer = Frame.unpack(content[FRAME_BYTES:][-FRAME_BYTES:], INDEX_MAGIC, where)
     if footer.rows_position != FRAME_BYTES:
         raise FormatError(f"{where}: index rows at byte {footer.rows_position}, not {FRAME_BYTES}")
+    if identity and footer.name_crc not in (0, identity):
+        raise FormatError(f"{where}: the index is of another segment")
     return ExtentIndex.load(footer, content[FRAME_BYTES:-FRAME_BYTES], where)
 
 
@@ -59,9 +77,9 @@ class IndexFiles:
         self.hits = 0
         self.loads = 0
 
-    async def write(self, sequence: int, rows: Rows) -> None:
+    async def write(self, sequence: int, rows: Rows, identity: int) -> None:
         """Write the index of a segment, durable when this returns."""
-        content = await asyncio.to_thread(pack_index, rows)
+        content = await asyncio.to_thread(pack_index, rows, identity)
         path = index_path(sequence)
         file = await self._files.open(path + TEMPORARY, create=True)
         try:
@@ -72,8 +90,8 @@ class IndexFiles:
             await file.close()
         await self._files.rename(path + TEMPORARY, path)
 
-    async def get(self, sequence: int, rebuild: Callable[[], Awaitable[Rows]]) -> ExtentIndex:
-        """The index of a segment; `rebuild` gives the rows when its file is missing or damaged."""
+    async def get(self, sequence: int, identity: int, rebuild: Callable[[], Awaitable[Rows]]) -> ExtentIndex:
+        """The index of a segment; `rebuild` gives the rows when its file is missing, damaged or another's."""
         index = self._cached.get(sequence)
         if index is not None:
             self.hits += 1
@@ -83,10 +101,10 @@ class IndexFiles:
             index = self._cached.get(sequence)
             if index is None:
                 self.loads += 1
-                index = await self._load(sequence)
+                index = await self._load(sequence, identity)
                 if index is None:
                     rows = await rebuild()
-                    await self.write(sequence, rows)
+                    await self.write(sequence, rows, identity)
                     index = ExtentIndex(rows, index_path(sequence))
                 self._keep(sequence, index)
         return index
@@ -105,7 +123,7 @@ class IndexFiles:
     def held_bytes(self) -> int:
         return self._held_bytes
 
-    async def _load(self, sequence: int) -> ExtentIndex | None:
+    async def _load(self, sequence: int, identity: int) -> ExtentIndex | None:
         path = index_path(sequence)
         try:
             file = await self._files.open(path)
@@ -116,7 +134,7 @@ class IndexFiles:
         finally:
             await file.close()
         try:
-            return await asyncio.to_thread(unpack_index, content, path)
+            return await asyncio.to_thread(unpack_index, content, path, identity)
         except FormatError:
             return None
 

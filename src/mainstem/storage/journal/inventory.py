@@ -35,7 +35,7 @@ class SegmentInfo(NamedTuple):
     index_ready: bool
     """Its index file is there."""
     bytes: int
-    """Size of the file."""
+    """Size of the file, as its header has it if it was cut."""
 
 
 class FoundSegment(NamedTuple):
@@ -69,7 +69,8 @@ class Inventory(NamedTuple):
             infos.append(SegmentInfo(
                 segment.sequence, segment_name(segment.sequence), first, end if sealed else first, sealed,
                 segment.header.created_ms if segment.header else 0,
-                sealed and segment.sequence in self.indexed, segment.size,
+                sealed and segment.sequence in self.indexed,
+                max(segment.size, segment.header.size) if segment.header else segment.size,
             ))
         return infos
 

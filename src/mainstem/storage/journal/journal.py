@@ -40,7 +40,7 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.framing import BlockToWrite, content_length, frame
-from mainstem.storage.journal.index_files import IndexFiles
+from mainstem.storage.journal.index_files import IndexFiles, identity_of
 from mainstem.storage.journal.inventory import Inventory, SegmentInfo, take_inventory
 from mainstem.storage.journal.measures import Measures
 from mainstem.storage.journal.open_segment import OpenSegment, Stretch
@@ -145,8 +145,10 @@ class Journal:
         return report
 
     async def _continue(self, info: SegmentInfo, offset: int) -> None:
-        """Go on writing in the last segment."""
+        """Go on writing in the last segment. A file that lost what lies behind its blocks gets its size back."""
         file = await self._files.open(segment_path(info.sequence))
+        if await file.size() < info.bytes:
+            await file.size(truncate_to=info.bytes)
         page = await file.read(offset // PAGE_BYTES * PAGE_BYTES, offset % PAGE_BYTES)
         self._open = OpenSegment(info.sequence, file, info.bytes, info.created_ms, offset, page)
         self._next_sequence = info.sequence + 1
@@ -353,7 +355,7 @@ class Journal:
         assert info.sealed, "only sealed segments are indexed"
         if self.durable_end < info.end:
             await self.sync()
-        await self._indexes.write(sequence, rows)
+        await self._indexes.write(sequence, rows, identity_of(info))
         await self._index_is_ready(sequence)
 
     async def index(self, sequence: int) -> ExtentIndex:
@@ -365,7 +367,7 @@ class Journal:
         assert info.sealed, "only sealed segments are indexed"
         if self.durable_end < info.end:
             await self.sync()
-        index = await self._indexes.get(sequence, lambda: self.scan_directory(sequence))
+        index = await self._indexes.get(sequence, identity_of(info), lambda: self.scan_directory(sequence))
         await self._index_is_ready(sequence)
         return index
 

@@ -64,7 +64,8 @@ class Frame(NamedTuple):
     min_timestamp: int = -1
     max_timestamp: int = -1
     name_crc: int = 0
-    """0: whoever wrote it did not say."""
+    """0: whoever wrote it did not say. In the footer of a segment's index: what `index_files.identity_of` says of the
+    segment."""
 
     def pack(self) -> bytes:
         body = FRAME.pack(self.magic, FORMAT_VERSION, self.rows_crc, self.rows_position, self.row_count,
