@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.errors import SystemFailed
 from bench.systems.system import Durability, Node, Setup, free_ports, launch
+from mainstem.console.token_file import read_token
 
 _DURABILITIES = {Durability.SYNC: "sync", Durability.ASYNC: "async"}
 
@@ -105,10 +106,12 @@ def _await_leaders(http: Sequence[str]) -> None:
 
 def _ask_to_lead(leader: str, group: int, node_id: int) -> None:
     """Refusals pass: a leader that has just changed, a node that is behind."""
+    with urllib.request.urlopen(f"http://{leader}/v1/cluster", timeout=10) as answer:
+        token = read_token(Path(json.load(answer)["write_disk"]["path"]))
     request = urllib.request.Request(
         f"http://{leader}/v1/cluster/transfer-leader",
         json.dumps({"group": group, "to": node_id}).encode(),
-        {"content-type": "application/json"},
+        {"content-type": "application/json", "authorization": f"Bearer {token}"},
         method="POST",
     )
     try:

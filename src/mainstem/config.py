@@ -63,6 +63,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for role in self.roles:
             if role not in ROLES:
                 raise ConfigError(f"roles = {role!r}: there is no such role; known are {', '.join(ROLES)}")
+        if set(self.roles) != set(ROLES):
+            raise ConfigError(
+                f"roles = {', '.join(self.roles)}: every node of this version has all roles ({', '.join(ROLES)}); "
+                "leave the key out"
+            )
         for key, addresses in (("listen", self.listen), ("http", (self.http,)), ("rpc", (self.rpc,))):
             if not addresses:
                 raise ConfigError(f"{key} names no address; it takes HOST:PORT")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import ipaddress
 import logging
 import os
 import random
+import socket
 import sys
 import time
 import uuid
@@ -21,7 +23,9 @@ from typing import NamedTuple
 
 from mainstem.config import NodeConfig
 from mainstem.console.application import Console
+from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.server import ConsoleServer
+from mainstem.console.token_file import token_of
 from mainstem.errors import MainstemError
 from mainstem.heap import Heap
 from mainstem.model import Node
@@ -115,6 +119,7 @@ class RunningNode:
         write_dir, store_dir = directory(config.write_dir), store_directory(config.store_dir)
         stack.callback(os.close, lock(write_dir))
 
+        self._warn_of_open_rpc()
         server = Server(config.server, clock)
         server.bind()
         stack.push_async_callback(server.close)
@@ -179,8 +184,9 @@ class RunningNode:
         measured: list[Statistics] = [server, dispatcher, roles.groups, nameserver, storage]
         if self._end is not None:
             measured.append(self._end.exchange)
-        console = ConsoleServer(Console(views, measured, config.console).application(), config.console)
         http_configured = parse_address(config.http)
+        guard = ChangeGuard(token_of(write_dir), (http_configured.host, socket.gethostname()))
+        console = ConsoleServer(Console(views, measured, config.console, guard).application(), config.console)
         http_host, http_port = console.bind(http_configured.host, http_configured.port)
         console_task = asyncio.create_task(console.serve(), name="console")
         stack.push_async_callback(finish, console_task, console)
@@ -199,6 +205,16 @@ class RunningNode:
             f"{rpc_address[0]}:{rpc_address[1]}",
             config.node_id,
         )
+
+    def _warn_of_open_rpc(self) -> None:
+        """Whoever reaches the port of other nodes may do what nodes do to each other; only TLS tells them apart."""
+        host = parse_address(self._config.rpc).host
+        if not self._config.rpc_tls.enabled and not is_loopback(host):
+            log.warning(
+                "RPC listens on %s WITHOUT TLS: whoever reaches that port can change and delete everything that this "
+                "cluster holds. Set rpc_tls, or keep all but the nodes away from it",
+                self._config.rpc,
+            )
 
     async def _connect(self, node: Identity) -> ClusterPorts:
         """Listen for the other nodes."""
@@ -235,6 +251,14 @@ def boot_of_this_machine() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what listens there is reached from this host alone. A name that is no address may be anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def directory(path: str) -> Path:

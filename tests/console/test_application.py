@@ -11,6 +11,7 @@ import msgspec
 from tests.console.views import FLIGHTS, FakeViews
 
 from mainstem.console.application import Console
+from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.views import ClusterView, SplitView, TopicView
 from mainstem.model import HistogramSample, Sample
@@ -91,12 +92,14 @@ def test_errors_are_json() -> None:
 
 def test_the_feature_level_is_raised_by_a_post_or_refused_with_a_reason() -> None:
     views = FakeViews()
-    application = Console(views, [Counters()], ConsoleConfig()).application()
+    guard = ChangeGuard("secret", ("node",))
+    application = Console(views, [Counters()], ConsoleConfig(), guard).application()
 
     async def post(level: object) -> httpx.Response:
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-            return await client.post("/v1/cluster/feature-level", json={"level": level})
+            headers = {"authorization": "Bearer secret"}
+            return await client.post("/v1/cluster/feature-level", json={"level": level}, headers=headers)
 
     assert asyncio.run(post(2)).status_code == 200
     assert views.feature_level == 2

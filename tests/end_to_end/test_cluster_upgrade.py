@@ -17,6 +17,8 @@ from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.end_to_end.old_version import BEFORE_LEVELS, sources_of
 from tests.serving import SOURCE, eventually
 
+from mainstem.console.token_file import read_token
+
 NEWEST = 2
 TOPIC = "upgraded"
 
@@ -49,10 +51,11 @@ def restart_as(cluster: Cluster, node_id: int, source: Path) -> None:
 
 def raise_level(cluster: Cluster, node_id: int) -> str | None:
     """Why not; None: it is raised."""
+    token = read_token(cluster.nodes[node_id].write_dir)
     request = urllib.request.Request(
         f"http://{cluster.nodes[node_id].http}/v1/cluster/feature-level",
         json.dumps({"level": NEWEST}).encode(),
-        {"content-type": "application/json"},
+        {"content-type": "application/json", "authorization": f"Bearer {token}"},
         method="POST",
     )
     try:

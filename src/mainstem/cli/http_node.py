@@ -6,12 +6,14 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import TypeVar
 
 import click
 import msgspec
 
 from mainstem.cli.errors import CommandLineError, NodeUnreachable, RequestRefused
+from mainstem.console.token_file import TOKEN_NAME, read_token
 
 T = TypeVar("T")
 
@@ -29,9 +31,20 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Never through a proxy of the environment, which knows nothing of 127.0.0.1."""
 
 
+class _WriteDisk(msgspec.Struct):
+    """As much of `/v1/cluster` as says where a node keeps its token."""
+
+    class Disk(msgspec.Struct):
+        path: str
+
+    write_disk: Disk
+
+
 class HttpNode:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None = None) -> None:
+        """`token`: the node's, for changes; None: it is read where the node runs on this host."""
         self._address = address
+        self._token = token
 
     def get(self, path: str, kind: type[T]) -> T:
         """The JSON of a path, as `kind`. Raises NodeUnreachable or RequestRefused."""
@@ -53,7 +66,7 @@ class HttpNode:
     def post(self, path: str, content: msgspec.Struct) -> None:
         """Ask for a change. Raises NodeUnreachable or RequestRefused."""
         url = f"http://{self._address}{urllib.parse.quote(path)}"
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {self._known_token()}"}
         request = urllib.request.Request(url, msgspec.json.encode(content), headers, method="POST")
         try:
             with _DIRECT.open(request, timeout=TIMEOUT_SECONDS):
@@ -62,6 +75,19 @@ class HttpNode:
             raise RequestRefused(f"{self._address}: {_reason(error)}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
+
+    def _known_token(self) -> str:
+        """Raises NodeUnreachable or RequestRefused."""
+        if self._token is not None:
+            return self._token
+        write_dir = self.get("/v1/cluster", _WriteDisk).write_disk.path
+        token = read_token(Path(write_dir))
+        if token is None:
+            raise RequestRefused(
+                f"{self._address}: a change needs the node's token, and {Path(write_dir) / TOKEN_NAME} cannot be read "
+                "here; give it with --token or MAINSTEM_TOKEN"
+            )
+        return token
 
     def not_ready(self) -> str | None:
         """Why the node should get no traffic, in its words; None when it is ready. Raises NodeUnreachable."""

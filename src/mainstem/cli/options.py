@@ -60,6 +60,11 @@ def both(command: Callable[..., Any]) -> Callable[..., Any]:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
 
+token = click.option(
+    "--token", metavar="TOKEN", envvar="MAINSTEM_TOKEN",
+    help="The node's token; read from its write_dir where that is on this host.",
+)
+
 configs = click.option(
     "-c", "--config", "--set", "configs", metavar="KEY=VALUE", multiple=True,
     help="Set a topic config, for example retention.ms=60000; repeatable.",

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
 from mainstem.console.views import FeatureLevelRequest, NodeViews, ReplaceNodeRequest, TransferLeaderRequest
@@ -36,10 +37,18 @@ Posted = TypeVar("Posted", bound=msgspec.Struct)
 class Console:
     """Handlers over a node's views and the statistics of its rooms."""
 
-    def __init__(self, views: NodeViews, statistics: Sequence[Statistics], config: ConsoleConfig) -> None:
+    def __init__(
+        self,
+        views: NodeViews,
+        statistics: Sequence[Statistics],
+        config: ConsoleConfig,
+        guard: ChangeGuard | None = None,
+    ) -> None:
+        """Without a `guard` nobody may change anything."""
         self._views = views
         self._statistics = statistics
         self._config = config
+        self._guard = guard or ChangeGuard()
         self._in_flight = 0
 
     def application(self) -> Starlette:
@@ -93,16 +102,25 @@ class Console:
         return _json(await self._views.cluster())
 
     async def _transfer_leader(self, request: Request) -> Response:
-        wanted = await _posted(request, TransferLeaderRequest)
+        wanted = await self._posted(request, TransferLeaderRequest)
         return _done(await self._views.transfer_leader(wanted.group, wanted.to))
 
     async def _replace_node(self, request: Request) -> Response:
-        wanted = await _posted(request, ReplaceNodeRequest)
+        wanted = await self._posted(request, ReplaceNodeRequest)
         return _done(await self._views.replace_node(wanted.old, wanted.new))
 
     async def _feature_level(self, request: Request) -> Response:
-        wanted = await _posted(request, FeatureLevelRequest)
+        wanted = await self._posted(request, FeatureLevelRequest)
         return _done(await self._views.raise_feature_level(wanted.level))
+
+    async def _posted(self, request: Request, kind: type[Posted]) -> Posted:
+        """What was posted by whoever may; 400 with the fields there should be where it is not that."""
+        content = await self._guard.body_of(request)
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.MsgspecError as error:
+            fields = ", ".join(f'"{name}": …' for name in kind.__struct_fields__)
+            raise HTTPException(400, f"{error}; it takes {{{fields}}}") from error
 
     async def _topics(self, request: Request) -> Response:
         return StreamingResponse(_pieces(b"topics", await self._views.topics()), media_type="application/json")
@@ -122,16 +140,6 @@ class Console:
         if endpoint is None:
             raise HTTPException(404, "this node has no storage role, so there is nothing to split on it")
         return _json(endpoint)
-
-
-async def _posted(request: Request, kind: type[Posted]) -> Posted:
-    """What was posted, as JSON; otherwise 400, with the fields there should be."""
-    content = await request.body()
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.MsgspecError as error:
-        fields = ", ".join(f'"{name}": …' for name in kind.__struct_fields__)
-        raise HTTPException(400, f"{error}; it takes {{{fields}}}") from error
 
 
 def _done(refusal: str | None) -> Response:

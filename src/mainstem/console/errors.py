@@ -11,3 +11,7 @@ class ConsoleError(MainstemError):
 
 class ListenFailed(ConsoleError):
     """The HTTP address cannot be listened on; the message names it and the reason."""
+
+
+class TokenUnusable(ConsoleError):
+    """The file of the node's token cannot be read or made; the message names it and the reason."""

@@ -39,8 +39,6 @@ from mainstem.server.response_queue import Place, ResponseQueue
 if TYPE_CHECKING:
     from mainstem.server.server import Server
 
-logger = logging.getLogger(__name__)
-
 TRANSPORT_BYTES_HIGH = 256 * 1024
 """The transport is fed until it holds this much: about one socket buffer, enough for a fast reader."""
 
@@ -415,12 +413,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def _report(self, error: MainstemError) -> None:
-        logger.warning("closing connection %s:%d: %s", self.peer.host, self.peer.port, error)
+        where = f"{self.peer.host}:{self.peer.port}"
+        self._server.refusals.report(logging.WARNING, f"closing connection {where}: {error}")
         self._server.counters.failures += 1
 
     def _report_fault(self, error: BaseException) -> None:
-        where = self.peer.host, self.peer.port
-        logger.error("closing connection %s:%d: a request failed unexpectedly", *where, exc_info=error)
+        where = f"{self.peer.host}:{self.peer.port}"
+        text = f"closing connection {where}: a request failed unexpectedly"
+        self._server.faults.report(logging.ERROR, text, error)
         self._server.counters.failures += 1
 
     def _give_up(self) -> None:

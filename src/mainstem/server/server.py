@@ -22,6 +22,7 @@ from mainstem.ports import Clock, Dispatcher
 from mainstem.server.addresses import Address, advertised_address, open_listeners, parse_address
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
+from mainstem.server.refusal_log import RefusalLog
 from mainstem.server.request_budget import RequestBudget
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,11 @@ class Server:
         self.dispatcher: Dispatcher | None = None
         self.clock = clock
         self.counters = Counters()
+        connections = logging.getLogger("mainstem.server.connection")
+        self.refusals = RefusalLog(connections, clock)
+        """Connections that end for their peers' faults."""
+        self.faults = RefusalLog(connections, clock)
+        """Those that end for ours."""
         self.budget = RequestBudget(config.request_bytes_in_flight_max)
         self._listeners: list[socket.socket] = []
         self._acceptors: list[asyncio.Server] = []

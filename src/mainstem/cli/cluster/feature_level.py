@@ -12,14 +12,15 @@ from mainstem.console.views import ClusterView, FeatureLevelRequest
 @click.command("feature-level")
 @click.option("--raise", "raise_it", is_flag=True, help="Raise it to the newest that all nodes read.")
 @options.http_only
-def command(http: str, raise_it: bool) -> None:
+@options.token
+def command(http: str, token: str | None, raise_it: bool) -> None:
     """Show what the nodes of the cluster may write, and what each of them reads.
 
     A new version reads what older ones wrote, and writes nothing that they cannot read until the level is raised: so
     long every node may go back to the version it came from. --raise ends that. It is refused, with the reason, while a
     node of the cluster is away or runs a version that does not read the higher level.
     """
-    node = HttpNode(http)
+    node = HttpNode(http, token)
     view = node.get("/v1/cluster", ClusterView)
     levels = [it.level_newest for it in view.nodes]
     newest = max(view.feature_level, *(level for level in levels if level is not None), view.feature_level_newest)

@@ -13,12 +13,13 @@ from mainstem.console.views import ReplaceNodeRequest
 @click.argument("old", type=click.IntRange(min=1))
 @click.argument("new", type=click.IntRange(min=1))
 @options.http_only
-def command(http: str, old: int, new: int) -> None:
+@options.token
+def command(http: str, token: str | None, old: int, new: int) -> None:
     """Have node NEW take the place of node OLD, which may be dead.
 
     NEW runs, with empty directories and a node id of its own. Every write group with a replica on OLD gets one on NEW,
     and so does the metadata. `cluster status` shows how far that is; stop OLD when it is in no write group any more. It
     may be asked again: what is done stays done.
     """
-    HttpNode(http).post("/v1/cluster/replace", ReplaceNodeRequest(old=old, new=new))
+    HttpNode(http, token).post("/v1/cluster/replace", ReplaceNodeRequest(old=old, new=new))
     click.echo(f"node {new} is taking the place of node {old}; follow it with: mainstem cluster status")

@@ -13,11 +13,12 @@ from mainstem.console.views import TransferLeaderRequest
 @click.argument("group", type=click.IntRange(min=0))
 @click.argument("node", type=click.IntRange(min=1))
 @options.http_only
-def command(http: str, group: int, node: int) -> None:
+@options.token
+def command(http: str, token: str | None, group: int, node: int) -> None:
     """Have NODE lead the write group GROUP.
 
     The node must hold a replica of the group. Clients find the new leader by themselves. After some seconds the
     cluster moves the group back to the leader that placement prefers, if that is another one and well.
     """
-    HttpNode(http).post("/v1/cluster/transfer-leader", TransferLeaderRequest(group=group, to=node))
+    HttpNode(http, token).post("/v1/cluster/transfer-leader", TransferLeaderRequest(group=group, to=node))
     click.echo(f"write group {group}: node {node} is asked to lead")

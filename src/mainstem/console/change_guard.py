@@ -1,0 +1,86 @@
+"""Who may change something over HTTP: whoever has the node's token, and says so in a request that no web page can send.
+
+A page that a browser of the node's network shows can send requests here, too. So a change has to come
+
+* as JSON, which a page of another origin may not send unasked;
+* for a Host that is an address, `localhost` or the node's own name, which a name that an attacker points here is not;
+* without an Origin, or from the node's own;
+* with the token, which no page knows.
+
+Its body is small, and what is larger is refused before it is read.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+BODY_BYTES_MAX = 16 * 1024
+"""A hundred times what any change takes."""
+
+JSON = "application/json"
+
+
+class ChangeGuard:
+    """`hosts`: names this node is known by, besides addresses and `localhost`. An empty token fits nobody."""
+
+    def __init__(self, token: str = "", hosts: Collection[str] = ()) -> None:
+        self._token = token
+        self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
+
+    async def body_of(self, request: Request) -> bytes:
+        """The body of a request that may change something. Raises HTTPException with the reason."""
+        self._check(request)
+        body = bytearray()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES_MAX:
+                    raise _too_large()
+        except ClientDisconnect:
+            raise HTTPException(400, "the client hung up") from None  # which nobody reads
+        return bytes(body)
+
+    def _check(self, request: Request) -> None:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON:
+            raise HTTPException(415, f"a change is posted as {JSON}")
+        host = request.headers.get("host", "")
+        if not self._is_own(host):
+            raise HTTPException(403, f"Host {host[:100]!r} is no address, and no name of this node")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
+            raise HTTPException(403, f"changes are not taken from the pages of {origin[:100]!r}")
+        given = request.headers.get("authorization", "")
+        wanted = f"Bearer {self._token}"
+        if not self._token or not hmac.compare_digest(given.encode(), wanted.encode()):
+            raise HTTPException(
+                401,
+                "a change needs the node's token (Authorization: Bearer …), the file http-token in its write_dir",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        size = request.headers.get("content-length", "0")
+        if not size.isdecimal() or int(size) > BODY_BYTES_MAX:
+            raise _too_large()
+
+    def _is_own(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _too_large() -> HTTPException:
+    return HTTPException(413, f"a change has at most {BODY_BYTES_MAX} bytes", headers={"Connection": "close"})

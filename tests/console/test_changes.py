@@ -1,0 +1,143 @@
+"""Changes over HTTP: who may make them, and what becomes of requests that no honest client sends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import stat
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.console.views import FakeViews
+
+from mainstem.console.application import Console
+from mainstem.console.change_guard import BODY_BYTES_MAX, ChangeGuard
+from mainstem.console.config import ConsoleConfig
+from mainstem.console.errors import TokenUnusable
+from mainstem.console.server import ConsoleServer
+from mainstem.console.token_file import TOKEN_NAME, read_token, token_of
+
+TOKEN = "0123456789abcdef"
+SOUND = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json", "host": "127.0.0.1:9080"}
+CHANGE = b'{"level": 2}'
+
+
+async def _whole(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def post(
+    headers: Mapping[str, str | None],
+    content: bytes = CHANGE,
+    *,
+    guard: ChangeGuard | None = None,
+    stream: bool = False,
+) -> tuple[httpx.Response, FakeViews]:
+    views = FakeViews()
+    application = Console(views, [], ConsoleConfig(), guard or ChangeGuard(TOKEN, ("node-1",))).application()
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(application)
+        sent = {name: value for name, value in (SOUND | dict(headers)).items() if value is not None}
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as client:
+            body = _whole(content) if stream else content
+            return await client.post("/v1/cluster/feature-level", content=body, headers=sent)
+
+    return asyncio.run(ask()), views
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost:9080"}, 200),
+        ({"host": "[::1]:9080"}, 200),
+        ({"host": "NODE-1"}, 200),
+        ({"content-type": "application/json; charset=utf-8"}, 200),
+        ({"origin": "http://127.0.0.1:9080"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:8000"}, 403),
+        ({"host": "rebound.example:9080"}, 403),
+        ({"host": "[::1"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": None}, 415),
+        ({"authorization": None}, 401),
+        ({"authorization": "Bearer "}, 401),
+        ({"authorization": f"Bearer {TOKEN}0"}, 401),
+        ({"authorization": f"Basic {TOKEN}"}, 401),
+    ],
+)
+def test_only_who_has_the_token_changes_anything(headers: Mapping[str, str | None], status: int) -> None:
+    answer, views = post(headers)
+    assert answer.status_code == status
+    assert (views.feature_level == 2) == (status == 200)
+    assert status == 200 or answer.json()["error"]
+
+
+def test_without_a_token_nothing_is_changed() -> None:
+    answer, _ = post({"authorization": "Bearer "}, guard=ChangeGuard())
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["announced", "in chunks"])
+def test_a_large_body_is_refused(stream: bool) -> None:
+    largest = CHANGE.ljust(BODY_BYTES_MAX)
+    assert post({}, largest, stream=stream)[0].status_code == 200
+    answer, views = post({}, largest + b" ", stream=stream)
+    assert answer.status_code == 413
+    assert views.feature_level != 2
+
+
+def test_who_hangs_up_in_the_middle_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        guard = ChangeGuard(TOKEN)
+        server = ConsoleServer(Console(FakeViews(), [], ConsoleConfig(), guard).application(), ConsoleConfig())
+        host, port = server.bind("127.0.0.1", 0)
+        serving = asyncio.ensure_future(server.serve())
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(host, port)
+            head = "POST /v1/cluster/feature-level HTTP/1.1\r\ncontent-length: 1000\r\n"
+            head += "".join(f"{name}: {value}\r\n" for name, value in SOUND.items())
+            writer.write(head.encode() + b"\r\n{")
+            await writer.drain()
+            async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+                assert (await client.get("/healthz")).status_code == 200
+            writer.transport.abort()
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            assert (await client.get("/healthz")).status_code == 200
+        server.stop()
+        await serving
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(story())
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    assert read_token(tmp_path) is None
+    token = token_of(tmp_path)
+    assert stat.S_IMODE((tmp_path / TOKEN_NAME).stat().st_mode) == 0o600
+    assert token_of(tmp_path) == token == read_token(tmp_path)
+
+
+@pytest.mark.parametrize("spoil", ["shown", "cut", "emptied"])
+def test_a_token_that_others_saw_or_that_is_damaged_is_replaced(tmp_path: Path, spoil: str) -> None:
+    token = token_of(tmp_path)
+    path = tmp_path / TOKEN_NAME
+    if spoil == "shown":
+        path.chmod(0o644)
+    else:
+        path.write_text(token[:10] if spoil == "cut" else "")
+    assert read_token(tmp_path) is None
+    assert token_of(tmp_path) not in ("", token, token[:10])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_token_that_cannot_be_made_stops_the_start_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / TOKEN_NAME).mkdir()
+    with pytest.raises(TokenUnusable, match=TOKEN_NAME):
+        token_of(tmp_path)
