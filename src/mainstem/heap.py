@@ -8,9 +8,14 @@ were created. Frozen objects are still freed when nobody refers to them any more
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import logging
+import threading
 
 from mainstem.nameserver.commands import Event, TopicCreated
+
+log = logging.getLogger(__name__)
 
 FREEZE_EVERY_TOPICS = 2_000
 """Some thousand objects: too few for a full collection to come about in between."""
@@ -22,6 +27,21 @@ Some megabytes of cyclic garbage at most."""
 
 YOUNG_GENERATIONS = 1
 """Collected before a freeze, so that no garbage is frozen; takes less than a millisecond."""
+
+
+def give_memory_back() -> None:
+    """Have the allocator give the machine what nothing uses, in a thread of its own: what lies below something in use,
+    however small, it keeps otherwise (5 GB of 7 for good, after two thousand connections had closed that did not read
+    their responses)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it, and only glibc needs it
+    if trim is None:
+        return
+
+    def run() -> None:
+        trim(0)
+        log.debug("memory that nothing uses was given back to the machine")
+
+    threading.Thread(target=run, name="give memory back", daemon=True).start()
 
 
 class Heap:

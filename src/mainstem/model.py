@@ -20,6 +20,12 @@ PARTITION_BITS = 32
 Buffer = bytes | bytearray | memoryview
 
 
+class SharedBytes(bytes):
+    """Encoded once, and part of many responses: who counts memory need not count it for each of them."""
+
+    __slots__ = ()
+
+
 class FeatureLevel(enum.IntEnum):
     """What the nodes of a cluster may write, in order: at a level all that those before it had, too. A program reads
     every level up to its newest, whatever the cluster's level is; it writes no more than the cluster's level allows.

@@ -27,7 +27,7 @@ from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.errors import MainstemError
-from mainstem.heap import Heap
+from mainstem.heap import Heap, give_memory_back
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.node_reports import NodeReports
@@ -120,7 +120,7 @@ class RunningNode:
         stack.callback(os.close, lock(write_dir))
 
         self._warn_of_open_rpc()
-        server = Server(config.server, clock)
+        server = Server(config.server, clock, give_memory_back)
         server.bind()
         stack.push_async_callback(server.close)
         advertised = server.advertised
@@ -144,6 +144,7 @@ class RunningNode:
                 store_dir=store_dir,
                 handlers=self._handlers,
                 connect=self._connect if config.nameserver.peers else None,
+                response_room=server.responses,
                 side_work=side_work,
                 boot=boot_of_this_machine(),
             ),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import mainstem
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, UnboundedRoom
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
@@ -38,7 +38,7 @@ from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.liveness import State
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.starts_file import StartsFile
-from mainstem.ports import Clock, Files, QueueAdmin, SideWork
+from mainstem.ports import Clock, Files, QueueAdmin, ResponseRoom, SideWork
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.starts import SHOW_START
@@ -90,6 +90,7 @@ class NodePorts:
     """Where compressed batches are looked into."""
     boot: str = ""
     """Tells this start of the machine from any other; empty: that cannot be known."""
+    response_room: ResponseRoom = field(default_factory=UnboundedRoom)
 
 
 class Roles:
@@ -299,6 +300,7 @@ class Roles:
             clock=ports.clock,
             turns=self._turns,
             key_checks=KeyChecks(ports.side_work),
+            response_room=ports.response_room,
             fetch_sessions=FetchSessions(
                 sessions_max=config.broker.fetch_sessions_max,
                 idle_ms_min=config.broker.fetch_session_idle_ms_min,

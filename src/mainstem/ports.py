@@ -85,6 +85,19 @@ class Intake(Protocol):
         ...
 
 
+class ResponseRoom(Protocol):
+    """The memory that responses may take."""
+
+    def bytes_free(self) -> int:
+        """What one response should have at most."""
+        ...
+
+    def change(self, more: int) -> None:
+        """A response that is being made holds so many bytes more than before, or fewer. A finished one is charged by
+        whoever sends it."""
+        ...
+
+
 class MessageStore(Protocol):
     """Append to queues and read them back."""
 

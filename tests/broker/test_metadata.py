@@ -14,9 +14,10 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
 from mainstem.broker.topics import create_partitions, create_topic, delete_topics
 from mainstem.errors import ConfigError
-from mainstem.model import Node, Topic, queue_id_of
+from mainstem.model import Node, QueueRange, SharedBytes, Topic, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
 from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
     AUTHORIZED_OPERATIONS_UNKNOWN,
@@ -273,3 +274,43 @@ def test_the_configuration_is_checked() -> None:
     BrokerConfig().validate()
     with pytest.raises(ConfigError, match="num_partitions = 0"):
         BrokerConfig(num_partitions=0).validate()
+
+
+def test_all_topics_are_encoded_once_for_all_who_ask_and_anew_when_something_changes() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        for number in range(5):
+            await fakes.topic(f"t{number}", partitions=300)
+        broker = fakes.broker
+
+        async def ask(version: int = 9, **how: bool) -> MetadataResponse:
+            return await metadata.handle(broker, MetadataRequest(topics=None, **how), call(version))  # type: ignore[arg-type]
+
+        def encoded(answer: MetadataResponse) -> object:
+            assert isinstance(answer.topics, EncodedArray)
+            assert all(type(part) is SharedBytes for part in answer.topics.buffers)
+            return answer.topics
+
+        first, *others = await asyncio.gather(*(ask() for _ in range(50)))
+        assert broker.all_topics.encodings == 1
+        assert all(encoded(answer) is encoded(first) for answer in others)
+        assert len(codec.read(MetadataResponse, 9, codec.write(first, 9)).topics) == 5
+        await asyncio.gather(*(ask(12) for _ in range(10)), ask(9, include_topic_authorized_operations=True))
+        assert broker.all_topics.encodings == 3
+        await ask()
+        assert broker.all_topics.encodings == 3
+        await fakes.topic("new")
+        named = codec.read(MetadataResponse, 9, codec.write(await ask(), 9)).topics
+        assert {topic.name for topic in named} == {"t0", "t1", "t2", "t3", "t4", "new"}
+        queue_id = (await fakes.metadata.create_topic("led", 1, 1, {})).queue_id(0)
+        await fakes.store.create([QueueRange(queue_id >> 32, 0, 1)])
+        await ask()
+        count = broker.all_topics.encodings
+        fakes.leadership.replica_nodes[queue_id] = (1, 2)
+        await ask()
+        fakes.metadata.nodes_known.append(Node(node_id=2, host="b", port=2))
+        await ask()
+        await ask()
+        assert broker.all_topics.encodings == count + 2
+
+    asyncio.run(scenario())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +21,12 @@ from mainstem.event_loop import LOOP_VARIABLE, new_event_loop
 from mainstem.ports import Burst, Clock, Exchange, Peer, Reply
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
-from mainstem.server.connection import HALF_READ_SECONDS_MAX, SILENT_SECONDS_MAX, TRANSPORT_BYTES_HIGH
+from mainstem.server.connection import (
+    HALF_READ_SECONDS_MAX,
+    SILENT_SECONDS_MAX,
+    TRANSPORT_BYTES_HIGH,
+    UNREAD_SECONDS_MAX,
+)
 from mainstem.server.receive_buffer import START_BYTES
 from mainstem.server.request_budget import USUAL_BYTES_MAX
 from mainstem.server.server import Server
@@ -447,6 +453,72 @@ def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
             for _ in range(200):
                 assert len(await client.receive()) == LARGE_REPLY_BYTES
             await client.close()
+
+    run(scenario())
+
+
+def test_those_who_do_not_read_are_closed_when_memory_is_short_and_those_who_read_are_served() -> None:
+    """Beyond the bound a connection that holds nothing still gets its responses."""
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock, response_bytes_max=8_000_000) as (server, _):
+            deaf = [await RawClient.connect(server.addresses[0]) for _ in range(30)]
+            for client in deaf:
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                client.writer.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                for _ in range(20):
+                    client.writer.write(framed(LARGE))
+            await until(lambda: server.responses.exhausted)
+            reader = await RawClient.connect(server.addresses[0])
+            for _ in range(10):
+                await reader.send_frame(ECHO + b"still here")
+                assert await reader.receive() == ECHO + b"still here"
+            for connection in server._connections:
+                connection.recount()
+            held = server.responses.bytes_held
+            assert held <= 2 * 8_000_000 + LARGE_REPLY_BYTES * 2
+            assert sum(connection.bytes_unsent for connection in server._connections) == held
+            server.close_unread()
+            assert len(server._connections) == 31  # they have had no time to take anything
+            clock.advance(UNREAD_SECONDS_MAX + 1)
+            await reader.send_frame(LARGE)
+            assert len(await reader.receive()) == LARGE_REPLY_BYTES
+            server.close_unread()
+            assert 0 < server.counters.unread_closed < 30
+            while 2 * server.responses.bytes_held >= 8_000_000:  # those that are left get theirs, and do not read
+                await reader.send_frame(ECHO + b"to the end")
+                assert await reader.receive() == ECHO + b"to the end"
+                clock.advance(UNREAD_SECONDS_MAX + 1)
+                server.close_unread()
+            assert len(server._connections) > 1
+            for client in (*deaf, reader):
+                await client.reset()
+            await until(lambda: not server._connections)
+            assert server.responses.bytes_held == 0
+
+    run(scenario())
+
+
+def test_memory_is_given_back_when_much_less_is_held_than_before() -> None:
+    given: list[int] = []
+
+    async def scenario() -> None:
+        server = Server(ServerConfig(listen=("127.0.0.1:0",)), FakeClock(), lambda: given.append(1))
+        server.responses.change(300_000_000)
+        server.sweep()
+        assert given == []
+        server.responses.change(-100_000_000)
+        server.sweep()
+        assert given == []
+        server.responses.change(-200_000_000)
+        server.sweep()
+        server.sweep()
+        assert given == [1]
+        server.responses.change(20_000_000)
+        server.responses.change(-20_000_000)
+        server.sweep()
+        assert given == [1]
 
     run(scenario())
 

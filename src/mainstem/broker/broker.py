@@ -18,6 +18,7 @@ from mainstem.broker.fetch_topics import FetchTopics
 from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.produce_topics import ProduceTopics
+from mainstem.broker.shared_descriptions import SharedDescriptions
 from mainstem.broker.topic_changes import TopicChanges
 from mainstem.model import Topic
 from mainstem.ports import (
@@ -29,6 +30,7 @@ from mainstem.ports import (
     MetadataAdmin,
     Peer,
     QueueAdmin,
+    ResponseRoom,
 )
 from mainstem.turns import Turns
 
@@ -40,6 +42,16 @@ SAMPLED_PARTITIONS = 4096
 """More partitions than this have some in every write group, or nearly."""
 
 NO_LEADER = -1
+
+
+class UnboundedRoom:
+    """`ports.ResponseRoom` of a broker that no server stands before."""
+
+    def bytes_free(self) -> int:
+        return 2**31 - 1
+
+    def change(self, more: int) -> None:
+        pass
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +72,9 @@ class Broker:
     turns: Turns = field(default_factory=Turns)
     """Taken between the slices of long requests."""
     key_checks: KeyChecks = field(default_factory=KeyChecks)
+    response_room: ResponseRoom = field(default_factory=UnboundedRoom)
+    """Asked how large a response may be, and told what it holds while it is being made."""
+    all_topics: SharedDescriptions = field(default_factory=SharedDescriptions)
     facts: NodeFacts = field(default_factory=NodeFacts)
     topic_changes: TopicChanges = field(default_factory=TopicChanges)
     """A topic's, while it is created, grown or deleted: metadata and queues change together."""

@@ -62,6 +62,8 @@ class TopicDescriptions:
         self._alive = alive
         self._version = version
         self._operations = operations
+        self.known: dict[int, GroupReplicas] = {}
+        """What was said of the write groups that occur."""
 
     async def encode(self, entries: Sequence[Entry]) -> EncodedArray:
         """The answer's topics, in the order of the entries."""
@@ -114,7 +116,9 @@ class TopicDescriptions:
             return lambda first, end: b""
         queue_ids = (numbers << PARTITION_BITS | indexes).astype(numpy.uint64)
         groups, group_of = numpy.unique(self._leadership.groups_of(queue_ids), return_inverse=True)
-        known = [self._living(self._leadership.replicas(group)) for group in groups.tolist()]
+        replicas = {group: self._leadership.replicas(group) for group in groups.tolist()}
+        self.known |= replicas
+        known = [self._living(group) for group in replicas.values()]
         kinds: dict[GroupReplicas, int] = {}
         kind_of_group = [kinds.setdefault(group._replace(leader_epoch=0), len(kinds)) for group in known]
         which = numpy.array(kind_of_group, numpy.intp)[group_of]

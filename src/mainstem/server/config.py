@@ -40,6 +40,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """No request of a connection is dispatched while more than this waits to be sent to it, so a reader
     that does not read holds at most this and the responses already being made."""
 
+    response_bytes_max: int = 512 * MIB
+    """What responses hold, of all connections: the less of it is left, the smaller fetch responses become, and who
+    takes nothing of them is closed."""
+
     request_bytes_in_flight_max: int = 512 * MIB
     """queued.max.request.bytes: what requests hold, of all connections: the buffers they are read into beyond the
     usual start, and what handlers keep until they answer."""
@@ -75,6 +79,7 @@ _SMALLEST = {
     "requests_in_flight_max": 1,
     # what a transport may hold without telling when it is sent: with less, nothing would wake the connection
     "response_bytes_unsent_max": 256 * KIB,
+    "response_bytes_max": MIB,
     "request_bytes_in_flight_max": 1,
     "backlog": 1,
     "shutdown_ms_max": 0,

@@ -4,7 +4,8 @@ The socket is read into the connection's own buffer and every whole frame is dis
 holds a frame back, until the event in brackets, is decided in one place, `_advance`:
 
 * a reply that is not pipelined is pending, or too many are (a reply arrives);
-* too many response bytes are unsent (the transport drains);
+* too many response bytes are unsent, the fewer the less memory is left for all responses (the transport drains, or
+  others take theirs);
 * its buffer has to grow for it, and requests hold as much memory as they may (some is given back);
 * it brings batches, and the store has no room for more, or others have waited for that longer (it is this one's turn);
 * the connection is ending.
@@ -50,6 +51,13 @@ waits for. Below this size the turn itself would be the larger part."""
 HALF_READ_SECONDS_MAX = 30.0
 """How long a request may take to arrive once others wait for the memory it holds: the largest at 30 Mbit/s."""
 
+UNREAD_SECONDS_MAX = 5.0
+"""How long the peer may take nothing of its responses while memory for responses is short: several of TCP's
+retransmissions."""
+
+RECOUNT_BYTES = 64 * 1024
+"""The budget of responses is told when so much more is unsent, not of every small response."""
+
 SILENT_SECONDS_MAX = 5.0
 """How long nothing of it may arrive then: several of TCP's retransmissions."""
 
@@ -67,6 +75,13 @@ class Connection(asyncio.BufferedProtocol):
             lambda capacity: budget.resized(self.account, capacity),
         )
         self._responses = ResponseQueue()
+        self._response_budget = server.responses
+        self.held_bytes = 0
+        """What the budget of responses is charged for this connection."""
+        self._untaken = 0
+        """What the transport held when it was last looked at."""
+        self.taken_at = 0.0
+        """When the peer is known to have taken something, or there was nothing to take."""
         self._transport: asyncio.Transport | None = None
         self.peer = Peer("", 0, 0)
         self.active_at = 0.0
@@ -120,11 +135,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self.active_at = self._server.clock.monotonic()
+        self.active_at = self.taken_at = self._server.clock.monotonic()
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up()
+        self._response_budget.change(-self.held_bytes)
+        self._response_budget.forget(self)
+        self.held_bytes = 0
         self._server.budget.drop(self.account)
         self._server.forget(self)
 
@@ -134,6 +152,29 @@ class Connection(asyncio.BufferedProtocol):
     def bytes_unsent(self) -> int:
         """Bytes of responses that are made and not yet in the kernel's hands."""
         return self._responses.bytes_unsent + self._transport_bytes()
+
+    def recount(self) -> None:
+        """Charge the budget of responses for what is unsent now."""
+        responses = self._responses
+        held = responses.bytes_unsent - responses.bytes_shared + self._transport_bytes()
+        more = held - self.held_bytes
+        if more:
+            if not self.held_bytes:
+                self.taken_at = self._server.clock.monotonic()
+            self.held_bytes = held
+            self._response_budget.change(more)
+
+    def takes_nothing(self, now: float) -> bool:
+        """Whether the peer has left what it asked for unread for a while. To be asked again and again."""
+        untaken = self._transport_bytes()
+        if untaken != self._untaken or not self.held_bytes:
+            self._untaken = untaken
+            self.taken_at = now
+        return now - self.taken_at > UNREAD_SECONDS_MAX
+
+    def go_on(self) -> None:
+        """There is memory for responses again."""
+        asyncio.get_running_loop().call_soon(self.flush)
 
     @property
     def in_flight(self) -> int:
@@ -207,6 +248,8 @@ class Connection(asyncio.BufferedProtocol):
             sent += len(chunk)
             self._transport.write(chunk)
         self._server.counters.bytes_out += sent
+        if self.held_bytes or not self._writable:
+            self.recount()
 
     def _advance(self, *, its_turn: bool = False) -> None:
         """Dispatch the frames in the buffer, as far as nothing holds them back. `its_turn`: nobody else has waited for
@@ -246,9 +289,16 @@ class Connection(asyncio.BufferedProtocol):
     def _may_dispatch(self) -> bool:
         if self._exclusive or self._responses.in_flight >= self._server.config.requests_in_flight_max:
             return False
+        budget = self._response_budget
+        if budget.bytes_held >= budget.bytes_max:
+            self.recount()
+            if self.held_bytes or budget.full:
+                budget.wait(self)
+                return False
         if self._writable and not self._responses.bytes_unsent:  # what the transport may hold is never too much
             return True
-        return self.bytes_unsent <= self._server.config.response_bytes_unsent_max
+        few = min(self._server.config.response_bytes_unsent_max, budget.bytes_free())
+        return self.bytes_unsent <= max(TRANSPORT_BYTES_HIGH, few)
 
     def _dispatch_burst(self) -> bool:
         """Dispatch the next frames together, where that is possible."""
@@ -351,6 +401,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(reply[0])
             return
         responses.answer(place, reply)
+        if responses.bytes_unsent - self.held_bytes > RECOUNT_BYTES:
+            self.recount()
         if not responses.sendable or self._flush_due:
             return
         if responses.in_flight or self._buffer.unread:

@@ -5,14 +5,15 @@ those before it. What may leave becomes chunks for the transport: small buffers 
 joined, large ones go in pieces, uncopied, so that a response of many batches costs neither a system call per batch
 nor a copy of its bulk, and no single write holds the event loop for long.
 
-`bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not.
+`bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not; `bytes_shared` that
+part of it which other responses consist of, too.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from mainstem.model import Buffer
+from mainstem.model import Buffer, SharedBytes
 from mainstem.ports import Reply
 
 JOIN_BYTES_MAX = 64 * 1024
@@ -36,12 +37,13 @@ class Place:
 
 
 class ResponseQueue:
-    __slots__ = ("_chunks", "_places", "bytes_unsent", "in_flight")
+    __slots__ = ("_chunks", "_places", "bytes_shared", "bytes_unsent", "in_flight")
 
     def __init__(self) -> None:
         self._places: deque[Place] = deque()
         self._chunks: deque[Buffer] = deque()
         self.bytes_unsent = 0
+        self.bytes_shared = 0
         self.in_flight = 0
         """Requests without a place in the outgoing chunks yet: unanswered, or answered out of turn."""
 
@@ -76,6 +78,8 @@ class ResponseQueue:
         place.reply = reply
         if reply is not None:
             self.bytes_unsent += sum(map(len, reply))
+            if len(reply) > 1:
+                self.bytes_shared += sum(len(part) for part in reply if type(part) is SharedBytes)
         places = self._places
         while places and places[0].ready:
             first = places.popleft()
@@ -93,6 +97,8 @@ class ResponseQueue:
         if size > CHUNK_BYTES_MAX:
             whole = memoryview(chunks[0])
             chunks[0] = whole[CHUNK_BYTES_MAX:]
+            if self.bytes_shared and type(whole.obj) is SharedBytes:
+                self.bytes_shared -= CHUNK_BYTES_MAX
             self.bytes_unsent -= CHUNK_BYTES_MAX
             return whole[:CHUNK_BYTES_MAX]
         count = 1
@@ -101,13 +107,19 @@ class ResponseQueue:
             size += len(chunks[count])
             count += 1
         self.bytes_unsent -= size
-        if count == 1:
-            return chunks.popleft()
-        return b"".join([chunks.popleft() for _ in range(count)])
+        leaving = [chunks.popleft() for _ in range(count)]
+        if self.bytes_shared:
+            self.bytes_shared -= sum(len(part) for part in leaving if _is_shared(part))
+        return leaving[0] if count == 1 else b"".join(leaving)
 
     def abandon(self) -> None:
         """The connection is gone: let go of every response."""
         self._chunks.clear()
         self._places.clear()
         self.bytes_unsent = 0
+        self.bytes_shared = 0
         self.in_flight = 0
+
+
+def _is_shared(part: Buffer) -> bool:
+    return type(part.obj if isinstance(part, memoryview) else part) is SharedBytes

@@ -24,11 +24,16 @@ from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
 from mainstem.server.refusal_log import RefusalLog
 from mainstem.server.request_budget import RequestBudget
+from mainstem.server.response_budget import ResponseBudget
 
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS_MAX = 10.0
 """How long an idle buffer may stay large."""
+
+GIVEN_BACK_BYTES = 32 * 1024 * 1024
+"""Memory is given back to the machine when requests and responses hold so much less than they did: less is soon used
+again."""
 
 RELIEF_SECONDS = 1.0
 """Between two looks at who holds memory for nothing, while others wait for it."""
@@ -44,6 +49,7 @@ class Counters:
     accepted: int = 0
     refused: int = 0
     idle_closed: int = 0
+    unread_closed: int = 0
     failures: int = 0
     requests: int = 0
     bytes_in: int = 0
@@ -51,7 +57,10 @@ class Counters:
 
 
 class Server:
-    def __init__(self, config: ServerConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: ServerConfig, clock: Clock, give_memory_back: Callable[[], object] = lambda: None
+    ) -> None:
+        """`give_memory_back` is called when much less is held than a while ago."""
         self.config = config
         self.dispatcher: Dispatcher | None = None
         self.clock = clock
@@ -62,6 +71,9 @@ class Server:
         self.faults = RefusalLog(connections, clock)
         """Those that end for ours."""
         self.budget = RequestBudget(config.request_bytes_in_flight_max)
+        self.responses = ResponseBudget(config.response_bytes_max)
+        self.responses.on_short = self._responses_short
+        self._give_memory_back = give_memory_back
         self._listeners: list[socket.socket] = []
         self._acceptors: list[asyncio.Server] = []
         self._bound: list[tuple[Address, Address]] = []  # configured, bound
@@ -74,6 +86,10 @@ class Server:
         self.waiting_for_room: dict[Connection, None] = {}
         """Connections whose next request brings batches that the store has no room for; the one whose turn is next
         first."""
+        self._bytes_most = 0
+        """The most that requests and responses held at any look since memory was given back."""
+        self._unread_due = False
+        """`_close_unread_and_repeat` is going to be called."""
         self._relief_due = False
         """`_relieve_and_repeat` is going to be called."""
         self._turns_due = False
@@ -162,6 +178,32 @@ class Server:
                 connection.abort()
             elif idle_seconds >= SWEEP_SECONDS_MAX:
                 connection.shrink()
+            connection.recount()
+        self._look_at_memory()
+
+    def close_unread(self) -> None:
+        """Close connections that take nothing of what they asked for, who has done so for longest first, as far as
+        their memory is wanted."""
+        now = self.clock.monotonic()
+        unread = []
+        for connection in self._connections:
+            connection.recount()
+            if connection.takes_nothing(now):
+                unread.append(connection)
+        unread.sort(key=lambda connection: connection.taken_at)
+        closed = 0
+        too_much = self.responses.bytes_held - self.responses.bytes_max // 2
+        for connection in unread:
+            if too_much < 0:
+                break
+            too_much -= connection.held_bytes
+            connection.abort()
+            closed += 1
+        if closed:
+            self.counters.unread_closed += closed
+            logger.warning(
+                "closed %d connections that take nothing of their responses: memory for responses is short", closed
+            )
 
     def relieve(self) -> None:
         """Take memory for requests back from those who make nothing of it, because others wait for it."""
@@ -186,12 +228,16 @@ class Server:
             _counter("connections_accepted_total", "Client connections accepted.", counters.accepted),
             _counter("connections_refused_total", "Connections closed for a limit.", counters.refused),
             _counter("connections_idle_closed_total", "Connections closed as idle.", counters.idle_closed),
+            _counter(
+                "connections_unread_closed_total", "Connections closed as nobody read.", counters.unread_closed
+            ),
             _counter("connections_failed_total", "Connections closed for a fault.", counters.failures),
             _counter("request_frames_total", "Request frames received.", counters.requests),
             _counter("received_bytes_total", "Bytes received from clients.", counters.bytes_in),
             _counter("sent_bytes_total", "Bytes sent to clients.", counters.bytes_out),
             _gauge("request_bytes_in_flight", "Held by requests being read or answered.", self.budget.bytes_taken),
             _gauge("response_bytes_unsent", "Responses made and not yet sent.", unsent),
+            _gauge("response_bytes_held", "Memory held by responses.", self.responses.bytes_held),
         ]
 
     # the connections' side
@@ -281,6 +327,27 @@ class Server:
             logger.warning("refused %d connections, the last from %s: %s is reached", count, host, limit)
             self._refusals_unlogged = 0
             self._refusals_logged_at = now
+
+    def _responses_short(self) -> None:
+        if not self._unread_due and not self._closing:
+            self._unread_due = True
+            asyncio.get_running_loop().call_later(RELIEF_SECONDS, self._close_unread_and_repeat)
+
+    def _close_unread_and_repeat(self) -> None:
+        self.close_unread()
+        self._unread_due = False
+        if 2 * self.responses.bytes_held >= self.responses.bytes_max:
+            self._responses_short()
+
+    def _look_at_memory(self) -> None:
+        """Memory that was in use once is the allocator's: it keeps what lies below anything still in use, for ever."""
+        responses = self.responses
+        held = responses.bytes_held + self.budget.bytes_taken
+        self._bytes_most = max(self._bytes_most, responses.bytes_most + self.budget.bytes_taken, held)
+        responses.bytes_most = responses.bytes_held
+        if self._bytes_most - held >= GIVEN_BACK_BYTES and held < self._bytes_most // 4:
+            self._bytes_most = held
+            self._give_memory_back()
 
     def _relieve_and_repeat(self) -> None:
         self._relief_due = self.budget.scarce and not self._closing

@@ -119,8 +119,8 @@ class _Fetch:
     """One request under way. `incremental`: the answer names only partitions with news."""
 
     __slots__ = (
-        "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_incremental", "_plan", "_round", "_scan",
-        "_session",
+        "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_held_bytes", "_incremental", "_plan", "_round",
+        "_scan", "_session",
     )  # fmt: skip
 
     def __init__(
@@ -139,8 +139,10 @@ class _Fetch:
         self._plan = plan
         self._session = session
         self._incremental = incremental
-        self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max))
+        room = broker.response_room.bytes_free()
+        self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
+        self._held_bytes = 0
         self._deadline: float | None = None
         self._round = 0
 
@@ -168,6 +170,7 @@ class _Fetch:
                 await self._read_rest()
                 step: Step = self._decide()
                 while isinstance(step, Waiting):
+                    self._hold(0)
                     try:
                         await step.future
                     finally:
@@ -180,6 +183,7 @@ class _Fetch:
         finally:
             if plan.round == self._round:
                 plan.release()
+            self._hold(0)
 
     def _begin(self) -> None:
         self._plan.begin(self._broker.fetch_topics.resolve, self._bytes_max)
@@ -217,6 +221,13 @@ class _Fetch:
         while not plan.settled:
             await store.read(plan, self._broker.config.fetch_disk_bytes_max)
             self._check_round()
+            self._hold(plan.bytes)
+
+    def _hold(self, size_bytes: int) -> None:
+        """What was found from disks so far is held while more is read; what sends the response charges for that."""
+        if size_bytes != self._held_bytes:
+            self._broker.response_room.change(size_bytes - self._held_bytes)
+            self._held_bytes = size_bytes
 
     async def _compare_epochs(self) -> None:
         """Find readers whose history is not the queue's. Those that know another leader epoch than the node, and

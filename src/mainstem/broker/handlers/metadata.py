@@ -48,12 +48,17 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_topic_authorized_operations:
         operations = _TOPIC_OPERATIONS
-    entries = tuple(broker.metadata.topics()) if everything else await _named_topics(broker, request, call)
+    entries = None if everything else await _named_topics(broker, request, call)
     nodes = broker.cluster.alive_nodes()
     alive = {node.node_id for node in nodes}
-    topics = await TopicDescriptions(
-        broker.leadership, alive, call.version, operations, broker.turns
-    ).encode(entries)
+    if entries is None:
+        topics = await broker.all_topics.encode(
+            broker.metadata, broker.leadership, alive, call.version, operations, broker.turns
+        )
+    else:
+        topics = await TopicDescriptions(
+            broker.leadership, alive, call.version, operations, broker.turns
+        ).encode(entries)
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
         cluster_operations = _CLUSTER_OPERATIONS
