@@ -19,6 +19,8 @@ from mainstem.rpc.split import RunFile
 from mainstem.storage.hard_states import HardStates
 from mainstem.storage.log_block import LogBlock
 from mainstem.storage.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
+from mainstem.storage.queue_store.manifest import Entries
+from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.write_group import WriteGroup
 
 
@@ -108,6 +110,17 @@ def _refuse_what_may_be_committed() -> tuple[type, str, Any]:
     return WriteGroup, "stop_serving", stop_serving
 
 
+def _dropped_outlives_a_snapshot() -> tuple[type, str, Any]:
+    """What retention dropped once stays dropped, whatever a snapshot says."""
+    supersede = QueueStore.supersede
+
+    async def leaving_out(store: QueueStore, group: int, position: int, ranges: Entries) -> None:
+        dropped = set(store._manifest.dropped)
+        await supersede(store, group, position, [entry for entry in ranges if entry[2].name not in dropped])
+
+    return QueueStore, "supersede", leaving_out
+
+
 Plant = Callable[[], tuple[type | ModuleType, str, Any]]
 """Makes a bug: where it goes, the name it takes the place of, and what stands there then."""
 
@@ -123,7 +136,11 @@ PLANTS: dict[str, Plant] = {
 }
 
 
+RETURN_PLANTS: dict[str, Plant] = {"dropped-outlives-a-snapshot": _dropped_outlives_a_snapshot}
+"""Found where write groups leave a node and come back, with retention in between."""
+
 BREAKS = {
+    "dropped-outlives-a-snapshot": "F",
     "ack-before-quorum": "A",
     "vote-not-persisted": "N",
     "truncation-below-commit": "N",

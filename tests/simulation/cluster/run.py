@@ -214,6 +214,7 @@ class Run:
         cluster.check_tasks()
         cluster.history.check_promises()
         await self._compare_tables()
+        await asyncio.gather(*(self._check_extents(node, all_split=False) for node in cluster.nodes.values()))
         await asyncio.gather(*map(self._read_all, cluster.nodes.values()))
         await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
         if self._rng.random() < 0.3:
@@ -305,6 +306,7 @@ class Run:
 
     async def _compare_history(self, node: SimulatedNode) -> None:
         """The queue store of this node alone holds the whole history, each batch once, in order (F)."""
+        await self._check_extents(node, all_split=True)
         storage, history = node.storage, self.cluster.history
         applied = {group.group: group.applied_index for group in storage.groups}
         for queue_id in self._queue_ids:
@@ -321,6 +323,10 @@ class Run:
                 end = queue.batches[queue.place(offset) + len(found.batches) - 1].end
                 history.check_read(what, queue_id, offset, found.batches, end)
                 offset = end
+    async def _check_extents(self, node: SimulatedNode, *, all_split: bool) -> None:
+        """What the indexes of a node's runs say, in the order that readers go by: no batch twice, and no hole behind a
+        queue's log start (F), up to its end if everything is split."""
+        storage, history = node.storage, self.cluster.history
         ends: dict[int, int] = {}
 
         async def extents() -> None:
@@ -328,12 +334,22 @@ class Run:
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)
                     before, start = ends.get(queue_id, 0), queue.log_start
-                    require(base == before or before < base <= start or queue.deleted,
-                            f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where {before} is next, "
-                            f"the log starts at {start}", "F")
+                    what = f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where {before} is next"
+                    require(base >= before or queue.deleted, f"{what}: a batch is there twice", "F")
+                    require(base <= max(before, start) or queue.deleted,
+                            f"{what}: a hole in the split history, the log starts at {start}", "F")
                     ends[queue_id] = last + 1
 
         await node.call(extents(), patience=60)
+        if not all_split:
+            return
+        applied = {group.group: group.applied_index for group in storage.groups}
+        for queue_id in self._queue_ids:
+            queue = history.queue(queue_id)
+            end = queue.end_after(applied[storage.group_of(queue_id)])
+            require(ends.get(queue_id, 0) >= end or end <= queue.log_start,
+                    f"node {node.node_id}: queue {queue_id:#x}: a hole in the split history, it ends at "
+                    f"{ends.get(queue_id, 0)} of {end}, the log starts at {queue.log_start}", "F")
 
     async def _start_again(self) -> None:
         """A whole cluster that was stopped finds everything again."""

@@ -11,9 +11,13 @@ import msgspec
 import pytest
 from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.planted import BREAKS, RETURN_PLANTS, planted
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Run
-from tests.simulation.oracle import require
+from tests.simulation.oracle import Violation, require
 
+from mainstem.kernel import COMMITTED_END, LOG_START
+from mainstem.raft import RaftError
+from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 
 GRACE_SECONDS = 1.0
@@ -186,6 +190,127 @@ class MovedWhileAway(ThereAndBack):
             await self._settle()
         finally:
             cluster.nodes[old.node_id] = old
+
+
+class RetentionWhileAway(ThereAndBack):
+    """One write group leaves a node, and the others' records are deleted: runs that hold both go. Then the group comes
+    back with a snapshot of the node that took its place, and which has the very same runs."""
+
+    came_back = False
+    """Whether the snapshot brought a run that retention had dropped."""
+
+    async def _story(self) -> None:
+        cluster = self.cluster
+        require(cluster.settings.groups > 1, "a seed with one write group")
+        cluster.settings.forget_soon()
+        new, working = await self._begin()
+        splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in cluster.nodes.values()]
+        await asyncio.sleep(4.0)
+        away = cluster.group_of(self._queue_ids[0])
+        members = [cluster.nodes[node_id] for node_id in cluster.placements[away]]
+        await self._until(lambda: all(one.storage.groups[away].blocks.first_index() > 1 for one in members))
+        old = await cluster.lead(away, HEALED_SECONDS)
+        shared = [
+            name for name in old.storage.queue_store._manifest.files
+            if len(old.storage.queue_store._manifest.counts_for(name)) > 1
+        ]
+        self._move_group(away, old, new)
+        await self._until(lambda: self._has_left(old, away))
+        await self._end_load(working)
+        for task in splitting:
+            task.cancel()
+        for group in cluster.placements:
+            if group != away:
+                await self._delete_records(group)
+        await self._until(lambda: self._log_starts_moved(old, away))
+        await old.call(old.storage.maintenance.retain(), patience=60)
+        dropped = set(old.storage.queue_store._manifest.dropped)
+        require(bool(dropped & set(shared)), "retention drops no run that holds the group that left")
+        await self._have_lead(away, new)
+        copied = {file.name for _after, _upto, file in new.storage.queue_store.ranges_of(away)}
+        self.came_back = bool(dropped & copied)
+        self._move_group(away, new, old)
+        await self._until(lambda: self._has_left(new, away))
+        await self._until(lambda: old.storage.queue_store.split_position(away) > 0)
+        new.lose_power()
+        del cluster.nodes[new.node_id]
+        try:
+            await self._settle()
+        finally:
+            cluster.nodes[new.node_id] = new
+
+    def _move_group(self, group: int, old: SimulatedNode, new: SimulatedNode) -> None:
+        placements = self.cluster.placements
+        placements[group] = [new.node_id if one == old.node_id else one for one in placements[group]]
+
+    def _has_left(self, node: SimulatedNode, group: int) -> bool:
+        storage = node.serving
+        return (
+            storage is not None and storage.hard_states.left(group) and not storage.groups[group].last_index
+            and not storage.queue_store.split_position(group)
+        )  # fmt: skip
+
+    async def _delete_records(self, group: int) -> None:
+        """All that is committed in it now."""
+        leader = await self.cluster.lead(group, HEALED_SECONDS)
+        ends = {queue_id: -1 for queue_id in self._queue_ids if self.cluster.group_of(queue_id) == group}
+        require(await leader.call(leader.storage.queues.truncate(ends), patience=60) is not None, "no answer")
+
+    def _log_starts_moved(self, node: SimulatedNode, away: int) -> bool:
+        table = node.storage.table
+        slots = [table.find(queue_id) for queue_id in self._queue_ids if self.cluster.group_of(queue_id) != away]
+        return all(table.get(slot, LOG_START) == table.get(slot, COMMITTED_END) for slot in slots)
+
+    async def _have_lead(self, group: int, node: SimulatedNode) -> None:
+        async with asyncio.timeout(MOVED_SECONDS):
+            while not node.leads(group):
+                for leader in self.cluster.leaders(group):
+                    try:
+                        leader.storage.groups[group].consensus.transfer_leadership(node.node_id)
+                    except (StorageError, RaftError):
+                        pass
+                await asyncio.sleep(0.5)
+
+
+def returning(directory: Path, number: int) -> RetentionWhileAway:
+    """The run of the so many-th seed that has more than one write group."""
+    directory.mkdir()
+    for seed in range(1, 100):
+        run = RetentionWhileAway(seed, directory, seconds=1.0, faults=[LEFT_BEHIND])
+        if run.cluster.settings.groups > 1:
+            number -= 1
+            if not number:
+                run.directory = directory
+                return run
+        run.loop.close()
+    raise AssertionError("hardly any seed has more than one write group")
+
+
+RETURNS = 6
+"""Runs in which the leader that is to give the snapshot may be another one; in most it is not."""
+
+
+def test_a_group_that_comes_back_has_its_history_whatever_retention_dropped(tmp_path: Path) -> None:
+    came_back = 0
+    for number in range(1, 1 + RETURNS):
+        run = returning(tmp_path / str(number), number)
+        run.play()
+        came_back += run.came_back
+        if came_back == 2:
+            return
+    raise AssertionError(f"in {came_back} of {RETURNS} runs a snapshot named what retention had dropped")
+
+
+def test_runs_that_stay_dropped_are_found_as_a_hole(tmp_path: Path) -> None:
+    name = "dropped-outlives-a-snapshot"
+
+    def play_all() -> None:
+        for number in range(1, 1 + RETURNS):
+            returning(tmp_path / str(number), number).play()
+
+    with planted(name, RETURN_PLANTS), pytest.raises(Violation, match="a hole in the split history") as found:
+        play_all()
+    assert found.value.breaks == BREAKS[name]
 
 
 @pytest.mark.parametrize(("seed", "story"), [(1, ThereAndBack), (1, CrashingOnTheWay), (1, MovedWhileAway)])
