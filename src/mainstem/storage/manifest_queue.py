@@ -134,6 +134,10 @@ class ManifestQueue:
         """No block of the group up to this one is left to split."""
         return self._splits[group].reached
 
+    def stored(self, group: int) -> int:
+        """Every data block of the group up to this one is in the runs that the manifest names."""
+        return self.written(group) if group in self._pending else max(self.written(group), self.reached(group))
+
     def files(self, group: int) -> int:
         """How many runs hold blocks of a group."""
         return self._store.file_count(group)

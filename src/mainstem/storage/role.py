@@ -173,6 +173,7 @@ class Storage:
             self.groups,
             state.table,
             store,
+            state.manifest,
             placement,
             self.read_path,
             pacing,

@@ -42,6 +42,7 @@ from mainstem.rpc.repair import (
 from mainstem.rpc.snapshots import FETCH_RUN, FetchRun
 from mainstem.rpc.split import RunFile
 from mainstem.storage.errors import StorageError
+from mainstem.storage.manifest_queue import ManifestQueue
 from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.extent_index import ExtentIndex
@@ -91,6 +92,7 @@ class RunRepair:
         groups: Sequence[WriteGroup],
         table: QueueTable,
         store: QueueStore,
+        manifest: ManifestQueue,
         placement: Placement,
         read_path: ReadPath,
         pacing: Pacing,
@@ -104,6 +106,7 @@ class RunRepair:
         self._table = table
         self._store = store
         self._mending = store.mending
+        self._manifest = manifest
         self._placement = placement
         self._read_path = read_path
         self._pace = partial(pacing.take, Lane.COPY)
@@ -247,7 +250,7 @@ class RunRepair:
             self._calls.stream(node_id, FETCH_STRETCHES, request, timeout_seconds=CALL_SECONDS_MAX)
         ) as replies:
             async for message, attachment in replies:
-                if message.reached > self._store.split_position(group):
+                if message.reached > self._manifest.stored(group):
                     raise StorageError(f"node {node_id} has it split together with blocks that are not split here yet")
                 parts.append(numpy.frombuffer(await self._received(attachment, message.crc), STRETCH))
                 if sum(map(len, parts)) > STRETCHES_HELD_MAX:
@@ -354,7 +357,7 @@ class RunRepair:
     async def _give_stretches(self, call: Call[FetchStretches]) -> AsyncIterator[Reply[StretchesPart]]:
         """Raises `RepairRefused`."""
         number, after, upto = call.request.group, call.request.after, call.request.upto
-        if number >= len(self._groups) or self._store.split_position(number) < upto:
+        if number >= len(self._groups) or self._manifest.stored(number) < upto:
             raise RepairRefused(f"node {self._node_id} has not split write group {number} up to block {upto}")
         try:
             with self._store.kept(number):

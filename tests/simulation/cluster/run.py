@@ -327,9 +327,11 @@ class Run:
         """What the indexes of a node's runs say, in the order that readers go by: no batch twice, and no hole behind a
         queue's log start (F), up to its end if everything is split."""
         storage, history = node.storage, self.cluster.history
+        applied = {group.group: group.applied_index for group in storage.groups}
         ends: dict[int, int] = {}
 
         async def extents() -> None:
+            await storage.manifest.settled()  # what is decided may not be written yet
             async for rows in storage.queue_store.all_rows(storage.placement.groups_of):
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)
@@ -343,7 +345,6 @@ class Run:
         await node.call(extents(), patience=60)
         if not all_split:
             return
-        applied = {group.group: group.applied_index for group in storage.groups}
         for queue_id in self._queue_ids:
             queue = history.queue(queue_id)
             end = queue.end_after(applied[storage.group_of(queue_id)])
