@@ -225,6 +225,6 @@ class SplitJournal:
     def waiting_for(self) -> list[WaitsFor]:
         return list(self.waits)
 
-    def retention_classes(self) -> dict[int, str]:
+    async def retention_classes(self) -> dict[int, str]:
         self.before_classes()
         return dict(self.classes)

@@ -89,7 +89,7 @@ class Splitters:
         await asyncio.sleep(self._pause_seconds())
         try:
             return split_slice(
-                work, buffer, log.retention_classes(),
+                work, buffer, await log.retention_classes(),
                 lambda name: SimulatedTarget(self._node.machine.disk2, name),
                 new_name=lambda: f"{self._rng.getrandbits(64):016x}",
             )

@@ -154,7 +154,7 @@ class SmallNode:
                 content = await log.read(part.sequence, part.start, part.end - part.start)
                 buffer[place : place + len(content)] = numpy.frombuffer(content, numpy.uint8)
             done.append(
-                split_slice(work, buffer, log.retention_classes(), lambda name: SimulatedTarget(self.disk2, name))
+                split_slice(work, buffer, await log.retention_classes(), lambda name: SimulatedTarget(self.disk2, name))
             )
         return done
 

@@ -270,6 +270,9 @@ def test_a_search_goes_on_without_the_segments_that_are_recycled_under_it(tmp_pa
         def segments(self) -> list[SegmentInfo]:
             return self.journal.segments()[self.gone:]
 
+        def may_hold(self, sequence: int, queue_id: int) -> bool:
+            return True
+
         async def index(self, sequence: int) -> ExtentIndex:
             if self.left:
                 self.left -= 1

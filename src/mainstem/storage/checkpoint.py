@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import google_crc32c
 import msgspec
+import numpy
 
+from mainstem.kernel.layout import REMEMBERED_BATCHES
+from mainstem.model import Buffer
 from mainstem.ports import File, Files
 from mainstem.storage.errors import FormatError
 from mainstem.storage.group_blocks import LogImage
@@ -43,6 +47,24 @@ SUFFIX = ".checkpoint"
 TEMPORARY = ".tmp"
 
 REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
+
+ENTRIES_PER_TURN = 500
+"""Of a list, encoded between two turns of the event loop: about a millisecond."""
+
+PIECE_BYTES = 1 << 20
+"""Of the state, checksummed in one turn of the event loop."""
+
+LIST_OF = struct.Struct(">BI")
+LIST_MARK = 0xDD
+"""How msgpack begins a list of any length: array 32, and how many entries follow."""
+
+PRODUCER_ROW = numpy.dtype([
+    ("queue_id", "<u8"), ("producer_id", "<i8"), ("last_timestamp_ms", "<i8"), ("epoch", "<i2"), ("count", "u1"),
+    ("padding", "V5"),
+    ("batches", [("base_sequence", "<i4"), ("last_sequence", "<i4"), ("base_offset", "<i8"), ("block_index", "<i8")],
+     REMEMBERED_BATCHES),
+])
+"""A row of the kernel's `ProducerStates.image`."""
 
 SYNC_BYTES = 4 << 20
 """Written and synced at a time: a single large sync makes the journal's own wait (p99 of publishing x 2 and more)."""
@@ -77,17 +99,55 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.msgpack.Decoder(State)
+_encoder = msgspec.msgpack.Encoder()
 
 
-async def save(files: Files, state: State, image: QueueImage) -> None:
-    """Write a checkpoint and remove the older ones."""
-    encoded = msgspec.msgpack.encode(state)
+def packed_producers(rows: bytes) -> list[msgspec.Raw]:
+    """Producers, given as the kernel's rows, as they stand in the state."""
+    table = numpy.frombuffer(rows, PRODUCER_ROW)
+    columns = (table[name].tolist() for name in ("queue_id", "producer_id", "last_timestamp_ms", "epoch", "count"))
+    batches = table["batches"].tolist()
+    return [
+        msgspec.Raw(_encoder.encode((queue_id, producer_id, (epoch, of_producer[:count], last_ms))))
+        for (queue_id, producer_id, last_ms, epoch, count), of_producer in zip(
+            zip(*columns, strict=True), batches, strict=True
+        )
+    ]
+
+
+async def _encoded(state: State, producers: Mapping[int, Sequence[msgspec.Raw]]) -> bytes:
+    """The state with the producers given for its groups. Lists that grow with the journal and with producers are put
+    together some at a time, the whole beside the event loop."""
+    groups: dict[int, Any] = dict(state.groups)
+    for number, packed in producers.items():
+        groups[number] = groups[number]._replace(producers=await _packed_list(packed))
+    marks: Any = await _packed_list(state.journal_map.marks)
+    whole: Any = msgspec.structs.replace(state, groups=groups, journal_map=state.journal_map._replace(marks=marks))
+    return await asyncio.to_thread(_encoder.encode, whole)
+
+
+async def _packed_list(entries: Sequence[object]) -> msgspec.Raw:
+    parts = [LIST_OF.pack(LIST_MARK, len(entries))]
+    for first in range(0, len(entries), ENTRIES_PER_TURN):
+        parts += map(_encoder.encode, entries[first : first + ENTRIES_PER_TURN])
+        await asyncio.sleep(0)
+    return msgspec.Raw(b"".join(parts))
+
+
+async def save(
+    files: Files, state: State, image: QueueImage, producers: Mapping[int, Sequence[msgspec.Raw]] | None = None
+) -> None:
+    """Write a checkpoint and remove the older ones. `producers`: of the groups whose state has none of its own, as
+    `packed_producers` has them."""
+    encoded = await _encoded(state, producers or {})
     sizes = SIZES.pack(
         len(encoded),
         sum(map(len, image.ranges)) // RANGE_BYTES,
         sum(map(len, image.queues)) // QUEUE_BYTES,
     )
-    pieces = [sizes, encoded, *image.ranges, *image.queues]
+    view = memoryview(encoded)
+    parts = [view[first : first + PIECE_BYTES] for first in range(0, len(view), PIECE_BYTES)]
+    pieces: list[Buffer] = [sizes, *parts, *image.ranges, *image.queues]
     magic = MAGIC if state.producer_files else MAGIC_WITHOUT_FILES
     pieces.insert(0, FRAME.pack(magic, await _checksum(pieces)))
     name = path_of(state.position)
@@ -106,26 +166,29 @@ async def save(files: Files, state: State, image: QueueImage) -> None:
             await files.remove(f"{DIRECTORY}/{other}")
 
 
-async def _checksum(pieces: Sequence[bytes]) -> int:
+async def _checksum(pieces: Sequence[Buffer]) -> int:
     checksum = 0
     for piece in pieces:
-        checksum = google_crc32c.extend(checksum, piece)
+        checksum = google_crc32c.extend(checksum, bytes(piece))
         await asyncio.sleep(0)
     return checksum
 
 
-async def _write(file: File, pieces: Sequence[bytes]) -> None:
-    """Write and sync the pieces, some at a time."""
+async def _write(file: File, pieces: Sequence[Buffer]) -> None:
+    """Write and sync the pieces, some at a time; apart, since what is written and synced in one goes the way of the
+    journal's commits, which wait for nothing else."""
     position, size = 0, 0
-    taken: list[bytes] = []
+    taken: list[Buffer] = []
     for piece in pieces:
         taken.append(piece)
         size += len(piece)
         if size >= SYNC_BYTES:
-            await file.write(position, taken, sync=True)
+            await file.write(position, taken)
+            await file.sync()
             position, size, taken = position + size, 0, []
     if taken:
-        await file.write(position, taken, sync=True)
+        await file.write(position, taken)
+    await file.sync()
 
 
 def path_of(position: int) -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
+from mainstem.kernel import ProducerStates
 from mainstem.ports import Clock, Files
 from mainstem.storage import checkpoint as checkpoints
 from mainstem.storage import queue_image
@@ -18,6 +21,9 @@ from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
+
+PRODUCERS_PER_TURN = 1_000
+"""Of a write group, put down between two turns of the event loop: some milliseconds."""
 
 
 class Checkpointer:
@@ -96,11 +102,14 @@ class Checkpointer:
         position, size = self._write_loop.applied_end, applied.journal_map.data_bytes
         blocks = self._blocks
         in_files = self._producers.active
-        groups = {group.group: group.dump(with_producers=not in_files) for group in self._groups}
+        groups = {group.group: group.dump(with_producers=False) for group in self._groups}
         logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
         image = await queue_image.take(applied.table)
         producer_files = await self._producers.flush() if in_files else {}
+        producers = {} if in_files else {
+            group.group: await _packed_producers(group.producers) for group in self._groups
+        }  # fmt: skip
         durable = self._write_loop.end
         await applied.manifest.settled()
         await self._journal.sync()
@@ -114,7 +123,7 @@ class Checkpointer:
             producer_files=producer_files,
             node_id=self._node_id,
         )
-        await checkpoints.save(self._files, state, image)
+        await checkpoints.save(self._files, state, image, producers)
         if in_files:
             self._producers.saved(producer_files)
             await self._producers.remove_unnamed()
@@ -123,3 +132,17 @@ class Checkpointer:
         self._bytes_at_save = size
         self._blocks_at_save = blocks
         self.saved += 1
+
+
+async def _packed_producers(producers: ProducerStates) -> list[msgspec.Raw]:
+    """All producers as a checkpoint keeps them, some in a turn of the event loop. What is taken later may be younger:
+    the blocks that made it so are applied again at a start, and change nothing the second time."""
+    producers.all_changed()
+    packed: list[msgspec.Raw] = []
+    begin = True
+    while (rows := producers.changed(begin, PRODUCERS_PER_TURN)) is not None:
+        packed += checkpoints.packed_producers(rows)
+        begin = False
+        await asyncio.sleep(0)
+    producers.all_changed()  # nothing was put into files
+    return packed

@@ -4,8 +4,9 @@ Three sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the group commit of the journal: nothing else may delay it (`commit_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (how they are made: `disk_reads`);
 - a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
-A small write that nobody syncs is a copy to the page cache, cheaper than the way to a thread and back: it is made
-at once.
+A small write that nobody syncs is a copy to the page cache, cheaper than the way to a thread and back; but where too
+much of the cache is dirty already the kernel has the writer wait for the disk. So it is made at once where the kernel
+promises not to wait (`RWF_NOWAIT`), and else by one more thread, so that the event loop never does.
 A job that was started is never abandoned: `close` waits for it even when its caller was cancelled, since a
 descriptor number given back too early would be somebody else's.
 """
@@ -36,6 +37,11 @@ HOUSEKEEPING_THREADS = 4
 WRITE_AT_ONCE_BYTES = 128 * 1024
 """Up to this size a write without sync is made by the caller: at most some ten microseconds of copying."""
 
+NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
+
+RWF_NOWAIT = os.RWF_NOWAIT
+"""Fail with EAGAIN instead of waiting for the disk."""
+
 VECTOR_BUFFERS_MAX = 1024
 """The kernel's IOV_MAX: a vectored write of more buffers fails."""
 
@@ -49,6 +55,8 @@ class DiskFiles:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._commits = CommitThread("disk-commit")
+        self._copies = CommitThread("disk-write")
+        """For small writes that nobody syncs."""
         self._reads = ThreadPoolExecutor(1, "disk-read")
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
 
@@ -62,7 +70,7 @@ class DiskFiles:
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
-        return DiskFile(reads, self._commits, self._reads, self._housekeeping)
+        return DiskFile(reads, self._commits, self._copies, self._reads, self._housekeeping)
 
     async def names(self, directory: str) -> list[str]:
         return await _run(self._housekeeping, _names, self._inside(directory))
@@ -79,6 +87,7 @@ class DiskFiles:
     async def close(self) -> None:
         """End the threads, once what they were given is done."""
         await self._commits.close()
+        await self._copies.close()
         for executor in (self._reads, self._housekeeping):
             await asyncio.to_thread(executor.shutdown)
 
@@ -112,12 +121,17 @@ class DiskFile:
     """`ports.File` over a descriptor."""
 
     def __init__(
-        self, reads: Reads, commits: CommitThread, reading: ThreadPoolExecutor,
+        self, reads: Reads, commits: CommitThread, copies: CommitThread, reading: ThreadPoolExecutor,
         housekeeping: ThreadPoolExecutor,
     ) -> None:
         self._reads = reads
         self._descriptor = reads.descriptor
         self._commits = commits
+        self._copies = copies
+        self._committed = self._copied = False
+        """Something of it was given to the one of these threads, or the other: `close` waits for no other's work."""
+        self._promises = True
+        """The file system is not known to have no promise not to wait."""
         self._reading = reading
         self._housekeeping = housekeeping
         self._jobs: set[Future[Any]] = set()
@@ -137,11 +151,25 @@ class DiskFile:
         assert not self._closed, "the file is closed"
         descriptor = self._descriptor
         if sync:
+            self._committed = True
             await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
         elif sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
-            _write(descriptor, position, buffers)
+            if not (self._promises and self._written_at_once(position, buffers)):
+                self._copied = True
+                await self._copies.run(partial(_write, descriptor, position, buffers))
         else:
             await self._do(self._housekeeping, _write, descriptor, position, buffers)
+
+    def _written_at_once(self, position: int, buffers: Sequence[Buffer]) -> bool:
+        """Write if that can be done without waiting for the disk; False: nothing is known to be written."""
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if len(buffers) > VECTOR_BUFFERS_MAX:
+            return False
+        try:
+            return os.pwritev(self._descriptor, buffers, position, RWF_NOWAIT) == size
+        except OSError as error:  # it would wait; what else is wrong is met again
+            self._promises = error.errno not in NO_PROMISE
+            return False
 
     async def sync(self) -> None:
         await self._do(self._housekeeping, os.fdatasync, self._descriptor)
@@ -156,7 +184,10 @@ class DiskFile:
         if self._closed:
             return
         self._closed = True
-        await self._commits.idle()
+        if self._committed:
+            await self._commits.idle()
+        if self._copied:
+            await self._copies.idle()
         while self._jobs:
             await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])
         await _run(self._housekeeping, os.close, self._descriptor)

@@ -23,8 +23,15 @@ MOVES_MAX = 500
 COMMANDS_MAX = 500
 """Creations or deletions in one block, as much as with `MOVES_MAX`; applying them takes about a millisecond."""
 
+TOPICS_PER_TURN = 2_000
+"""Looked up between two turns of the event loop: about a millisecond."""
+
 RANGES_PER_TURN = 500
 """Looked at between two turns of the event loop: about a millisecond."""
+
+
+PARTITIONS_PER_TURN = 8_192
+"""Whose write groups are looked up between two turns of the event loop: some milliseconds."""
 
 
 class LocalQueueAdmin:
@@ -54,10 +61,13 @@ class LocalQueueAdmin:
     async def create_in(self, groups: Collection[int], ranges: Sequence[QueueRange]) -> None:
         """Log the creation in those of these groups that have some of the partitions. Raises `NotTheLeader`."""
         commands: list[list[control.Command]] = [[] for _ in self._groups]
+        partitions = 0
         for looked_at, wanted in enumerate(ranges, 1):
             for group in self._groups_with(wanted).intersection(groups):
                 commands[group].append(control.QueuesCreated(*wanted))
-            if looked_at % RANGES_PER_TURN == 0:
+            partitions += min(wanted.count, SAMPLED_PARTITIONS)
+            if looked_at % RANGES_PER_TURN == 0 or partitions >= PARTITIONS_PER_TURN:
+                partitions = 0
                 await asyncio.sleep(0)
         await self._propose_in_blocks(commands)
 
@@ -93,9 +103,21 @@ class LocalQueueAdmin:
     async def settle(self, group: int, topics: Iterable[Topic], was_deleted: Callable[[int], bool]) -> None:
         """This node begins to lead a group: create the queues that a leader before did not come to create, and delete
         those of topics that are gone. Raises `NotTheLeader`."""
-        ranges = (QueueRange(topic.number, 0, topic.partitions) for topic in topics)
-        await self.create_in([group], [wanted for wanted in ranges if not self._exists(wanted)])
-        await self.delete_in([group], list(filter(was_deleted, self._table.topics())))
+        missing: list[QueueRange] = []
+        for looked_at, topic in enumerate(topics, 1):
+            wanted = QueueRange(topic.number, 0, topic.partitions)
+            if not self._exists(wanted):
+                missing.append(wanted)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        await self.create_in([group], missing)
+        gone: list[int] = []
+        for looked_at, number in enumerate(self._table.topics(), 1):
+            if was_deleted(number):
+                gone.append(number)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        await self.delete_in([group], gone)
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         answers: dict[int, int | None] = {}

@@ -46,16 +46,22 @@ async def live_queues(table: QueueTable) -> LiveQueues:
         live = numpy.flatnonzero(slots[:, COMMITTED_END] > slots[:, LOG_START])
         found.append(slots[live][:, [QUEUE_ID, LOG_START]])
         await asyncio.sleep(0)
+    return await asyncio.to_thread(_sorted, found)
+
+
+def _sorted(found: list[Cells]) -> LiveQueues:
+    """Beside the event loop: a million take a tenth of a second."""
     rows = numpy.concatenate(found)
     queue_ids = rows[:, 0].astype(numpy.uint64)
     order = numpy.argsort(queue_ids)
     return LiveQueues(queue_ids[order], rows[order, 1])
 
 
-def topics_with_data(table: QueueTable) -> set[int]:
-    """Numbers of the topics of which any queue ever held a record."""
+async def topics_with_data(table: QueueTable) -> set[int]:
+    """Numbers of the topics of which any queue ever held a record; a chunk per turn of the event loop."""
     topics: set[int] = set()
     for slots in chunks(table):
         held = slots[slots[:, COMMITTED_END] > 0, QUEUE_ID].astype(numpy.uint64)
         topics.update(numpy.unique(held >> numpy.uint64(PARTITION_BITS)).tolist())
+        await asyncio.sleep(0)
     return topics

@@ -46,7 +46,7 @@ from mainstem.storage.recovery import Recovery, check_replicas, rejoin_store
 from mainstem.storage.rejoining import Rejoining
 from mainstem.storage.replication import Consensus, Replication
 from mainstem.storage.retention import retention_class
-from mainstem.storage.retention_pass import RetentionPass
+from mainstem.storage.retention_pass import TOPICS_PER_TURN, RetentionPass
 from mainstem.storage.rewriting import Rewriting
 from mainstem.storage.run_repair import RunRepair
 from mainstem.storage.samples import storage_samples
@@ -393,18 +393,21 @@ class Storage:
     def _leader_epoch(self, queue_id: int) -> int:
         return self.groups[self.group_of(queue_id)].term
 
-    def retention_classes(self) -> dict[int, str]:
-        """Topic number → retention class, of every topic with data here. A topic that the metadata has no
-        record of, neither as existing nor as deleted, is kept for good."""
-        held = topics_with_data(self.state.table)
-        classes = {
-            topic.number: retention_class(topic.settings, topic.internal)
-            for topic in self._topics()
-            if topic.number in held
-        }
-        for number in held - classes.keys():
+    async def retention_classes(self) -> dict[int, str]:
+        """Topic number → retention class, of every topic that has data here at the time of the call. A topic that the
+        metadata has no record of, neither as existing nor as deleted, is kept for good."""
+        held = await topics_with_data(self.state.table)
+        classes: dict[int, str] = {}
+        for looked_at, topic in enumerate(self._topics(), 1):
+            if topic.number in held:
+                classes[topic.number] = retention_class(topic.settings, topic.internal)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for looked_at, number in enumerate(held - classes.keys(), 1):
             if not self._was_deleted(number):
                 classes[number] = "forever"
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
         return classes
 
     def samples(self) -> Iterable[Sample | HistogramSample]:

@@ -1,7 +1,8 @@
 """Batches that only the journal's sealed segments still hold: found through the segments' indexes.
 
 A queue's rows lie in some of the segments, in offset order over them. Segments are searched by bisection on the
-last offset a queue has in each; a segment without rows of the queue is stepped over.
+last offset a queue has in each; a segment without rows of the queue is stepped over, and once its index was looked at
+by the filter that memory keeps of it, so that reads of what is split already ask no index in vain.
 
 Batches of one queue lie scattered in a segment, among those of other queues that are most likely read as well. So
 once enough of a chunk of a segment was asked for it is read whole into the read cache, and the chunks behind it ahead
@@ -11,6 +12,7 @@ cached once they lie before its end, which still grows: what is before it does n
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
@@ -55,6 +57,9 @@ behind is wanted next."""
 
 ROWS_MAX = 4096
 """Of an index, looked at in one search."""
+
+SEGMENTS_PER_TURN = 64
+"""Asked whether they have a queue between two turns of the event loop: a millisecond when all indexes are at hand."""
 
 SEGMENTS_AHEAD = 2
 """Looked at for a reader at the end of a segment, before the others are."""
@@ -238,16 +243,23 @@ class SealedSegments:
         self, sequences: Sequence[int], queue_id: int, offset: int, bytes_max: int
     ) -> list[Place]:
         low, high = 0, len(sequences)
+        asked = 0
         best: tuple[int, ExtentIndex, int] | None = None
         while low < high:
             probe = (low + high) // 2
+            index: ExtentIndex | None = None
+            first = end = 0
             while probe >= low:
-                index = await self._journal.index(sequences[probe])
-                first, end = index.queue_rows(queue_id)
-                if end > first:
-                    break
+                asked += 1
+                if asked % SEGMENTS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                if self._journal.may_hold(sequences[probe], queue_id):
+                    index = await self._journal.index(sequences[probe])
+                    first, end = index.queue_rows(queue_id)
+                    if end > first:
+                        break
                 probe -= 1
-            if probe < low:
+            if probe < low or index is None:
                 low = (low + high) // 2 + 1
             elif int(index.rows["last_offset"][end - 1]) >= offset:
                 row = index.find(queue_id, offset)

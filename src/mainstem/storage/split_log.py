@@ -7,7 +7,7 @@ group's split position; it is confirmed when the manifest has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.applied import AppliedState
@@ -26,7 +26,7 @@ class LocalSplitLog:
         groups: Sequence[WriteGroup],
         journal: Journal,
         state: AppliedState,
-        retention_classes: Callable[[], dict[int, str]],
+        retention_classes: Callable[[], Awaitable[dict[int, str]]],
         journal_path: str,
         damage: Damage,
     ) -> None:
@@ -115,8 +115,8 @@ class LocalSplitLog:
         await self._manifest.drained(entry.group for entry in ranges)
         return outcomes
 
-    def retention_classes(self) -> dict[int, str]:
-        return self._retention_classes()
+    async def retention_classes(self) -> dict[int, str]:
+        return await self._retention_classes()
 
     def _durable(self) -> list[int]:
         """Per group, the last block that is applied and synced, and before the first that is damaged."""

@@ -123,7 +123,7 @@ class SplitLog(Protocol):
         """The damaged blocks that the split waits before."""
         ...
 
-    def retention_classes(self) -> dict[int, str]:
+    async def retention_classes(self) -> dict[int, str]:
         """Topic number → retention class, of all topics that ever held a record. Raises when the metadata is not
         loaded: a topic that is absent counts as deleted and the split drops its batches."""
         ...
@@ -289,7 +289,7 @@ class SplitService:
         return Reply(DamageReply(await self._log.damaged(position_of(place.sequence, place.offset))))
 
     async def _retention_classes(self, call: Call[Nothing]) -> Reply[RetentionClasses]:
-        return Reply(RetentionClasses(self._log.retention_classes()))
+        return Reply(RetentionClasses(await self._log.retention_classes()))
 
     async def _commit(self, call: Call[CommitSlice]) -> Reply[CommitReply]:
         # A commit once begun runs to its end, even when its caller hangs up: the caller will ask again.

@@ -23,6 +23,7 @@ from mainstem.storage.journal.blocks import Rows
 from mainstem.storage.journal.segment_files import index_path
 from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.queue_store.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, Frame
+from mainstem.storage.queue_store.run_reader import QueueFilter
 
 if TYPE_CHECKING:
     from mainstem.storage.journal.inventory import SegmentInfo
@@ -65,6 +66,15 @@ def unpack_index(content: bytes, where: str, identity: int = 0) -> ExtentIndex:
     return ExtentIndex.load(footer, content[FRAME_BYTES:-FRAME_BYTES], where)
 
 
+def _packed(rows: Rows, identity: int) -> tuple[bytes, QueueFilter]:
+    return pack_index(rows, identity), QueueFilter(numpy.unique(rows["queue_id"]))
+
+
+def _unpacked(content: bytes, where: str, identity: int) -> tuple[ExtentIndex, QueueFilter]:
+    index = unpack_index(content, where, identity)
+    return index, QueueFilter(index.queues()[0])
+
+
 class IndexFiles:
     """Writes, loads and caches the indexes of sealed segments."""
 
@@ -72,6 +82,9 @@ class IndexFiles:
         self._files = files
         self._cache_bytes = cache_bytes
         self._cached: OrderedDict[int, ExtentIndex] = OrderedDict()
+        self._filters: dict[int, QueueFilter] = {}
+        """Of the indexes that were made or loaded since the start: about a byte per queue of a segment, a few MiB for a
+        thousand segments as they usually are, `FILTER_BITS_MAX` each at the most."""
         self._held_bytes = 0
         self._loading = asyncio.Lock()
         self.hits = 0
@@ -79,7 +92,7 @@ class IndexFiles:
 
     async def write(self, sequence: int, rows: Rows, identity: int) -> None:
         """Write the index of a segment, durable when this returns."""
-        content = await asyncio.to_thread(pack_index, rows, identity)
+        content, self._filters[sequence] = await asyncio.to_thread(_packed, rows, identity)
         path = index_path(sequence)
         file = await self._files.open(path + TEMPORARY, create=True)
         try:
@@ -109,6 +122,11 @@ class IndexFiles:
                 self._keep(sequence, index)
         return index
 
+    def may_hold(self, sequence: int, queue_id: int) -> bool:
+        """False: the segment has nothing of the queue; known without its index."""
+        known = self._filters.get(sequence)
+        return known is None or queue_id in known
+
     async def discard(self, sequence: int) -> None:
         """Have the index made anew when it is next asked for."""
         async with self._loading:
@@ -118,6 +136,7 @@ class IndexFiles:
         index = self._cached.pop(sequence, None)
         if index is not None:
             self._held_bytes -= index.memory_bytes
+        self._filters.pop(sequence, None)
         await self._files.remove(index_path(sequence))
 
     def held_bytes(self) -> int:
@@ -134,7 +153,8 @@ class IndexFiles:
         finally:
             await file.close()
         try:
-            return await asyncio.to_thread(unpack_index, content, path, identity)
+            index, self._filters[sequence] = await asyncio.to_thread(_unpacked, content, path, identity)
+            return index
         except FormatError:
             return None
 

@@ -371,6 +371,10 @@ class Journal:
         await self._index_is_ready(sequence)
         return index
 
+    def may_hold(self, sequence: int, queue_id: int) -> bool:
+        """Whether a sealed segment may have batches of a queue, as far as memory knows."""
+        return self._indexes.may_hold(sequence, queue_id)
+
     async def index_anew(self, sequences: Iterable[int]) -> None:
         """Blocks of these segments have died: an index that was made before is not to be believed any more. Raises
         `OSError`."""

@@ -7,6 +7,7 @@ run's index. A run need not have the queue at all; most of those are stepped ove
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest import FileRange, Manifest
 from mainstem.storage.queue_store.run_reader import Run, RunFiles, RunGone
+
+RUNS_PER_TURN = 512
+"""Stepped over between two turns of the event loop: about a millisecond."""
 
 Ranges = Sequence[FileRange]
 """The runs of one group, oldest first: a snapshot, unmoved by later changes."""
@@ -51,6 +55,8 @@ class RunSearch:
             extents = await self._extents_with(queue_id, runs[probe], unread)
             while extents is None and probe > low:
                 probe -= 1
+                if probe % RUNS_PER_TURN == 0:
+                    await asyncio.sleep(0)
                 extents = await self._extents_with(queue_id, runs[probe], unread)
             row = None if extents is None else extents.find(queue_id, offset)
             if extents is None or row is None:
@@ -64,6 +70,8 @@ class RunSearch:
         """As `find`, one run after the other from `at` on: for readers who are about there."""
         unread: list[Exception] = []
         for position in range(at, len(runs)):
+            if position % RUNS_PER_TURN == 0:
+                await asyncio.sleep(0)
             extents = await self._extents_with(queue_id, runs[position], unread)
             row = None if extents is None else extents.find(queue_id, offset)
             if extents is not None and row is not None:

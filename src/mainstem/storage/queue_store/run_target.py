@@ -81,7 +81,7 @@ class LocalRunTarget:
         assert name.endswith(RUN_SUFFIX), name
         assert "/" not in name, name
         self._directory = Path(directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        _make(self._directory)
         self._path = self._directory / name
         self._temporary = self._directory / f"{name}{TEMPORARY_INFIX}{uuid.uuid4().hex}"
         self._descriptor, self._direct = _create(self._temporary)
@@ -178,3 +178,16 @@ def _create(path: Path) -> tuple[int, bool]:
                 raise
             path.unlink(missing_ok=True)  # some file systems make the file before they refuse
     return os.open(path, flags, 0o644), False
+
+
+def _make(directory: Path) -> None:
+    """A directory and those above it that are missing, each durable: a run in it is, too, when it is finished."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    directory.mkdir(exist_ok=True)
+    parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
