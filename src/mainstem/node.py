@@ -46,6 +46,7 @@ from mainstem.side_thread import SideThread
 from mainstem.storage.disk_files import DiskFiles
 from mainstem.storage.split_lease import SplitLease
 from mainstem.storage.split_service import SplitService
+from mainstem.supervised import OnDeath, Supervision
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,10 @@ class RunningNode:
         self._stack = AsyncExitStack()
         self._clock = SystemClock()
         self._handlers = Handlers()
+        self._supervision = Supervision(self._clock.monotonic)
+        self.died = asyncio.Event()
+        """A task died that the node cannot do without: it is to be closed, and its process to end."""
+        self._supervision.on_end = self.died.set
         self._end: NodeEnd | None = None
         """What other nodes know of this one; None: there are no others."""
 
@@ -146,6 +151,7 @@ class RunningNode:
                 connect=self._connect if config.nameserver.peers else None,
                 response_room=server.responses,
                 side_work=side_work,
+                supervision=self._supervision,
                 boot=boot_of_this_machine(),
             ),
             stack,
@@ -167,7 +173,12 @@ class RunningNode:
         reports = NodeReports(config.node_id, storage, self._end.calls if self._end is not None else None)
         reports.register(self._handlers)
         supervisor = SplitSupervisor(
-            config.pipeline, split, store_dir=str(store_dir), clock=clock, tls=config.rpc_tls
+            config.pipeline,
+            split,
+            store_dir=str(store_dir),
+            clock=clock,
+            tls=config.rpc_tls,
+            supervision=self._supervision,
         )
         views = LocalNodeViews(
             config=config,
@@ -181,15 +192,16 @@ class RunningNode:
             node=identity,
             reports=reports,
             leader_of=roles.leadership.leader,
+            supervision=self._supervision,
         )
-        measured: list[Statistics] = [server, dispatcher, roles.groups, nameserver, storage]
+        measured: list[Statistics] = [server, dispatcher, roles.groups, nameserver, storage, self._supervision]
         if self._end is not None:
             measured.append(self._end.exchange)
         http_configured = parse_address(config.http)
         guard = ChangeGuard(token_of(write_dir), (http_configured.host, socket.gethostname()))
         console = ConsoleServer(Console(views, measured, config.console, guard).application(), config.console)
         http_host, http_port = console.bind(http_configured.host, http_configured.port)
-        console_task = asyncio.create_task(console.serve(), name="console")
+        console_task = self._supervision.start(console.serve, "console", OnDeath.END)
         stack.push_async_callback(finish, console_task, console)
         await supervisor.start(node=f"http://{http_host}:{http_port}")
         stack.push_async_callback(supervisor.close)
@@ -225,6 +237,7 @@ class RunningNode:
             random=random.SystemRandom(),
             reached_at=rpc_advertised(self._config),
             tls=self._config.rpc_tls,
+            supervision=self._supervision,
         )
         self._stack.push_async_callback(end.close)
         await end.start(*parse_address(self._config.rpc))

@@ -51,6 +51,7 @@ from mainstem.storage.membership_steps import MembershipSteps
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage, stop
+from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,8 @@ class NodePorts:
     """To the other nodes; None: there are none."""
     side_work: SideWork = field(default_factory=AtOnce)
     """Where compressed batches are looked into."""
+    supervision: Supervision | None = None
+    """Of all that goes on in the background; None: one of the roles' own."""
     boot: str = ""
     """Tells this start of the machine from any other; empty: that cannot be known."""
     response_room: ResponseRoom = field(default_factory=UnboundedRoom)
@@ -110,6 +113,7 @@ class Roles:
         self._others: ClusterPorts | None = None
         """The ways to the other nodes; None: there are none."""
         self._turns = Turns()
+        self.supervision = ports.supervision or Supervision(ports.clock.monotonic)
         self.tasks: list[asyncio.Task[None]] = []
         """What goes on in the background, that of the roles themselves excepted."""
 
@@ -152,6 +156,7 @@ class Roles:
             new_id=ports.new_id,
             metadata_current=nameserver.current,
             feature_level=lambda: nameserver.feature_level,
+            supervision=self.supervision,
         )
         broker = self._broker(queue_admin)
         if self._others is None:
@@ -160,11 +165,11 @@ class Roles:
         served.listeners.append(groups.serving_changed)
         nameserver.subscribe(partial(tell_groups, groups))
         stack.push_async_callback(groups.close)
-        self._begin(served.run(storage.queues), "served groups")
+        self._begin(partial(served.run, storage.queues), "served groups")
         if self._others is not None:
             care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock)
             nameserver.subscribe(partial(look_after, care))
-            self._begin(care.run(), "queue care")
+            self._begin(care.run, "queue care")
         stack.push_async_callback(broker.auto_creation.close)
         self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, intake=storage.messages))
 
@@ -261,6 +266,7 @@ class Roles:
             feature_level=lambda: nameserver.feature_level,
             side_work=ports.side_work,
             turns=self._turns,
+            supervision=self.supervision,
         )
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)
@@ -338,12 +344,12 @@ class Roles:
             self._ports.clock,
         )
         self._stack.push_async_callback(balance.hand_over)
-        self._begin(balance.run(), "leader balance")
-        self._begin(steps.run(), "membership steps")
+        self._begin(balance.run, "leader balance")
+        self._begin(steps.run, "membership steps")
 
-    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Have a task do it until the node stops."""
-        task = asyncio.create_task(work, name=name)
+        task = self.supervision.start(work, name)
         self.tasks.append(task)
         self._stack.push_async_callback(stop, [task])
 

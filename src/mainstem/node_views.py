@@ -40,6 +40,7 @@ from mainstem.rpc.errors import RpcError
 from mainstem.storage.role import Storage
 from mainstem.storage.split_service import SplitService
 from mainstem.storage.write_group import WriteGroup
+from mainstem.supervised import Supervision
 
 NO_USAGE = QueueUsage(0, 0)
 
@@ -64,6 +65,7 @@ class LocalNodeViews:
         node: Node,
         reports: NodeReports,
         leader_of: Callable[[int], int],
+        supervision: Supervision,
     ) -> None:
         self._config = config
         self._nameserver = nameserver
@@ -76,9 +78,19 @@ class LocalNodeViews:
         self._node = node
         self._reports = reports
         self._leader_of = leader_of
+        self._supervision = supervision
         self.ready = False
 
+    def not_alive(self) -> str | None:
+        if self._supervision.lost:
+            return self._supervision.why_not()
+        return None
+
     def not_ready(self) -> str | None:
+        if (reason := self._supervision.why_not()) is not None:
+            return reason
+        if (failure := self._nameserver.failure) is not None:
+            return f"the metadata failed: {failure}"
         if self._storage.failure is not None:
             return f"disk 1 failed: {self._storage.failure}"
         if self.ready and (waiting := self._storage.rejoining.not_back()):

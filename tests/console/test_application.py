@@ -137,3 +137,12 @@ def test_requests_beyond_the_bound_are_refused_but_health_answers() -> None:
             return refused.status_code, health.status_code, (await slow).status_code
 
     assert asyncio.run(scenario()) == (503, 200, 200)
+
+
+def test_a_node_that_lost_a_task_is_neither_well_nor_ready() -> None:
+    views = FakeViews()
+    assert [answer.status_code for answer in get("/healthz", "/readyz", views=views)] == [200, 200]
+    views.dead = views.reason = "task 'consensus' died: ValueError: 1"
+    health, ready = get("/healthz", "/readyz", views=views)
+    assert (health.status_code, ready.status_code) == (503, 503)
+    assert "consensus" in health.text

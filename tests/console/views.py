@@ -49,11 +49,15 @@ class FakeViews:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.dead: str | None = None
         self.error: Exception | None = None
         self.feature_level = 1
         self.endpoint: SplitEndpoint | None = SplitEndpoint(
             host="127.0.0.1", port=9093, store_dir="/store"
         )
+
+    def not_alive(self) -> str | None:
+        return self.dead
 
     def not_ready(self) -> str | None:
         return self.reason

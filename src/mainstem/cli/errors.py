@@ -17,5 +17,9 @@ class RequestRefused(CommandLineError):
     """The node answered with an error."""
 
 
+class NodeDied(CommandLineError):
+    """The node in this process cannot go on."""
+
+
 class CommandFailed(CommandLineError):
     """The command ran and did not do all it was asked to; the message says how far it came."""

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstem import __version__
+from mainstem.cli.errors import NodeDied
 
 if TYPE_CHECKING:
     from mainstem.config import NodeConfig
     from mainstem.node import Addresses
 
 logger = logging.getLogger("mainstem")
+
+END_SECONDS_MAX = 20.0
+"""How long a node that cannot go on may take to close what it can."""
 
 
 @click.command("serve")
@@ -92,14 +96,24 @@ async def _run(config: NodeConfig) -> None:
         start.cancel()
         await asyncio.wait([start])
         return
+    died = asyncio.ensure_future(node.died.wait())
     try:
         _announce(start.result())
-        await stopped
+        await asyncio.wait([stopped, died], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
-    logger.info("stopping")
-    await node.close()
-    logger.info("stopped")
+        died.cancel()
+    if not node.died.is_set():
+        logger.info("stopping")
+        await node.close()
+        logger.info("stopped")
+        return
+    try:
+        async with asyncio.timeout(END_SECONDS_MAX):
+            await node.close()
+    except Exception as error:  # what died may be in the way; the next start recovers
+        logger.error("not everything could be closed: %r", error)
+    raise NodeDied("a task died that the node cannot do without; the log says which. Start the node again")
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

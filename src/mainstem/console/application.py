@@ -82,7 +82,10 @@ class Console:
         return limited
 
     async def _healthz(self, request: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        reason = self._views.not_alive()
+        if reason is None:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"not well: {reason}\n", status_code=503)
 
     async def _readyz(self, request: Request) -> Response:
         reason = self._views.not_ready()

@@ -216,6 +216,10 @@ class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 class NodeViews(Protocol):
     """Implemented by the node. Calls never block the event loop; each raises no error for an empty node."""
 
+    def not_alive(self) -> str | None:
+        """Why the node's process should be started anew; None while it does its work."""
+        ...
+
     def not_ready(self) -> str | None:
         """Why the node should get no traffic yet or any more; None when it is ready."""
         ...

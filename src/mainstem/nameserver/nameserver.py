@@ -270,6 +270,11 @@ class Nameserver(MetadataAdministration):
         return self._directory.owned_vote_file.owner.identity
 
     @property
+    def failure(self) -> Exception | None:
+        """Why this node's metadata takes no more changes; None while it does."""
+        return self._group.failure
+
+    @property
     def metadata_leader(self) -> int:
         """The node id of the metadata group's leader, as far as this node knows; -1: nobody."""
         if self._group.leader_id == self._group.node_id:

@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from mainstem.pipeline.config import PipelineConfig
@@ -27,6 +28,7 @@ from mainstem.pipeline.java import find_java, spark_missing
 from mainstem.ports import Clock
 from mainstem.rpc.split import SplitLag
 from mainstem.rpc.tls import NO_TLS, RpcTlsConfig
+from mainstem.supervised import Supervision
 
 log = logging.getLogger("mainstem.split")
 
@@ -93,11 +95,13 @@ class SplitSupervisor:
         tls: RpcTlsConfig = NO_TLS,
         command: Callable[[str], Sequence[str]] | None = None, missing: Callable[[], str] = missing_for_spark,
         poll_seconds: float = POLL_SECONDS, backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
+        supervision: Supervision | None = None,
     ) -> None:
         """`command`: from the node's HTTP address to how the splitter is started."""
         self.state = "off" if config.mode == "off" else "waiting"
         """For people: off, waiting, starting, running, restarting (why), or unavailable (what to install)."""
         self.process_id: int | None = None
+        self._supervision = supervision or Supervision(clock.monotonic)
         self._config = config
         self._work = work
         self._clock = clock
@@ -112,7 +116,7 @@ class SplitSupervisor:
         """Begin to supervise; `node` is its HTTP address. Returns at once: Spark starts when there is
         work."""
         assert self._task is None
-        self._task = asyncio.create_task(self._supervise(self._command(node)), name="split supervisor")
+        self._task = self._supervision.start(partial(self._supervise, self._command(node)), "split supervisor")
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:

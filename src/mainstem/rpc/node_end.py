@@ -13,6 +13,7 @@ from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.raft_exchange import RaftExchange
 from mainstem.rpc.server import Server
 from mainstem.rpc.tls import NO_TLS, RpcTlsConfig, context
+from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class NodeEnd:
         random: Random,
         reached_at: str = "",
         tls: RpcTlsConfig = NO_TLS,
+        supervision: Supervision | None = None,
     ) -> None:
         """`reached_at` is the HOST:PORT that other nodes are to use. Raises ConfigError when the files of `tls` cannot
         be used."""
@@ -35,7 +37,9 @@ class NodeEnd:
         connect = connect_tcp if calling is None else connect_tls(calling)
         self.identity = identity
         self.handlers = handlers
-        self.exchange = RaftExchange(identity, random=random, connect=connect, reached_at=reached_at)
+        self.exchange = RaftExchange(
+            identity, random=random, connect=connect, reached_at=reached_at, supervision=supervision
+        )
         self.calls = NodeCalls(identity, moved=self.exchange.set_peers, connect=connect)
         self.server = Server(
             handlers,

@@ -30,6 +30,7 @@ from mainstem.rpc.raft_messages import (
     from_wire,
 )
 from mainstem.rpc.raft_outbox import Bounds
+from mainstem.supervised import Supervision
 
 __all__ = ["METADATA_GROUP", "Address", "Bounds", "Carried", "Identity", "Member", "RaftExchange"]
 
@@ -48,9 +49,11 @@ class RaftExchange:
         name: str = "",
         reached_at: str = "",
         bounds: Bounds | None = None,
+        supervision: Supervision | None = None,
     ) -> None:
         """`reached_at` is the HOST:PORT that other nodes are to answer to."""
         self.node = node
+        self._supervision = supervision or Supervision()
         self._random = random
         self._connect = connect
         self._name = name or f"node {node.node_id}"
@@ -175,6 +178,7 @@ class RaftExchange:
             lost=lambda: self._tell_all(node_id),
             gone=lambda: self._gone(node_id),
             bounds=self._bounds,
+            supervision=self._supervision,
         )  # fmt: skip
 
     def _end(self, link: RaftLink) -> None:

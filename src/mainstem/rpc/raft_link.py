@@ -23,6 +23,7 @@ from mainstem.rpc.method import Hello
 from mainstem.rpc.raft_member import Member
 from mainstem.rpc.raft_messages import DELIVER, Delivery
 from mainstem.rpc.raft_outbox import Bounds, Outbox, Outgoing
+from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +69,12 @@ class RaftLink:
         lost: Callable[[], None],
         gone: Callable[[], None],
         bounds: Bounds,
+        supervision: Supervision,
     ) -> None:
         self.node_id = node_id
         self.address = address
         self.counters = LinkCounters()
+        self._supervision = supervision
         self._hello = hello
         self._delivery_seconds = bounds.delivery_seconds
         self._connect = connect
@@ -105,7 +108,7 @@ class RaftLink:
         return len(self._under_way)
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"raft link to {self.node_id}")
+        self._task = self._supervision.start(self._run, f"raft link to {self.node_id}")
 
     async def close(self) -> None:
         """Deliveries under way are given up."""

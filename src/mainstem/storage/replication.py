@@ -278,12 +278,13 @@ class Replication:
             voters = hard_states.founders(number) or self._consensus.members(number).voters
         return voters <= {self._consensus.node_id}
 
-    async def run(self) -> None:
-        """Let time pass, until cancelled."""
+    async def run(self, beat: Callable[[], object] = lambda: None) -> None:
+        """Let time pass, until cancelled; `beat` is called at each tick."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             for group in self._groups:
                 group.tick()
+            beat()
 
     def stop(self) -> None:
         """Nothing is received any more."""

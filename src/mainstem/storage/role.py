@@ -56,9 +56,15 @@ from mainstem.storage.split_log import LocalSplitLog
 from mainstem.storage.usage import Usage
 from mainstem.storage.write_group import WriteGroup
 from mainstem.storage.write_loop import WriteLoop
+from mainstem.supervised import OnDeath, Supervision
 from mainstem.turns import Turns
 
 log = logging.getLogger(__name__)
+
+
+CONSENSUS_TICKS = "the clock of the write groups' consensus"
+TICKS_SECONDS_MAX = 30.0
+"""A hundred elections could have been held: a machine that is merely slow does not stand still for as long."""
 
 
 class Storage:
@@ -82,6 +88,7 @@ class Storage:
         feature_level: Callable[[], FeatureLevel],
         side_work: SideWork,
         turns: Turns | None,
+        supervision: Supervision,
     ) -> None:
         self.feature_level = feature_level
         """What may be written now; see `open`."""
@@ -95,6 +102,7 @@ class Storage:
         self.hard_states = hard_states
         self.replication = Replication(consensus, journal, state.journal_map)
         journal.dead = state.journal_map.dead
+        journal.supervision = supervision
         self.groups = [
             WriteGroup(
                 group,
@@ -230,6 +238,7 @@ class Storage:
             self.rewriting,
             self.damage,
         )
+        self.supervision = supervision
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -251,6 +260,7 @@ class Storage:
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
         side_work: SideWork | None = None,
         turns: Turns | None = None,
+        supervision: Supervision | None = None,
     ) -> Storage:
         """Recover from the directories. `slots` maps each slot to its write group; `journal_path` is the
         absolute path of the journal's directory, for splitters on this host; `topics` lists the topics that
@@ -291,6 +301,7 @@ class Storage:
                 feature_level,
                 side_work or AtOnce(),
                 turns,
+                supervision or Supervision(),
             )
             await storage._recover()
             opened.pop_all()
@@ -319,25 +330,27 @@ class Storage:
     async def start(self) -> None:
         """Begin to write and to take part in the groups' logs. Groups that this node has alone are served when this
         returns: they took a new term and logged a no-op in it; others when their nodes have agreed who leads."""
-        loop = asyncio.get_running_loop()
+        start = self.supervision.start
         self._tasks = [
-            loop.create_task(self.state.manifest.run(), name="manifest"),
-            loop.create_task(self.write_loop.run(), name="write loop"),
+            start(self.state.manifest.run, "manifest", OnDeath.END),
+            start(self.write_loop.run, "write loop", OnDeath.END),
         ]
         await self.hard_states.save({})  # counts the starts, and finds out whether the disk can be written
-        self._tasks.append(loop.create_task(self.producers.read(), name="producers are read"))
-        self._tasks.append(loop.create_task(self.producers.run(), name="producers"))
+        self._tasks.append(start(self.producers.read, "producers are read"))
+        self._tasks.append(start(self.producers.run, "producers"))
         await self.replication.start(self.hard_states)
         await self.departures.finish()
         await self.write_loop.sync()
-        self._tasks.append(loop.create_task(self.replication.run(), name="consensus"))
-        self._tasks.append(loop.create_task(self.rejoining.run(), name="rejoining"))
-        self._tasks.append(loop.create_task(self.maintenance.run(), name="storage maintenance"))
-        self._tasks.append(loop.create_task(self.repair.run(), name="repair of runs"))
+        consensus = partial(self.replication.run, partial(self.supervision.beat, CONSENSUS_TICKS, TICKS_SECONDS_MAX))
+        self._tasks.append(start(consensus, "consensus", OnDeath.END))
+        self._tasks.append(start(self.rejoining.run, "rejoining"))
+        self._tasks.append(start(self.maintenance.run, "storage maintenance"))
+        self._tasks.append(start(self.repair.run, "repair of runs"))
 
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files. What a failed disk does not allow is left out:
         the next start does without it."""
+        self.supervision.ceased(CONSENSUS_TICKS)
         if self._tasks:
             writing, maintaining = self._tasks[:2], self._tasks[2:]
             await stop(maintaining)

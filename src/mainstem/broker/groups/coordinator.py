@@ -60,6 +60,7 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from mainstem.supervised import Supervision
 
 if TYPE_CHECKING:
     from mainstem.broker.broker import Call
@@ -91,6 +92,7 @@ class GroupCoordinator:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         metadata_current: Callable[[], Awaitable[None]] = at_once,
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
+        supervision: Supervision | None = None,
     ) -> None:
         """`metadata_current` returns once this node knows all that the metadata was before the call; `feature_level` is
         what may be written to the log."""
@@ -105,6 +107,7 @@ class GroupCoordinator:
         self._new_id = new_id
         self._topics_now = TopicsNow(self._topic_id_of, metadata_current)
         self._feature_level = feature_level
+        self._supervision = supervision or Supervision(clock.monotonic)
         self._counts = Counts()
         self._holdings = Holdings(config.members_bytes_max)
         self._topic: Topic | None = None
@@ -123,9 +126,7 @@ class GroupCoordinator:
     async def start(self) -> None:
         """Start to load what this node serves; until a partition is in, its requests are refused as such."""
         self._running = True
-        self._timers = asyncio.get_running_loop().create_task(
-            self._keep_time(), name="group coordinator: timers"
-        )
+        self._timers = self._supervision.start(self._keep_time, "group coordinator: timers")
         self._look()
 
     async def close(self) -> None:
@@ -427,8 +428,7 @@ class GroupCoordinator:
         assert self._topic is not None
         partition = self._partition(self._topic, index)
         self._partitions[index] = partition
-        work, name = partition.run(), f"group coordinator: {partition.name}"
-        self._tasks[index] = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[index] = self._supervision.start(partition.run, f"group coordinator: {partition.name}")
 
     def _resign(self, index: int) -> None:
         self._partitions.pop(index).resign()

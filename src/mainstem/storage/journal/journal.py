@@ -49,6 +49,7 @@ from mainstem.storage.journal.recovery import JournalRecovery, RecoveryReport, V
 from mainstem.storage.journal.segment_files import DIRECTORY, SegmentFiles, segment_path
 from mainstem.storage.journal.segment_walk import SegmentWalk
 from mainstem.storage.queue_store.extent_index import ExtentIndex
+from mainstem.supervised import Supervision
 
 __all__ = ["BlockToWrite", "Journal", "RecoveryReport", "SegmentInfo"]
 
@@ -78,6 +79,8 @@ class Journal:
         """Oldest first; the one being written to is not among them."""
         self._open: OpenSegment | None = None
         self._next_sequence = found.highest_sequence + 1
+        self.supervision = Supervision()
+        """The node's takes its place before the journal is recovered."""
         self._taken: dict[int, File] = {}
         """Segments taken for a write that then found no room for all it needed."""
         self._chain = 0
@@ -139,9 +142,10 @@ class Journal:
             self._segments = []
         self.end = self.durable_end = report.end
         self._recovered = True
+        self._pool.supervision = self.supervision
         self._pool.start()
         if self._config.durability is Durability.ASYNC:
-            self._flusher = asyncio.create_task(self._flush(), name="journal flush")
+            self._flusher = self.supervision.start(self._flush, "journal flush")
         return report
 
     async def _continue(self, info: SegmentInfo, offset: int) -> None:

@@ -25,6 +25,7 @@ from mainstem.storage.errors import FormatError, StorageBusy
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import PAGE_BYTES, SegmentHeader
 from mainstem.storage.journal.segment_files import DIRECTORY, segment_path
+from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ class SegmentPool:
         self._next_number = 1
         self._wake = asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
+        self.supervision = Supervision()
+        """The node's takes its place."""
         self.recycled = 0
         self.filled = 0
         self.taken = 0
@@ -79,7 +82,12 @@ class SegmentPool:
         """Begin filling; `close` ends it."""
         assert self._filling is None
         self._wake.set()
-        self._filling = asyncio.create_task(self._fill(), name="journal pool")
+        self._filling = self.supervision.start(self._fill_again, "journal pool")
+
+    async def _fill_again(self) -> None:
+        """Also what it was filling when it died."""
+        self._wake.set()
+        await self._fill()
 
     async def take(self, sequence: int) -> File:
         """A file of the configured size (or one that grows to it) under the name of segment `sequence`.
