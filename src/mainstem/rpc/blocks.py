@@ -21,7 +21,8 @@ class BlockMissing(Refused):
 
 
 class FetchBlock(msgspec.Struct, frozen=True):
-    """The block of this term and index: two logs that have it have the same."""
+    """The block of this term and index: two logs that have it have the same. Term 0: of whatever term it is here; the
+    one who asks can tell by a checksum whether it is the block that is missing there."""
 
     group: Group
     term: Index
@@ -36,6 +37,7 @@ class FetchedBlock(msgspec.Struct, frozen=True):
     batch_count: Count
     crc: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
     """Of the attachment."""
+    term: Index = 0
 
 
 FETCH_BLOCK = Method(110, "groups.fetch_block", FetchBlock, FetchedBlock, (BlockMissing,), nodes_only=True)

@@ -20,11 +20,11 @@ from mainstem.rpc.blocks import FETCH_BLOCK, BlockMissing, FetchBlock, FetchedBl
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Call, Handlers
 from mainstem.rpc.method import Reply
-from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
+from mainstem.storage.errors import CorruptJournal, JournalHole, SegmentGone, StorageError
 from mainstem.storage.journal.block_repair import Twin
 from mainstem.storage.journal.format import DIRECTORY_ROW_BYTES, KIND_DATA, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal.mending import look_at, write_whole
+from mainstem.storage.journal.mending import look_at, write_whole, write_whole_unopened
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.snapshot_image import Calls
 from mainstem.storage.write_group import WriteGroup
@@ -167,8 +167,8 @@ class Damage:
             return True
         consensus = self._groups[place.group].consensus
         for node_id in sorted((consensus.voters | consensus.learners) - {self._node_id}):
-            twin = await self._fetch(node_id, place)
-            if twin is not None and await self._write(place, twin):
+            fetched = await fetch_twin(self._calls, node_id, place.group, place.term, place.index)
+            if fetched is not None and await self._write(place, fetched[1]):
                 return True
         return False
 
@@ -178,23 +178,6 @@ class Damage:
         if block is None or block.term != place.term or block.payload is None:
             return None
         return Twin(block.kind, block.created_ms, block.batch_count, bytes(block.directory), bytes(block.payload))
-
-    async def _fetch(self, node_id: int, place: StoredPlace) -> Twin | None:
-        """A block as another node has it; None when it cannot be had from there."""
-        if self._calls is None:
-            return None
-        request = FetchBlock(place.group, place.term, place.index)
-        try:
-            reply = await self._calls.call(node_id, FETCH_BLOCK, request, timeout_seconds=FETCH_SECONDS_MAX)
-        except RpcError as error:
-            log.info("%s: not from node %d: %s", place, node_id, error)
-            return None
-        message, content = reply.message, b"".join(bytes(buffer) for buffer in reply.buffers)
-        end = message.batch_count * DIRECTORY_ROW_BYTES
-        if crc32c(content) != message.crc or end > len(content) or (message.batch_count and message.kind != KIND_DATA):
-            log.warning("%s: what node %d sent of it is not whole", place, node_id)
-            return None
-        return Twin(message.kind, message.created_ms, message.batch_count, content[:end], content[end:])
 
     async def _write(self, place: StoredPlace, twin: Twin) -> bool:
         try:
@@ -208,7 +191,9 @@ class Damage:
     async def _fetched(self, call: Call[FetchBlock]) -> Reply[FetchedBlock]:
         request = call.request
         blocks = self._groups[request.group].blocks if request.group < len(self._groups) else None
-        if blocks is None or not blocks.position_of(request.index) or blocks.term(request.index) != request.term:
+        if blocks is None or not blocks.position_of(request.index) or request.term not in (
+            0, blocks.term(request.index)
+        ):  # fmt: skip
             raise BlockMissing(f"node {self._node_id}: no block {request.index} of term {request.term} in the journal")
         place = self._place(self._groups[request.group], request.index)
         try:
@@ -218,7 +203,7 @@ class Damage:
         header = found.header
         content: list[Buffer] = [found.directory, found.payload]
         crc = crc32c(found.payload, crc32c(found.directory))
-        return Reply(FetchedBlock(header.kind, header.created_ms, header.batch_count, crc), content)
+        return Reply(FetchedBlock(header.kind, header.created_ms, header.batch_count, crc, header.term), content)
 
     # --- statistics ---------------------------------------------------------------------------------------
 
@@ -237,3 +222,43 @@ class Damage:
             "mainstem_journal_repaired_blocks_total", "counter",
             "Blocks that went bad on disk 1 and were made whole from another copy", self.repaired,
         )  # fmt: skip
+
+
+async def fetch_twin(
+    calls: Calls | None, node_id: int, group: int, term: int, index: int
+) -> tuple[int, Twin] | None:
+    """(term, block) as another node has it, of any term where `term` is 0; None when it cannot be had from there."""
+    if calls is None:
+        return None
+    what = f"block {index} of write group {group}"
+    try:
+        request = FetchBlock(group, term, index)
+        reply = await calls.call(node_id, FETCH_BLOCK, request, timeout_seconds=FETCH_SECONDS_MAX)
+    except RpcError as error:
+        log.info("%s: not from node %d: %s", what, node_id, error)
+        return None
+    message, content = reply.message, b"".join(bytes(buffer) for buffer in reply.buffers)
+    end = message.batch_count * DIRECTORY_ROW_BYTES
+    if crc32c(content) != message.crc or end > len(content) or (message.batch_count and message.kind != KIND_DATA):
+        log.warning("%s: what node %d sent of it is not whole", what, node_id)
+        return None
+    twin = Twin(message.kind, message.created_ms, message.batch_count, content[:end], content[end:])
+    return message.term or term, twin
+
+
+async def mend_hole(
+    files: Files, hole: JournalHole, calls: Calls | None, nodes: Callable[[int], Iterable[int]]
+) -> bool:
+    """Make whole what a start could not read, in a journal that nobody has open: the block is fetched from the other
+    `nodes` of the write groups that miss one there, and its checksum, which the next block repeats, tells whether it is
+    the one. Raises `StorageError`, OSError."""
+    for group, index in hole.candidates:
+        for node_id in nodes(group):
+            fetched = await fetch_twin(calls, node_id, group, 0, index)
+            if fetched is None:
+                continue
+            place = StoredPlace(group, fetched[0], index, hole.position, hole.end - hole.position)
+            if await write_whole_unopened(files, place, fetched[1]):
+                log.warning("%s: was damaged on disk 1, and is made whole again from node %d", place, node_id)
+                return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from mainstem.errors import LeaderMissing, MainstemError
 
@@ -15,15 +16,26 @@ class FormatError(StorageError):
     """Bytes on a disk that are not what the format says; the message names file and position."""
 
 
+class JournalHole(NamedTuple):
+    """A place in the journal where a block was, between others that can be read."""
+
+    position: int
+    end: int
+    candidates: tuple[tuple[int, int], ...]
+    """Which it may have been: write groups, and the block that each of them misses next."""
+
+
 class CorruptJournal(StorageError):
     """A block known to be durable cannot be read back. The group is refused; nothing is truncated.
 
     `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell: one
     with no other block in sight is not among them."""
 
-    def __init__(self, message: str, groups: Iterable[int] = ()) -> None:
+    def __init__(self, message: str, groups: Iterable[int] = (), hole: JournalHole | None = None) -> None:
         super().__init__(message)
         self.groups = frozenset(groups)
+        self.hole = hole
+        """Where a start found that one block is not what was written, as far as that can be told."""
 
 
 class StorageBusy(StorageError):

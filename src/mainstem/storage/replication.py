@@ -102,6 +102,10 @@ class Consensus:
     def members(self, group: int) -> Membership:
         return Membership.of([self.node_id] if self.replicas is None else self.replicas.get(group, ()))
 
+    def others(self, group: int) -> list[int]:
+        """The other nodes that a group is placed on."""
+        return sorted(self.members(group).members - {self.node_id})
+
     def config(self, durability: Durability) -> RaftConfig:
         return RaftConfig(
             node_id=self.node_id,

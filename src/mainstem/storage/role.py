@@ -20,10 +20,10 @@ from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.config import StorageConfig
-from mainstem.storage.damage import Damage
+from mainstem.storage.damage import Damage, mend_hole
 from mainstem.storage.departures import Departures
 from mainstem.storage.disk_watch import DiskWatch
-from mainstem.storage.errors import StorageError, StorageFailed
+from mainstem.storage.errors import CorruptJournal, StorageError, StorageFailed
 from mainstem.storage.hard_states import HardStates
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
@@ -65,6 +65,10 @@ log = logging.getLogger(__name__)
 CONSENSUS_TICKS = "the clock of the write groups' consensus"
 TICKS_SECONDS_MAX = 30.0
 """A hundred elections could have been held: a machine that is merely slow does not stand still for as long."""
+
+MENDED_AT_START_MAX = 16
+"""Damaged blocks that one start makes whole: each costs it a walk through the journal. What is left of more of them is
+told, and the next start goes on."""
 
 
 class Storage:
@@ -267,11 +271,49 @@ class Storage:
         exist, `was_deleted` knows the numbers of those that did once; without `consensus` the node is alone, and
         without `side_work` it inflates batches within its loop.
         `feature_level`: what all nodes of the cluster read, so that it may be written; it only goes up.
-        Raises a `StorageError` naming file and place when what was durable cannot be read back."""
+        Raises a `StorageError` naming file and place when what was durable cannot be read back, and no other node
+        could be asked for it."""
+        consensus = consensus or Consensus()
+
+        async def attempt() -> Storage:
+            return await cls._open(
+                write_files, store_files, clock, config, journal_config, store_config, manifest_path, journal_path,
+                slots, topics, was_deleted, consensus, feature_level, side_work, turns, supervision,
+            )  # fmt: skip
+
+        for _ in range(MENDED_AT_START_MAX):
+            try:
+                return await attempt()
+            except CorruptJournal as error:
+                if error.hole is None or not await mend_hole(
+                    write_files, error.hole, consensus.calls, consensus.others
+                ):
+                    raise
+        return await attempt()
+
+    @classmethod
+    async def _open(
+        cls,
+        write_files: Files,
+        store_files: Files,
+        clock: Clock,
+        config: StorageConfig,
+        journal_config: JournalConfig,
+        store_config: QueueStoreConfig,
+        manifest_path: str,
+        journal_path: str,
+        slots: Sequence[int],
+        topics: Callable[[], Iterable[Topic]],
+        was_deleted: Callable[[int], bool],
+        consensus: Consensus,
+        feature_level: Callable[[], FeatureLevel],
+        side_work: SideWork | None,
+        turns: Turns | None,
+        supervision: Supervision | None,
+    ) -> Storage:
         async with AsyncExitStack() as opened:
             journal = await Journal.open(write_files, clock, journal_config)
             opened.push_async_callback(journal.close)
-            consensus = consensus or Consensus()
             hard_states = await HardStates.open(write_files, consensus.node_id)
             opened.push_async_callback(hard_states.close)
             pacing = Pacing(

@@ -38,22 +38,27 @@ async def look_at(files: Files, journal: Journal, place: StoredPlace) -> StoredB
 async def write_whole(files: Files, journal: Journal, place: StoredPlace, twin: Twin) -> bool:
     """Make a damaged block what it was, from a twin that was checked; durable when it returns. False when it cannot be
     told what it was. Raises `SegmentGone`, `CorruptJournal`, `OSError`."""
+    async with journal.kept(sequence_of(place.position)):
+        return await write_whole_unopened(files, place, twin)
+
+
+async def write_whole_unopened(files: Files, place: StoredPlace, twin: Twin) -> bool:
+    """The same in a journal that nobody has open."""
     sequence = sequence_of(place.position)
-    async with journal.kept(sequence):
-        damaged = await _read(files, place)
-        try:
-            file = await files.open(segment_path(sequence))
-        except FileNotFoundError as error:
-            raise SegmentGone(f"{segment_path(sequence)} is gone") from error
-        try:
-            content = whole(place, damaged, twin, await _around(file, place))
-            if content is None:
-                return False
-            block_of(place, content)
-            await file.write(offset_of(place.position), [content])
-            await file.sync()
-        finally:
-            await file.close()
+    damaged = await _read(files, place)
+    try:
+        file = await files.open(segment_path(sequence))
+    except FileNotFoundError as error:
+        raise SegmentGone(f"{segment_path(sequence)} is gone") from error
+    try:
+        content = whole(place, damaged, twin, await _around(file, place))
+        if content is None:
+            return False
+        block_of(place, content)
+        await file.write(offset_of(place.position), [content])
+        await file.sync()
+    finally:
+        await file.close()
     return True
 
 

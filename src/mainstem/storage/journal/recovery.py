@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.ports import File, Files
-from mainstem.storage.errors import CorruptJournal, FormatError
+from mainstem.storage.errors import CorruptJournal, FormatError, JournalHole
 from mainstem.storage.journal.blocks import batches_fault, block_at, places_in
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -85,6 +85,8 @@ class _Behind(NamedTuple):
     blocks: int
     first_index: dict[int, int]
     """Block index of the first one found per write group."""
+    first_position: int
+    """Of the first one found; 0: there is none."""
     marks_end: int
     """In the first segment searched, the byte offset behind the last thing that looks like a block header."""
 
@@ -204,7 +206,7 @@ class JournalRecovery:
 
     async def _search(self, end: int) -> _Behind:
         """Look for blocks behind the one at `end`, in its segment and all later ones."""
-        claim = blocks = marks_end = 0
+        claim = blocks = marks_end = first_position = 0
         first_index: dict[int, int] = {}
         for segment in self._segments:
             if segment.sequence < sequence_of(end):
@@ -223,10 +225,11 @@ class JournalRecovery:
                         header = await _block(file, chunk, place, offset + place, position + place)
                         if header is not None and header.position != end:  # what is there is at fault
                             blocks += 1
+                            first_position = first_position or header.position
                             claim = max(claim, header.durable_position)
                             first_index.setdefault(header.group, header.index)
                     offset += CHUNK_BYTES
-        return _Behind(claim, blocks, first_index, marks_end)
+        return _Behind(claim, blocks, first_index, first_position, marks_end)
 
     def _corrupt(self, stop: _Stop, behind: _Behind) -> CorruptJournal:
         """The groups concerned are those whose block indexes do not go on right behind the damage."""
@@ -240,7 +243,27 @@ class JournalRecovery:
             f"{_where(max(self._durable, behind.claim))}; write groups that may have lost blocks: {listed}. "
             "Nothing was changed: restore the file, or fetch the groups from a replica",
             groups,
+            self._hole(stop, behind),
         )
+
+    def _hole(self, stop: _Stop, behind: _Behind) -> JournalHole | None:
+        """The one block that is missing, if it may be one: all of the segment but that can be read."""
+        sequence = sequence_of(stop.place)
+        end = behind.first_position
+        if sequence_of(end) != sequence:
+            following = next((one for one in self._segments if one.sequence == sequence + 1), None)
+            end = following.header.previous_end if following is not None and following.header is not None else 0
+        if stop.place != stop.end or sequence_of(end) != sequence or end <= stop.place:
+            return None
+        candidates = [
+            (group, last + 1) for group, last in sorted(self._last_index.items())
+            if behind.first_index.get(group) in (last + 2, None)
+        ]  # fmt: skip
+        candidates += [
+            (group, first - 1) for group, first in sorted(behind.first_index.items())
+            if group not in self._last_index and first > 1
+        ]  # fmt: skip
+        return JournalHole(stop.place, end, tuple(candidates))
 
     async def _check_tail(self, stop: _Stop, visit: Visit) -> tuple[int, str]:
         """Visit the blocks that nothing vouches for, as far as their batches are sound. Returns the journal's
