@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.server.receive_buffer import (
     KEEP_BYTES_MAX,
+    MAPPED_BYTES_MIN,
     READ_BYTES_MAX,
     START_BYTES,
     ReceiveBuffer,
@@ -67,10 +70,22 @@ def test_a_lying_length_costs_at_most_twice_what_was_sent() -> None:
     assert frames_in(buffer) == []
     assert buffer.capacity == START_BYTES
     sent = 4
-    while sent < 4_000_000:
+    while sent < MAPPED_BYTES_MIN // 2:
         sent += feed(buffer, b"x" * 65536)
         assert frames_in(buffer) == []
         assert buffer.capacity <= max(2 * sent, START_BYTES)
+
+
+def test_what_a_large_frame_announces_takes_memory_only_as_it_comes() -> None:
+    buffer = ReceiveBuffer()
+    feed(buffer, struct.pack(">i", 1 << 30))
+    sent = 4
+    while sent < 3 * MAPPED_BYTES_MIN:
+        sent += feed(buffer, b"x" * 65536)
+        assert frames_in(buffer) == []
+    assert buffer.capacity > 1 << 30
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    assert pages * mmap.PAGESIZE < 1 << 29
 
 
 def test_a_large_buffer_is_given_up_after_its_frame() -> None:

@@ -6,7 +6,8 @@ and shrinking replace the bytearray.
 
 Memory follows what was really sent. The buffer starts small and doubles while reads fill it, up to
 `READ_BYTES_MAX`; it grows beyond that only for a frame that needs it, by doubling, so that a lying length costs its
-sender half of what it costs us.
+sender half of what it costs us. Large frames lie in memory of their own, mapped as a whole when the first of them is
+there: pages take memory when something is written to them, nothing is copied on the way, and all of it goes back.
 
 It grows by permission of whoever counts the memory of all buffers. Without it reads are small, and a frame that needs
 more room is starved, until it is asked for again and the permission is given.
@@ -14,6 +15,7 @@ more room is starved, until it is asked for again and the permission is given.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable
 
@@ -22,6 +24,9 @@ START_BYTES = 16 * 1024
 
 READ_BYTES_MAX = 256 * 1024
 """As much as one read from a socket usefully returns."""
+
+MAPPED_BYTES_MIN = 2 * 1024 * 1024
+"""Larger buffers are mapped. Usual requests are smaller, and their buffers used again."""
 
 KEEP_BYTES_MAX = 4 * 1024 * 1024
 """A larger buffer is given up as soon as the frame it grew for is gone."""
@@ -43,7 +48,7 @@ class ReceiveBuffer:
         self._resized = resized
         self.starved = 0
         """The size that the buffer needs for the next frame and may not have; 0: it needs none."""
-        self._buffer = bytearray(START_BYTES)
+        self._buffer: bytearray | mmap.mmap = bytearray(START_BYTES)
         self._view = memoryview(self._buffer)
         """All of the buffer: slices of it cost less than views of their own."""
         self._start = 0
@@ -122,15 +127,17 @@ class ReceiveBuffer:
                 self._compact(self._buffer)
         elif self.unread == len(self._buffer):
             capacity = min(size, 2 * len(self._buffer))
+            if capacity > MAPPED_BYTES_MIN:
+                capacity = size
             if self._may_grow(capacity):
                 self.starved = 0
-                self._compact(bytearray(capacity))
+                self._compact(bytearray(capacity) if capacity <= MAPPED_BYTES_MIN else mmap.mmap(-1, capacity))
             else:
                 self.starved = capacity
         elif self._start:
             self._compact(self._buffer)  # what there is of the frame, so that the rest fills the buffer
 
-    def _compact(self, target: bytearray) -> None:
+    def _compact(self, target: bytearray | mmap.mmap) -> None:
         unread = self.unread
         if self._start or target is not self._buffer:
             # through memoryviews: a slice assignment between overlapping ones moves without a temporary

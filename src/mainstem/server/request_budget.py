@@ -59,6 +59,8 @@ class RequestBudget:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_taken = 0
+        self.bytes_most = 0
+        """Taken at any time since this was last set."""
         self._large_taken = 0
         self._by_host: Counter[str] = Counter()
         self._large_by_host: Counter[str] = Counter()
@@ -133,6 +135,7 @@ class RequestBudget:
     def _change(self, account: Account, more: int, more_large: int) -> None:
         host = account.host
         self.bytes_taken += more
+        self.bytes_most = max(self.bytes_most, self.bytes_taken)
         self._by_host[host] += more
         if not self._by_host[host]:
             del self._by_host[host]

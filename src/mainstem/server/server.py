@@ -35,6 +35,9 @@ GIVEN_BACK_BYTES = 32 * 1024 * 1024
 """Memory is given back to the machine when requests and responses hold so much less than they did: less is soon used
 again."""
 
+CLOSED_PER_TURN = 20
+"""Connections closed in one turn of the loop, with megabytes each: some milliseconds."""
+
 RELIEF_SECONDS = 1.0
 """Between two looks at who holds memory for nothing, while others wait for it."""
 
@@ -181,9 +184,9 @@ class Server:
             connection.recount()
         self._look_at_memory()
 
-    def close_unread(self) -> None:
+    def close_unread(self) -> int:
         """Close connections that take nothing of what they asked for, who has done so for longest first, as far as
-        their memory is wanted."""
+        their memory is wanted and a turn of the loop allows. Returns how many."""
         now = self.clock.monotonic()
         unread = []
         for connection in self._connections:
@@ -194,7 +197,7 @@ class Server:
         closed = 0
         too_much = self.responses.bytes_held - self.responses.bytes_max // 2
         for connection in unread:
-            if too_much < 0:
+            if too_much < 0 or closed == CLOSED_PER_TURN:
                 break
             too_much -= connection.held_bytes
             connection.abort()
@@ -204,6 +207,7 @@ class Server:
             logger.warning(
                 "closed %d connections that take nothing of their responses: memory for responses is short", closed
             )
+        return closed
 
     def relieve(self) -> None:
         """Take memory for requests back from those who make nothing of it, because others wait for it."""
@@ -334,17 +338,20 @@ class Server:
             asyncio.get_running_loop().call_later(RELIEF_SECONDS, self._close_unread_and_repeat)
 
     def _close_unread_and_repeat(self) -> None:
-        self.close_unread()
+        closed = self.close_unread()
+        if closed == CLOSED_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._close_unread_and_repeat)
+            return
         self._unread_due = False
         if 2 * self.responses.bytes_held >= self.responses.bytes_max:
             self._responses_short()
 
     def _look_at_memory(self) -> None:
         """Memory that was in use once is the allocator's: it keeps what lies below anything still in use, for ever."""
-        responses = self.responses
-        held = responses.bytes_held + self.budget.bytes_taken
-        self._bytes_most = max(self._bytes_most, responses.bytes_most + self.budget.bytes_taken, held)
-        responses.bytes_most = responses.bytes_held
+        requests, responses = self.budget, self.responses
+        held = requests.bytes_taken + responses.bytes_held
+        self._bytes_most = max(self._bytes_most, requests.bytes_most, responses.bytes_most)
+        requests.bytes_most, responses.bytes_most = requests.bytes_taken, responses.bytes_held
         if self._bytes_most - held >= GIVEN_BACK_BYTES and held < self._bytes_most // 4:
             self._bytes_most = held
             self._give_memory_back()
