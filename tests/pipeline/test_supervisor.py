@@ -18,6 +18,7 @@ from mainstem.errors import ConfigError
 from mainstem.pipeline.config import PipelineConfig
 from mainstem.pipeline.exit_codes import EXIT_FAILED, EXIT_YIELDED
 from mainstem.pipeline.java import find_java
+from mainstem.pipeline.processes import NICE
 from mainstem.pipeline.supervisor import SplitSupervisor, parallel_tasks, splitter_command
 from mainstem.rpc.split import SplitLag
 
@@ -57,7 +58,7 @@ class Bench:
         return len(self.notes.read_text().splitlines()) if self.notes.exists() else 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(180):
             while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
                 await asyncio.sleep(0.01)
 
@@ -149,6 +150,91 @@ def test_close_ends_the_splitter_and_its_children(tmp_path: Path) -> None:
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
+def test_a_splitter_and_its_children_get_what_is_left_of_the_processor(tmp_path: Path) -> None:
+    """Where sessions share the processor first, theirs is nice as well."""
+    child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+    bench = Bench(tmp_path, child + SLEEP, WORK)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.supervisor.process_id is not None)
+        parent = psutil.Process(bench.supervisor.process_id)
+        await bench.until(lambda: len(parent.children()) == 1)
+        for process in (parent, *parent.children()):
+            assert process.nice() == NICE
+            assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+            assert nice_of_session(process.pid) in (NICE, None)
+
+    bench.run(test)
+
+
+def nice_of_session(process_id: int) -> int | None:
+    """None: sessions have no part in sharing the processor here."""
+    autogroup = Path(f"/proc/{process_id}/autogroup")
+    return int(autogroup.read_text().split()[-1]) if autogroup.exists() else None
+
+
+STUBBORN = (
+    "import signal; signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'a').write('asked\\n')); "
+)
+
+
+def test_a_node_that_stops_waits_for_no_splitter(tmp_path: Path) -> None:
+    """It is killed without being asked: nothing it could do in an orderly stop would matter to a node that ends."""
+    bench = Bench(tmp_path, STUBBORN + "[__import__('time').sleep(0.1) for _ in range(600)]", WORK)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.supervisor.process_id is not None and bench.starts == 1)
+
+    bench.run(test)
+    assert bench.notes.read_text() == "started\n"
+
+
+@pytest.mark.parametrize("own_group", [False, True])
+def test_nothing_of_a_splitter_is_left_when_its_node_is_killed(tmp_path: Path, own_group: bool) -> None:
+    """Neither what does not heed signals nor what has a process group of its own, as Spark's Python daemon has."""
+    grandchild = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"signal.signal(signal.SIGHUP, signal.SIG_IGN); {own_group} and os.setpgid(0, 0); "
+        "open(sys.argv[1], 'a').write(f'started\\n{os.getpid()}\\n'); time.sleep(600)"
+    )
+    program = (
+        "import subprocess, threading, time; from mainstem.pipeline.main import _end_with_stdin; "
+        "threading.Thread(target=_end_with_stdin, daemon=True).start(); "
+        f"subprocess.Popen([sys.executable, '-c', {grandchild!r}, sys.argv[1]]); time.sleep(600)"
+    )
+    node = (
+        "import asyncio, os, sys\n"
+        "from pathlib import Path\n"
+        "from tests.pipeline.test_supervisor import Bench, WORK\n"
+        f"bench = Bench(Path(sys.argv[1]), {program!r}, WORK)\n"
+        "async def die():\n"
+        "    await bench.until(lambda: bench.starts == 3)\n"
+        "    print(bench.supervisor.process_id, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "bench.run(die)\n"
+    )
+
+    async def test() -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", node, str(tmp_path), env=environment, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+        assert process.returncode == -9
+        pids = [int(output), int((tmp_path / "starts").read_text().splitlines()[-1])]
+        async with asyncio.timeout(180):
+            while any(map(is_running, pids)):  # noqa: ASYNC110 - other processes
+                await asyncio.sleep(0.02)
+
+    asyncio.run(test())
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_standard_input_closes_when_the_supervising_process_is_killed(tmp_path: Path) -> None:
     """A node killed outright leaves no splitter behind: the pipe is the splitter's life line."""
     program = "sys.stdin.read(); open(sys.argv[1], 'a').write('orphaned\\n')"
@@ -169,7 +255,7 @@ def test_standard_input_closes_when_the_supervising_process_is_killed(tmp_path: 
             sys.executable, "-c", node, str(tmp_path), env=environment)
         assert await process.wait() == -9
         notes = tmp_path / "starts"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(180):
             while "orphaned" not in notes.read_text():  # noqa: ASYNC110 - written by another process
                 await asyncio.sleep(0.02)
 

@@ -1,8 +1,8 @@
 """The split application: `python -m mainstem.pipeline.main --node http://HOST:PORT`.
 
 The node's supervisor runs it, `mainstem split run` runs it, and so can a cluster's scheduler. Exit codes say
-what came of it (`exit_codes`). With `--watch-stdin` it ends when its standard input does, so that it never
-outlives the node that started it, however that died.
+what came of it (`exit_codes`). With `--watch-stdin` it kills its session when its standard input ends, so that neither
+it nor its JVM outlives the node that started it, however that died.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD
 from mainstem.pipeline.java import Java, require_java
 from mainstem.pipeline.lease_keeper import LeaseKeeper
 from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
+from mainstem.pipeline.processes import end_session
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.split import LeaseHeld
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: _stop_soon(stopping))
     if options.watch_stdin:
-        threading.Thread(target=_watch_stdin, args=(stopping,), daemon=True).start()
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         java = require_java()
         endpoint = find_endpoint(options.node)
@@ -187,10 +188,14 @@ def _essence(error: Exception) -> str:
     return "\n".join((ours or lines)[-4:])
 
 
-def _watch_stdin(stopping: threading.Event) -> None:
+def _end_with_stdin() -> None:
+    """The node that held the other end of the pipe is gone: nothing can be committed any more, and nobody else looks
+    after this process, its JVM and its workers."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
-    _stop_soon(stopping)
+    if os.getsid(0) == os.getpid():
+        end_session(os.getpid())
+    os._exit(EXIT_FAILED)
 
 
 def _stop_soon(stopping: threading.Event) -> None:

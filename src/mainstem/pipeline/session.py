@@ -32,9 +32,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
-LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1 -Xss512k"
-"""Beside a node the JVM only plans: no threads that collect or compile on every core at once, no optimising compiler
-for code that runs twice a trigger."""
+FEW_THREADS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1 -XX:ActiveProcessorCount=1"
+"""No threads that collect or compile on every core at once, no optimising compiler for code that runs twice a trigger,
+and no pools that count processors."""
+
+LOCAL_JVM = f"{FEW_THREADS} -Xss512k -XX:ReservedCodeCacheSize=64m"
+"""Beside a node the JVM only plans. Code that one compiler makes takes 30 MB at the most, of the 240 it may."""
 
 
 WORKER_START = Path(mainstem.__file__).parent / "pipeline" / "worker_start"
@@ -58,6 +61,7 @@ def start_session(
         path.insert(0, str(WORKER_START))
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LAUNCHER_OPTS"] = FEW_THREADS  # of a JVM that only finds out how to start the other
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.extraJavaOptions"] = f"{LOCAL_JVM} {jvm}".rstrip()
     else:

@@ -5,9 +5,11 @@ when it dies, ends it when idle. No Spark in here: the splitter is a process of 
        ▲                                        │
        └──── backoff (died) or lease free (yielded) ◀──┘
 
-The process leads a group of its own, which its JVM joins. It is asked to stop by SIGTERM, then the group is
-killed. Its standard input is a pipe from this process: when the node is killed outright, the pipe closes and
-the splitter stops by itself.
+The process leads a session of its own, to which its JVM and Python workers belong, and which gets what is left of the
+processor (`processes.py`). An idle one is asked to stop by SIGTERM, then its session is killed; when the node stops it
+is killed at once: the lease it would give back ends with the node, and what it has not committed is nobody's. Its
+standard input is a pipe from this process: when the node is killed outright, the pipe closes, and the splitter kills
+its session itself.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Protocol
 from mainstem.pipeline.config import PipelineConfig
 from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.java import find_java, spark_missing
+from mainstem.pipeline.processes import end_session, take_leftovers
 from mainstem.ports import Clock
 from mainstem.rpc.split import SplitLag
 from mainstem.rpc.tls import NO_TLS, RpcTlsConfig
@@ -111,6 +114,7 @@ class SplitSupervisor:
         self._poll_seconds = poll_seconds
         self._backoff_seconds = backoff_seconds
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     async def start(self, node: str) -> None:
         """Begin to supervise; `node` is its HTTP address. Returns at once: Spark starts when there is
@@ -121,6 +125,7 @@ class SplitSupervisor:
 
     async def close(self) -> None:
         """End the splitter, its JVM included, and stop supervising."""
+        self._closing = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -175,6 +180,7 @@ class SplitSupervisor:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT, start_new_session=True)
+        take_leftovers(process.pid)
         self.state, self.process_id = "running", process.pid
         assert process.stdout is not None
         try:
@@ -183,7 +189,7 @@ class SplitSupervisor:
                 idle = await self._watch(process)
                 await _end(process)
         finally:
-            await _end(process)
+            await _end(process, at_once=self._closing)
             await _let_go(process)
             self.process_id = None
         assert process.returncode is not None
@@ -215,9 +221,9 @@ async def _pass_lines(stream: asyncio.StreamReader) -> None:
         rest = rest[-LINE_BYTES_MAX:]
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the process and whatever is left of its group, in order if it does not take long. Repeatable."""
-    if process.returncode is None:
+async def _end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
+    """End the process and whatever is left of its session, in order if it does not take long. Repeatable."""
+    if process.returncode is None and not at_once:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         with contextlib.suppress(TimeoutError):
@@ -225,6 +231,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 await process.wait()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    end_session(process.pid)
     await process.wait()
 
 

@@ -1,0 +1,75 @@
+"""A node and its splitter end together, however the node ends: nothing of Spark is left, and nobody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.clients.librdkafka import produce
+from tests.clients.message import Message
+from tests.serving import Serving, eventually
+
+from mainstem.pipeline.java import find_java
+from mainstem.pipeline.processes import NICE
+
+SECONDS_MAX = 180.0
+
+pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Serving]:
+    node = Serving(tmp_path, "pipeline.start_bytes=1", "pipeline.start_age_seconds=0.1")
+    node.start()
+    try:
+        produce(node.kafka, "split", [Message(b"to be split")])
+        yield node
+    finally:
+        node.close()
+
+
+def with_a_jvm(node: Serving) -> list[psutil.Process]:
+    """The splitter's processes, once Spark's JVM is among them."""
+
+    def family() -> list[psutil.Process]:
+        found = psutil.Process(node.pid).children(recursive=True)
+        return found if any(name_of(one) == "java" for one in found) else []
+
+    found: list[psutil.Process] = eventually(family, seconds=SECONDS_MAX, what="a JVM")
+    return found
+
+
+def name_of(process: psutil.Process) -> str:
+    """Empty when it has ended."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def left_of(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in processes if is_running(one)]
+
+
+def is_running(process: psutil.Process) -> bool:
+    """What has ended may lie there until its parent looks."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_killed_node_leaves_no_splitter(node: Serving) -> None:
+    family = with_a_jvm(node)
+    assert {one.nice() for one in family if is_running(one)} == {NICE}, "they get what the node leaves them"
+    node.kill()
+    eventually(lambda: not left_of(family), seconds=SECONDS_MAX, what="the end of the splitter")
+
+
+def test_a_node_that_stops_leaves_no_splitter_and_asks_it_nothing(node: Serving) -> None:
+    family = with_a_jvm(node)
+    assert node.stop() == 0, node.output
+    assert not left_of(family)
+    assert not node.output_lines("split ended"), "nor does it wait for an orderly end"
