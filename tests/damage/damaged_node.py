@@ -149,6 +149,7 @@ class DamagedNode:
     async def _split(self) -> None:
         log = self.roles.storage.split_log
         after = {group.group: group.split for group in log.positions()}
+        classes = await log.retention_classes()
         for work in log.slices(after, log.limit(after, 1 << 40), 1 << 40):
             *places, size = places_of(work.extents)
             buffer = numpy.zeros(size, numpy.uint8)
@@ -156,7 +157,7 @@ class DamagedNode:
                 found = await log.read(part.sequence, part.start, part.end - part.start)
                 buffer[place : place + len(found)] = numpy.frombuffer(found, numpy.uint8)
             done = split_slice(
-                work, buffer, log.retention_classes(), lambda name: SimulatedTarget(self.disk2, name)
+                work, buffer, classes, lambda name: SimulatedTarget(self.disk2, name)
             )
             await log.commit(done.ranges, done.files)
 

@@ -69,7 +69,7 @@ def test_an_older_copy_of_both_directories_forgets_nothing_that_was_acknowledged
 
     with ThreadPoolExecutor(2) as threads:
         starting = threads.submit(cluster.start, late, forgetful)
-        told = "this node runs on an older copy of its directories"
+        told = "it runs on an older copy of its directories"
         eventually(
             lambda: starting.done() or cluster.nodes[forgetful].output_lines(told), what="a node that knows what it is"
         )

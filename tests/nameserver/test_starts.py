@@ -232,3 +232,25 @@ def test_who_is_told_to_believe_its_directories_has_forgotten_nothing() -> None:
         assert not file.has_lost(0)
 
     assert run(forget, disk).why == ""
+
+
+# --- older copies of single files ---------------------------------------------------------------------------------
+
+
+def test_a_file_that_an_earlier_start_wrote_is_an_older_copy_if_a_later_one_has() -> None:
+    node = start(start(Remembers(), 1), 2)
+    first, second = node.drawn
+    node = msgspec.structs.replace(node, written={"hard_states": second})
+    assert starts.is_older(node, "hard_states", first)
+    assert not starts.is_older(node, "hard_states", second)
+    assert not starts.is_older(node, "hard_states", b"")  # a version that writes no nonces wrote it
+    assert not starts.is_older(node, "vote", first)
+    third = start(node, 3)  # it died between writing the file and noting that
+    assert not starts.is_older(third, "hard_states", third.drawn[-1])
+
+
+def test_older_votes_of_write_groups_are_forgotten_votes_and_the_metadata_has_its_own() -> None:
+    node = starts.votes_lost(start(Remembers(), 1), "hard_states is an older copy of itself")
+    assert [has_lost(node, group) for group in (0, 1, METADATA_GROUP)] == [True, True, False]
+    node = starts.votes_lost(lost(start(Remembers(), 1), Loss.COPY, "an older copy"), "and its votes")
+    assert has_lost(node, METADATA_GROUP)

@@ -47,6 +47,7 @@ from mainstem.nameserver.level_raising import LevelRaising
 from mainstem.nameserver.liveness import Report, State, Thresholds, Verdict
 from mainstem.nameserver.member import GroupMember
 from mainstem.nameserver.member_change import CATCH_UP_SECONDS_MAX, change_member
+from mainstem.nameserver.metadata_files import VOTE
 from mainstem.nameserver.metadata_group import MetadataGroup, Outside, Started
 from mainstem.nameserver.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.replica import Listener
@@ -56,7 +57,7 @@ from mainstem.nameserver.standing import Standing
 from mainstem.nameserver.start_check import OldCopy, StartCheck, come_back
 from mainstem.nameserver.starts_file import StartsFile
 from mainstem.nameserver.transfer import Transfer
-from mainstem.nameserver.vote_file import Vote
+from mainstem.nameserver.vote_file import STAMP_BYTES, Vote
 from mainstem.ports import Files
 from mainstem.raft import Membership, RaftConfig, RaftError
 from mainstem.rpc.errors import RpcError
@@ -210,9 +211,13 @@ class Nameserver(MetadataAdministration):
                 placed = {node for replicas in directory.replica.state.placements.values() for node in replicas}
                 voters = directory.memberships(first)[-1].membership.voters
                 start_check = StartCheck(node_id, starts, ports)
+                await start_check.check_vote(directory.owned_vote_file.written_in)
                 await start_check.before_all(voters | placed)
                 if starts.has_lost(METADATA_GROUP):
                     abstains_to = await _come_back(directory, node_id, voters, ports)
+                directory.owned_vote_file.stamp = starts.nonce[:STAMP_BYTES]
+                await directory.owned_vote_file.write(directory.vote)
+                await starts.wrote(VOTE)
         await directory.start(first)
         return cls(directory, first, randomness, config, link, facts, start_check, abstains_to)
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import NameserverError
+from mainstem.nameserver.metadata_files import VOTE
+from mainstem.nameserver.starts import is_older
 from mainstem.nameserver.starts_file import StartsFile
 from mainstem.rpc.errors import NotServed, RpcError
 from mainstem.rpc.raft_member import METADATA_GROUP
@@ -25,6 +27,7 @@ COME_BACK_SECONDS_MAX = 3.0
 PAUSE_SECONDS = 0.2
 PAUSE_LATER_SECONDS = 1.0
 """Between attempts at nodes that were away when this one began."""
+OLDER_COPY = "it runs on an older copy of its directories"
 TELL_SECONDS = 5.0
 """A wait that takes longer is told, as often."""
 
@@ -70,6 +73,11 @@ class StartCheck:
         self.found_late: Callable[[OldCopy], None] = lambda error: None
         self._waiting: set[int] = set()
         """Nodes that have not answered in this life."""
+
+    async def check_vote(self, nonce: bytes) -> None:
+        """Term and vote in the metadata were written last by a start whose nonce begins so."""
+        if is_older(self.starts.remembers, VOTE, nonce):
+            await self._forgot(f"{VOTE} is an older copy of itself")
 
     async def before_all(self, node_ids: Iterable[int]) -> None:
         """Show the start; returns when this node may speak. What it has forgotten is known to `StartsFile` then."""
@@ -124,10 +132,11 @@ class StartCheck:
         self._waiting.discard(node_id)
         return reply.message.matches
 
-    async def _forgot(self) -> None:
-        await self.starts.forgot_all("it was started on an older copy of its directories")
+    async def _forgot(self, why: str = OLDER_COPY) -> None:
+        await self.starts.forgot_all(why)
         log.error(
-            "this node runs on an older copy of its directories: it has forgotten votes it gave and messages it "
-            "acknowledged. It votes for nobody and counts for nothing until it has caught up with a majority of the "
-            "others; if those are lost for good: mainstem cluster recover"
+            "this node has forgotten votes it gave and messages it acknowledged: %s. It votes for nobody and counts "
+            "for nothing until it has caught up with a majority of the others; if those are lost for good: mainstem "
+            "cluster recover",
+            why,
         )

@@ -46,6 +46,8 @@ class Remembers(msgspec.Struct, frozen=True):
     why: str = ""
     recovered: list[int] = []
     """Of the Raft groups those that are got back."""
+    written: dict[str, bytes] = {}
+    """File → nonce of a start that has written it: what is there now was written by that one, or by a later one."""
     boot: str = ""
     """Of the machine, when the last start was."""
     ended_well: bool = False
@@ -79,6 +81,22 @@ def got_back(before: Remembers, group: int) -> Remembers:
 
 def all_got_back(before: Remembers) -> Remembers:
     return msgspec.structs.replace(before, loss=Loss.NOTHING.value, why="", recovered=[])
+
+
+def is_older(remembers: Remembers, name: str, nonce: bytes) -> bool:
+    """Whether a file that a start with this nonce, or one that begins so, wrote last is an older copy of itself. Empty:
+    a version that writes no nonces wrote it."""
+    known = remembers.written.get(name)
+    if known is None or known not in remembers.drawn or not nonce:
+        return False
+    since = remembers.drawn[remembers.drawn.index(known) :]
+    return not any(one.startswith(nonce) for one in since)
+
+
+def votes_lost(before: Remembers, why: str) -> Remembers:
+    """What the write groups promised is forgotten; what the metadata promised is not, unless it was."""
+    recovered = [] if has_lost(before, METADATA_GROUP) else [METADATA_GROUP]
+    return msgspec.structs.replace(lost(before, Loss.COPY, why), recovered=recovered)
 
 
 def has_lost(remembers: Remembers, group: int) -> bool:

@@ -114,6 +114,23 @@ class StartsFile:
         await self._save(starts.lost(self.remembers, Loss.COPY, why))
         self._found_out = True
 
+    @property
+    def nonce(self) -> bytes:
+        """Of this start."""
+        return self.remembers.drawn[-1]
+
+    async def check_votes(self, name: str, nonce: bytes) -> None:
+        """Terms and votes of the write groups were saved last by a start with this nonce."""
+        if starts.is_older(self.remembers, name, nonce):
+            await self._save(starts.votes_lost(self.remembers, f"{name} is an older copy of itself"))
+            log.error("%s is an older copy of itself: votes of the write groups are forgotten", name)
+
+    async def wrote(self, name: str) -> None:
+        """This start has written a file, durably."""
+        if self.remembers.written.get(name) != self.nonce:
+            written = self.remembers.written | {name: self.nonce}
+            await self._save(msgspec.structs.replace(self.remembers, written=written))
+
     # --- others, and the end ------------------------------------------------------------------------------------
 
     def shown(self) -> StartShown:

@@ -27,6 +27,9 @@ from mainstem.ports import File, Files
 FORMAT_VERSION = 1
 SLOT_STRIDE_BYTES = 4096
 IDENTITY_BYTES = 16
+STAMP_BYTES = 2
+"""Of the nonce of the start that wrote a slot: as many as older versions pass over. One older copy in 65,536 goes
+undetected."""
 
 _MAGIC = b"MSVOTE\r\n"
 _SLOT = struct.Struct("<8sHHQQqQq16s")
@@ -54,8 +57,12 @@ class Owner(NamedTuple):
 class VoteFile:
     """Made by `create` or `open`. One writer."""
 
-    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote) -> None:
+    def __init__(self, file: File, sequence: int, owner: Owner, vote: Vote, stamp: bytes = b"") -> None:
         self.owner = owner
+        self.written_in = stamp
+        """How the nonce of the start that wrote it last begins; empty: that was not written down."""
+        self.stamp = stamp
+        """The same of this start."""
         self.vote = vote
         self._file = file
         self._sequence = sequence
@@ -81,8 +88,8 @@ class VoteFile:
                 zeros = not b"".join(content).strip(b"\0")
                 what = "it holds zeros only" if zeros else "neither copy of term and vote passes its checksum"
                 raise MetadataCorrupt(VOTE, 0, f"{what}: it was damaged")
-            sequence, owner, vote = max(found, key=lambda slot: slot[0])
-            opened = cls(file, sequence, owner, vote)
+            sequence, owner, vote, stamp = max(found, key=lambda slot: slot[0])
+            opened = cls(file, sequence, owner, vote, stamp)
             if len(set(slots)) > 1:
                 log.warning("%s: one of its two copies is torn, damaged or older, it is written again", VOTE)
                 await file.sync()  # a process that was killed leaves what may not be on the disk yet
@@ -96,10 +103,10 @@ class VoteFile:
         """Raises `MetadataUnavailable` when the disk refuses; nothing may follow from the change then."""
         if self._failure is not None:
             raise MetadataUnavailable(f"{VOTE} takes no more changes: {self._failure}")
-        slot = _encode(self._sequence + 1, self.owner, vote)
+        slot = _encode(self._sequence + 1, self.owner, vote, self.stamp)
         try:
             if not self._second_settled:
-                newest = _encode(self._sequence, self.owner, self.vote)
+                newest = _encode(self._sequence, self.owner, self.vote, self.stamp)
                 await wait(VOTE, SLOT_BYTES, partial(self._file.write, SLOT_STRIDE_BYTES, [newest], sync=True))
             self._second_settled = False
             for position in (0, SLOT_STRIDE_BYTES):
@@ -115,22 +122,24 @@ class VoteFile:
         await self._file.close()
 
 
-def _encode(sequence: int, owner: Owner, vote: Vote) -> bytes:
+def _encode(sequence: int, owner: Owner, vote: Vote, stamp: bytes = b"") -> bytes:
     assert len(owner.identity) == IDENTITY_BYTES, "an identity has 16 bytes"
     chosen = -1 if vote.vote is None else vote.vote
+    written_in = int.from_bytes(stamp[:STAMP_BYTES], "little")
     slot = _SLOT.pack(
-        _MAGIC, FORMAT_VERSION, 0, sequence, vote.term, chosen, vote.commit, owner.node_id, owner.identity
+        _MAGIC, FORMAT_VERSION, written_in, sequence, vote.term, chosen, vote.commit, owner.node_id, owner.identity
     )
     return slot + _CRC.pack(google_crc32c.value(slot))
 
 
-def _decode(data: bytes) -> tuple[int, Owner, Vote] | None:
+def _decode(data: bytes) -> tuple[int, Owner, Vote, bytes] | None:
     if len(data) < SLOT_BYTES:
         return None
     (crc,) = _CRC.unpack_from(data, _SLOT.size)
-    magic, version, _, sequence, term, chosen, commit, node_id, identity = _SLOT.unpack_from(data)
+    magic, version, stamp, sequence, term, chosen, commit, node_id, identity = _SLOT.unpack_from(data)
     if magic != _MAGIC or crc != google_crc32c.value(data[: _SLOT.size]):
         return None
     if version != FORMAT_VERSION:
         raise MetadataCorrupt(VOTE, 0, f"format version {version}, this program reads {FORMAT_VERSION}")
-    return sequence, Owner(node_id, identity), Vote(term, None if chosen < 0 else chosen, commit)
+    written_in = stamp.to_bytes(STAMP_BYTES, "little") if stamp else b""
+    return sequence, Owner(node_id, identity), Vote(term, None if chosen < 0 else chosen, commit), written_in

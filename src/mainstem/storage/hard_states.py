@@ -6,7 +6,8 @@ both are on the disk:
     magic (8 bytes) · CRC32C of all up to the seal (u32) · groups (u32) · sequence (u64) ·
     per group: number (u32) · how it began here (u16) · founders (u16) · term (u64) · vote (u64, 0: nobody) ·
                node id of each founder (u32)
-    seal: magic (8 bytes) · sequence (u64) · node id (u32) · the CRC32C from above (u32) · CRC32C of the seal (u32)
+    seal: magic (8 bytes) · sequence (u64) · nonce of the start that saved it (8 bytes) · node id (u32) ·
+          the CRC32C from above (u32) · CRC32C of the seal (u32)
 
 So one copy that is not whole costs nothing: a torn write was promised to nobody, and of damage the other copy says as
 much. Versions before the seal wrote the copies in turn; where one of those is damaged the other may be older than a
@@ -18,7 +19,7 @@ remembered as such (2), with the votes it gave, until another one comes. Founder
 the members that came and went, not of the first ones, and placement may want others by the time it is read again.
 
 Format 1 knew no founders. Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of
-the higher sequence counts. The node id tells the file from a neighbour's.
+the higher sequence counts. The node id tells the file from a neighbour's, the nonce from an older copy of itself.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ MAGIC = b"MSHARDS2"
 MAGIC_1 = b"MSHARDS1"
 FRAME = struct.Struct("<8sI")
 SIZES = struct.Struct("<IQ")
-SEAL_MAGIC = b"MSTWICE1"
-SEAL = struct.Struct("<8sQII")
+SEAL_MAGIC = b"MSTWICE2"
+SEAL = struct.Struct("<8sQ8sII")
 SEAL_CRC = struct.Struct("<I")
 ROW = struct.Struct("<IHHQQ")
 NODE_ID = struct.Struct("<I")
@@ -57,6 +58,10 @@ class HardStates:
     def __init__(self, file: File, node_id: int, newest: Copy, *, zeroed: bool) -> None:
         self._file = file
         self._node_id = node_id
+        self.saved_in = newest.nonce
+        """The nonce of the start that saved it last; empty: that was not written down."""
+        self.nonce = b""
+        """Of this start."""
         self._states = newest.states
         self.sequence = newest.sequence
         """Counts the saves, for ever."""
@@ -137,7 +142,7 @@ class HardStates:
         if FRAME.size + len(content) + SEAL.size + SEAL_CRC.size > COPY_BYTES:
             raise StorageFailed(f"{NAME}: {len(self._states)} write groups are more than it has room for")
         checksum = crc32c(content)
-        seal = SEAL.pack(SEAL_MAGIC, self.sequence, self._node_id, checksum)
+        seal = SEAL.pack(SEAL_MAGIC, self.sequence, self.nonce, self._node_id, checksum)
         copy = FRAME.pack(MAGIC, checksum) + content + seal + SEAL_CRC.pack(crc32c(seal))
         try:
             for place in (0, COPY_BYTES):  # one after the other: what stops this leaves a whole one
@@ -176,6 +181,8 @@ class Copy(NamedTuple):
     """Written before the other copy was, so that the other is never newer than what was promised on this one."""
     node_id: int = 0
     """Whose it is; 0: that was not written down."""
+    nonce: bytes = b""
+    """Of the start that saved it; empty: that was not written down."""
 
 
 def _newest(content: bytes) -> Copy:
@@ -237,8 +244,8 @@ def _with_seal(copy: Copy, seal: bytes, checksum: int) -> Copy:
     """A version that knows no seal leaves an old one, or what followed it, behind its shorter or longer copy."""
     if len(seal) < SEAL.size + SEAL_CRC.size:
         return copy
-    magic, sequence, node_id, sealed = SEAL.unpack_from(seal)
+    magic, sequence, nonce, node_id, sealed = SEAL.unpack_from(seal)
     (own,) = SEAL_CRC.unpack_from(seal, SEAL.size)
     if magic != SEAL_MAGIC or own != crc32c(seal[: SEAL.size]) or (sequence, sealed) != (copy.sequence, checksum):
         return copy
-    return copy._replace(sealed=True, node_id=node_id)
+    return copy._replace(sealed=True, node_id=node_id, nonce=nonce.strip(b"\0"))

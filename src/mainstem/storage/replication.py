@@ -19,7 +19,7 @@ from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft_member import Carried, Member
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.group_blocks import BlockPlace
-from mainstem.storage.hard_states import REMEDY, HardStates
+from mainstem.storage.hard_states import NAME, REMEDY, HardStates
 from mainstem.storage.journal.format import DIRECTORY_ROW_BYTES, KIND_DATA, KINDS
 from mainstem.storage.journal.framing import size_of
 from mainstem.storage.journal.journal import Journal
@@ -75,6 +75,23 @@ class Forgotten(Protocol):
         ...
 
 
+class StartsKnown(Forgotten, Protocol):
+    """What this node remembers of its starts, besides."""
+
+    @property
+    def nonce(self) -> bytes:
+        """Of this start."""
+        ...
+
+    async def check_votes(self, name: str, nonce: bytes) -> None:
+        """A file with votes was saved last by a start with this nonce; if it is an older copy, that is `has_lost`."""
+        ...
+
+    async def wrote(self, name: str) -> None:
+        """This start has saved the file."""
+        ...
+
+
 @dataclass(frozen=True)
 class Consensus:
     """How a node takes part in its write groups' logs. The default: alone."""
@@ -91,7 +108,7 @@ class Consensus:
     """Told when this node begins to serve a group, or stops."""
     calls: Calls | None = None
     """To the other nodes; None: no snapshots are sent."""
-    forgotten: Forgotten | None = None
+    forgotten: StartsKnown | None = None
     """What this node has forgotten of what it promised; None: nothing, or nobody would know."""
     placements: Callable[[], Mapping[int, Sequence[int]]] = dict
     """Where the replicas of each group are wanted now."""
@@ -153,6 +170,9 @@ class Replication:
         `StorageError` when what was promised to other nodes is not known any more."""
         consensus = self._consensus
         self._hard_states = hard_states
+        if consensus.forgotten is not None:
+            await consensus.forgotten.check_votes(NAME, hard_states.saved_in)
+            hard_states.nonce = consensus.forgotten.nonce
         alone: list[WriteGroup] = []
         parts = [group for group in self._groups if self._has_part(group)]
         for group in parts:
@@ -163,6 +183,8 @@ class Replication:
             elif not (hard_states.came_later(group.group) or hard_states.founders(group.group)):
                 hard_states.begin(group.group, founders)  # it was begun by a version that kept no founders
         await hard_states.save({})
+        if consensus.forgotten is not None:
+            await consensus.forgotten.wrote(NAME)
         for group in parts:
             began_with = self._began_with(group.group, consensus.members(group.group).members)
             hard_state = hard_states.of(group.group)

@@ -7,9 +7,18 @@ import random
 from collections.abc import Sequence
 
 from tests.simulation.cluster.faults import Faults, Kind
+from tests.simulation.cluster.node import NodeDisk
 from tests.simulation.whole.cluster import WholeCluster
 from tests.simulation.whole.connection import ClientQuality
 from tests.simulation.whole.node import WholeNode
+
+from mainstem.storage.journal.format import segment_name, sequence_of
+
+KINDS_OF_FILES = (
+    ".wal", ".idx", ".free", ".checkpoint", "hard_states", "starts", "metadata/vote", ".log", ".snapshot",
+    "store.mark", ".run",
+)  # fmt: skip
+"""A damaged file of producers is not among them: a leader that finds it so knows its producers no more, and says so."""
 
 
 class WholeFaults(Faults):
@@ -19,6 +28,8 @@ class WholeFaults(Faults):
         self._copying = False
         self.copies = 0
         """How often one was brought back."""
+        self.rotten: dict[str, int] = {}
+        """How many files of each kind had a bit flipped."""
         self._powerless = False
         """One has lost its power, and has not got back what it lost."""
         self.powers = 0
@@ -32,6 +43,7 @@ class WholeFaults(Faults):
             ("connections break", self._break_connections),
             ("old copy", self._old_copy),
             ("power", self._power),
+            ("rotten file", self._rot),
         ]
 
     async def heal(self) -> None:
@@ -65,6 +77,9 @@ class WholeFaults(Faults):
         await self._restarted(forgetful, at_once=True)
         if not await self._soon(lambda: self._all_know_more(forgetful, [late, holder]), 3.0):
             return  # somebody was away: nobody could tell that a copy is one
+        for _ in range(self._rng.choice([0, 3])):  # votes that the copy does not know
+            await self._transfer()
+            await asyncio.sleep(0.5)
         if late.up and late.serving is not None:
             late.lose_power()
         await asyncio.sleep(1.0 + self._some_time())
@@ -74,7 +89,11 @@ class WholeFaults(Faults):
         loop = asyncio.get_running_loop()
         if not (forgetful.up or late.up or holder.up):  # no other fault has begun to start one again
             forgetful.boot()
-            forgetful.restore(copy)
+            path = self._rng.choice(["", "", "hard_states", "metadata/vote"])
+            if path:  # what is older is one file, of the votes
+                forgetful.disk1.put(path, copy.disk1.content(path))
+            else:
+                forgetful.restore(copy)
             self.copies += 1
             starting = [loop.create_task(self._restarted(late, at_once=True))]
             starting.append(loop.create_task(self._start_again(forgetful)))
@@ -83,6 +102,49 @@ class WholeFaults(Faults):
             starting = [loop.create_task(self._restarted(node, at_once=True)) for node in (late, forgetful)]
         await self._restarted(holder, at_once=True)
         await asyncio.gather(*starting)
+
+    async def _rot(self) -> None:
+        """A bit of some file is another when a node starts: it refuses to, or does without, or gets what it lacks from
+        the others. Then, if it is still the same file, the bit is put right. In what was written last to the journal it
+        could not be told from a torn write."""
+        node, rng = self._rng.choice(list(self._cluster.nodes.values())), self._rng
+        if not node.up or node.serving is None or node.damaged:
+            return
+        newest = segment_name(sequence_of(node.serving.journal.end))[:-4]
+        node.lose_power(keep_all=True)
+        node.boot()
+        disk, path = self._some_file(node, newest)
+        written = len(disk.content(path).rstrip(b"\0"))
+        if written:
+            at = rng.randrange(written)
+            bit = 8 * at + rng.randrange(8)
+            node.damaged.append(path)
+            disk.troubles += 1
+            disk.flip(path, bit)
+            flipped = disk.content(path)[:written]
+            kind = next((part for part in KINDS_OF_FILES if part in path), path)
+            self.rotten[kind] = self.rotten.get(kind, 0) + 1
+            self._cluster.history.note("rotten", node.node_id, path, bit)
+            await node.restart()
+            await asyncio.sleep(self._some_time())
+            node.lose_power(keep_all=True)
+            if not node.up:
+                node.boot()
+                if path in disk.paths() and disk.content(path)[:written] == flipped:
+                    disk.flip(path, bit)
+            node.damaged.remove(path)
+        await self._restarted(node)
+
+    def _some_file(self, node: WholeNode, newest: str) -> tuple[NodeDisk, str]:
+        """Any kind of file as likely as any other."""
+        files = [
+            (disk, path)
+            for disk in (node.disk1, node.disk2)
+            for path in disk.paths()
+            if disk.content(path) and not (path.startswith("journal/0") and path[8:28] >= newest)
+        ]
+        kinds = [[file for file in files if part in file[1]] for part in KINDS_OF_FILES]
+        return self._rng.choice(self._rng.choice([of_kind for of_kind in kinds if of_kind]))
 
     async def _power(self) -> None:
         """Under `async` durability: one machine goes down with what was acknowledged and not synced; the next one only

@@ -14,6 +14,7 @@ from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.handlers import list_offsets, produce
 from mainstem.kernel import Verdict
 from mainstem.nameserver import starts
+from mainstem.nameserver.starts_file import StartsFile
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
 from mainstem.rpc.identity import Identity
@@ -78,6 +79,15 @@ def _forgetful_replicas_vote() -> tuple[type, str, Any]:
     return Consensus, "has_lost", lambda consensus, group: False
 
 
+def _older_votes_are_believed() -> tuple[type, str, Any]:
+    """Whichever start saved `hard_states` last, it is taken for the newest."""
+
+    async def check_votes(file: StartsFile, name: str, nonce: bytes) -> None:
+        """It is fine."""
+
+    return StartsFile, "check_votes", check_votes
+
+
 WHOLE_PLANTS: dict[str, Plant] = {
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "old-generations-commit": _old_generations_commit,
@@ -86,6 +96,7 @@ WHOLE_PLANTS: dict[str, Plant] = {
     "watermark-without-read-index": _watermark_without_read_index,
     "old-copy-is-believed": _old_copy_is_believed,
     "forgetful-replicas-vote": _forgetful_replicas_vote,
+    "older-votes-are-believed": _older_votes_are_believed,
 }
 
 WHOLE_BREAKS = {
@@ -96,5 +107,6 @@ WHOLE_BREAKS = {
     "watermark-without-read-index": "W",
     "old-copy-is-believed": "N",
     "forgetful-replicas-vote": "N",
+    "older-votes-are-believed": "N",
 }
 """As `cluster.planted.BREAKS`."""

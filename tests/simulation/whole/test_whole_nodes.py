@@ -38,6 +38,7 @@ BROUGHT_TO_LIGHT_BY = {
     "watermark-without-read-index": ["zombie", "pause", "cut off"],
     "old-copy-is-believed": ["old copy"],
     "forgetful-replicas-vote": ["old copy"],
+    "older-votes-are-believed": ["old copy"],
 }
 """Per planted bug the faults that show it; none: any."""
 
@@ -69,6 +70,16 @@ def test_one_node_at_a_time_may_lose_its_power_under_async_durability(tmp_path: 
             run.play()
             lost += run.faults.powers
     assert lost >= 4
+
+
+def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
+    rotten: dict[str, int] = {}
+    for seed in range(1, 17):
+        run = WholeRun(seed, tmp_path / str(seed), faults=["rotten file"])
+        run.play()
+        for kind, count in run.faults.rotten.items():
+            rotten[kind] = rotten.get(kind, 0) + count
+    assert len(rotten) >= 8, rotten
 
 
 @pytest.mark.parametrize("name", WHOLE_PLANTS)

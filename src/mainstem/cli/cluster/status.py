@@ -39,7 +39,7 @@ def command(http: str, as_json: bool) -> None:
         if node.not_back:
             groups = ", ".join(map(str, node.not_back))
             console.print(
-                f"node {node.node_id} has forgotten what it acknowledged, as {node.forgot}: it has no vote in write "
+                f"node {node.node_id} has forgotten what it acknowledged ({node.forgot}): it has no vote in write "
                 f"groups {groups} before it has caught up",
                 highlight=False,
             )
