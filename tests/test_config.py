@@ -118,6 +118,7 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
         ({"flags": {"http": "nowhere"}}, ["http = 'nowhere'", "HOST:PORT", "--http"]),
         ({"flags": {"roles": "brokr"}}, ["roles = 'brokr'", "broker, storage, nameserver", "--roles"]),
         ({"flags": {"roles": ""}}, ["roles is empty"]),
+        ({"assignments": ["rack=" + "r" * 201]}, ["rack has 201 characters"]),
         ({"flags": {"roles": "broker"}}, ["roles = broker", "every node of this version has all roles"]),
         ({"flags": {"write_dir": ""}}, ["write_dir is empty", "--write-dir"]),
         ({"assignments": ["nameserver.topic_defaults.retention.mz=5"]}, ["retention.mz"]),

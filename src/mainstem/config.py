@@ -25,6 +25,9 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 
 ROLES = ("broker", "storage", "nameserver")
 
+RACK_LENGTH_MAX = 200
+"""Every answer to Metadata carries the racks of all nodes."""
+
 NODE_WIDE = {("server", "listen"): "listen", ("nameserver", "node_id"): "node_id"}
 """(section, field) -> the node's own key that decides it."""
 
@@ -36,6 +39,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     node_id: int = 1
     roles: tuple[str, ...] = ROLES
+    rack: str = ""
+    """Kafka's `broker.rack`: replicas are put into different ones as long as there are any. Empty: one of its own."""
     listen: tuple[str, ...] = ("127.0.0.1:9092",)
     """HOST:PORT of the Kafka listeners; port 0 picks a free one, here and below."""
     http: str = "127.0.0.1:9080"
@@ -68,6 +73,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"roles = {', '.join(self.roles)}: every node of this version has all roles ({', '.join(ROLES)}); "
                 "leave the key out"
             )
+        if len(self.rack) > RACK_LENGTH_MAX:
+            raise ConfigError(f"rack has {len(self.rack)} characters; at most {RACK_LENGTH_MAX} are allowed")
         for key, addresses in (("listen", self.listen), ("http", (self.http,)), ("rpc", (self.rpc,))):
             if not addresses:
                 raise ConfigError(f"{key} names no address; it takes HOST:PORT")

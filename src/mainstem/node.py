@@ -129,7 +129,9 @@ class RunningNode:
         server.bind()
         stack.push_async_callback(server.close)
         advertised = server.advertised
-        identity = Node(node_id=config.node_id, host=advertised.host, port=advertised.port)
+        identity = Node(
+            node_id=config.node_id, host=advertised.host, port=advertised.port, rack=config.rack or None
+        )
 
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)

@@ -317,6 +317,10 @@ class Roles:
                 topic_defaults=nameserver.topic_defaults(),
                 write_dir=LogDir(str(ports.write_dir), ports.write_files),
                 store_dir=LogDir(str(ports.store_dir), ports.store_files),
+                listeners=config.listen,
+                advertised=f"{self._identity.host}:{self._identity.port}",
+                rack=config.rack,
+                replication_factor=config.nameserver.replication_factor,
             ),
         )
 

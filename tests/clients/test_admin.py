@@ -381,3 +381,15 @@ def test_a_topic_of_many_partitions(admin: AdminClient, bootstrap: str, name: st
     reader.close()
     only(admin.delete_topics([name]))
     eventually(lambda: name not in names(admin), what="the deletion")
+
+
+def test_the_older_way_to_alter_configs_sets_all_of_them(admin: AdminClient, topic: str) -> None:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    for configs in ({"retention.ms": "60000"}, {"max.message.bytes": "5000"}):
+        wanted = ConfigResource(ResourceType.TOPIC, topic, set_config=configs)
+        with pytest.warns(DeprecationWarning, match="incremental"):
+            altered = admin.alter_configs([wanted])
+        only(altered)
+    found = config(admin, resource)
+    assert (found["max.message.bytes"].value, found["max.message.bytes"].is_default) == ("5000", False)
+    assert found["retention.ms"].is_default

@@ -94,6 +94,13 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
         "",
         "Where messages lie: the journal's directory, and the queue store.",
     )
+    for name, addresses, documentation in (
+        ("listeners", broker.facts.listeners, "Where this node listens for clients."),
+        ("advertised.listeners", (broker.facts.advertised,), "Where clients are told to come to."),
+    ):
+        text = ",".join(f"PLAINTEXT://{address}" for address in addresses if address)
+        yield name, ConfigType.LIST, text, "", documentation
+    yield "broker.rack", ConfigType.STRING, broker.facts.rack, "", "Where this node stands."
     yield (
         "auto.create.topics.enable",
         boolean,
@@ -114,7 +121,8 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
         whole,
         str(config.default_replication_factor),
         str(usual.default_replication_factor),
-        "Replicas of topics that are created without a count.",
+        "Replicas of topics that are created without a count. The cluster keeps as many copies of every topic as its "
+        f"write groups have replicas, up to {broker.facts.replication_factor}; CreateTopics answers how many.",
     )
     yield (
         "fetch.max.bytes",

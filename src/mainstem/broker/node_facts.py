@@ -23,6 +23,17 @@ class NodeFacts:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Kafka's topic config names → the node's defaults, where they differ from Kafka's."""
 
+    listeners: tuple[str, ...] = ()
+    """HOST:PORT of each."""
+
+    advertised: str = ""
+    """HOST:PORT that clients are told."""
+
+    rack: str = ""
+
+    replication_factor: int = 1
+    """Copies that the cluster keeps of every topic, as far as it has nodes for them."""
+
     write_dir: LogDir | None = None
     """Disk 1; None when this node does not store messages itself."""
 

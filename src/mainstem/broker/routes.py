@@ -13,6 +13,7 @@ from typing import Any
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.handlers import (
+    alter_configs,
     api_versions,
     create_partitions,
     create_topics,
@@ -106,6 +107,7 @@ ROUTES: tuple[Route, ...] = (
     _route(22, init_producer_id.handle),
     _route(23, offset_for_leader_epoch.handle),
     _route(32, describe_configs.handle),
+    _route(33, alter_configs.handle),
     _route(35, describe_log_dirs.handle),
     _route(37, create_partitions.handle),
     _route(42, delete_groups.handle),

@@ -59,7 +59,7 @@ class TopicConfig:
         """The documentation, and the reason where the config has no effect."""
         if self.without_effect is None:
             return self.documentation
-        return f"{self.documentation} Accepted without effect: {self.without_effect}"
+        return f"{self.documentation} No effect here: {self.without_effect}"
 
     def parse(self, text: str) -> Value:
         if len(text) > VALUE_LENGTH_MAX:

@@ -31,8 +31,9 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             default="delete",
             choices=("delete", "compact"),
             broker_names=("log.cleanup.policy",),
-            documentation="What may be removed from a queue: 'delete' removes old records by age and size, "
-            "'compact' removes records only when a newer one has the same key, the two together do both.",
+            documentation="What may be removed from a queue: 'delete' removes old records by age and size. 'compact' "
+            "demands a key of every record, for the latest of each is to be kept; no effect here beyond that so far: "
+            "no record is removed for a newer one.",
         ),
         TopicConfig(
             name="compression.type",

@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs against fakes."""
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs against fakes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
 
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.handlers import describe_configs, incremental_alter_configs
+from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.nameserver.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    ReplacedConfig,
+    ReplacedConfigsResource,
+)
 from mainstem.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -240,3 +245,76 @@ def test_each_resource_has_its_own_answer_and_one_named_twice_is_refused() -> No
         ("c", ErrorCode.INVALID_REQUEST),
     ]
     assert [configs_of(admin, name) for name in ("a", "b", "c")] == [{"retention.ms": "1"}, {}, {}]
+
+
+def replaced(
+    admin: AdminBroker, kind: int, name: str, *configs: tuple[str, str | None], **options: Any
+) -> ErrorCode:
+    resource = ReplacedConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(ReplacedConfig(name=key, value=value) for key, value in configs),
+    )
+    request = AlterConfigsRequest(resources=(resource,), validate_only=options.get("validate_only", False))
+    (answer,) = admin.ask(alter_configs.handle, request, options.get("version")).responses
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+    assert bool(answer.error_message) == bool(answer.error_code)
+    return ErrorCode(answer.error_code)
+
+
+@pytest.mark.parametrize("version", versions_of(AlterConfigsRequest))
+def test_what_is_named_becomes_all_that_is_set(version: int) -> None:
+    admin = AdminBroker()
+    admin.create("a", configs={"retention.ms": "5", "segment.ms": "77"})
+    assert replaced(admin, TOPIC, "a", ("max.message.bytes", "9"), ("segment.ms", "78"), version=version) == 0
+    assert configs_of(admin) == {"max.message.bytes": "9", "segment.ms": "78"}
+    assert replaced(admin, TOPIC, "a", version=version) == 0
+    assert configs_of(admin) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "configs", "error"),
+    [
+        (TOPIC, "a", [("retention.ms", "soon")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("no.such", "1")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("retention.ms", None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, "a", [("retention.ms", "1"), ("retention.ms", "2")], ErrorCode.INVALID_REQUEST),
+        (TOPIC, "nowhere", [("retention.ms", "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "1", [("num.partitions", "3")], ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "1", [("root", "INFO")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_refused_replacements_leave_all_as_it_was(
+    kind: int, name: str, configs: list[tuple[str, str | None]], error: ErrorCode
+) -> None:
+    admin = AdminBroker()
+    admin.create("a", configs={"segment.ms": "77"})
+    assert replaced(admin, kind, name, *configs) == error
+    assert configs_of(admin) == {"segment.ms": "77"}
+
+
+def test_a_replacement_is_only_tried_where_that_is_asked_for() -> None:
+    admin = AdminBroker()
+    admin.create("a", configs={"segment.ms": "77"})
+    assert replaced(admin, TOPIC, "a", ("retention.ms", "5"), validate_only=True) == ErrorCode.NONE
+    assert replaced(admin, TOPIC, "a", ("retention.ms", "x"), validate_only=True) == ErrorCode.INVALID_CONFIG
+    assert configs_of(admin) == {"segment.ms": "77"}
+
+
+def test_a_broker_says_where_it_is_reached_and_where_it_stands() -> None:
+    facts = NodeFacts(listeners=("0.0.0.0:9092", "[::]:9092"), advertised="node-1:9092", rack="r2")
+    configs = by_name(described(AdminBroker(facts), BROKER, "1"))
+    assert configs["listeners"].value == "PLAINTEXT://0.0.0.0:9092,PLAINTEXT://[::]:9092"
+    assert configs["advertised.listeners"].value == "PLAINTEXT://node-1:9092"
+    assert configs["broker.rack"].value == "r2"
+    assert {"num.partitions", "default.replication.factor", "message.max.bytes"} <= set(configs)
+
+
+def test_what_is_taken_without_effect_is_described_as_such() -> None:
+    admin = AdminBroker()
+    admin.create("a")
+    configs = by_name(described(admin, TOPIC, "a", include_documentation=True))
+    silent = [name for name, declared in TOPIC_CONFIGS.items() if declared.without_effect is not None]
+    assert len(silent) > 10
+    assert all("No effect here: " in (configs[name].documentation or "") for name in silent)
+    assert "no effect here" in (configs["cleanup.policy"].documentation or ""), "nothing is compacted yet"

@@ -14,7 +14,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import create_partitions, create_topics, delete_topics
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.errors import LeaderMissing
-from mainstem.model import Node, QueueRange
+from mainstem.model import Node, QueueRange, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.create_partitions import (
@@ -305,3 +305,13 @@ def test_a_topic_named_twice_does_not_grow() -> None:
     admin.create("b", 2)
     answers = grown(admin, grow("a", 4), grow("a", 5), grow("b", 3))
     assert answers == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
+
+
+def test_the_answer_tells_how_many_copies_there_are_whatever_was_asked_for() -> None:
+    admin = AdminBroker()
+    (first,) = created(admin, wanted("a"))
+    assert first.replication_factor == 1
+    number = admin.metadata.topic("a").number + 1  # type: ignore[union-attr]
+    admin.leadership.replica_nodes[queue_id_of(number, 0)] = (1, 2, 3)
+    (second,) = created(admin, wanted("b"))
+    assert (second.error_code, second.replication_factor) == (0, 3)

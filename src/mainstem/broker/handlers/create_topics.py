@@ -75,7 +75,10 @@ async def _create(
     results = {}
     for number, (asked, topic) in enumerate(zip(wanted, made, strict=True), 1):
         if isinstance(topic, Topic):
-            results[asked.name] = _created(topic, descriptions.of(topic.configs), validate_only=validate_only)
+            copies = copies_of(broker, topic)
+            results[asked.name] = _created(
+                topic, copies, descriptions.of(topic.configs), validate_only=validate_only
+            )
         else:
             results[asked.name] = _refused(asked.name, error_of_refusal(topic), str(topic))
         if number % TOPICS_PER_TURN == 0:
@@ -181,13 +184,21 @@ class _ConfigDescriptions:
         return EncodedArray(len(described), buffers)
 
 
-def _created(topic: Topic, configs: EncodedArray, *, validate_only: bool) -> CreatableTopicResult:
+def copies_of(broker: Broker, topic: Topic) -> int:
+    """How many nodes keep a topic: as many as its write group has replicas, whatever was asked for."""
+    replicas = broker.leadership.replicas(broker.leadership.group_of(topic.queue_id(0))).replicas
+    return len(replicas) or topic.replication_factor
+
+
+def _created(
+    topic: Topic, copies: int, configs: EncodedArray, *, validate_only: bool
+) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if validate_only else topic.topic_id,
         error_code=ErrorCode.NONE,
         num_partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
+        replication_factor=copies,
         configs=configs,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.config_resource import ResourceType, broker_name_fault, unsupported_message
@@ -58,9 +59,14 @@ async def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_onl
         return ErrorCode.INVALID_REQUEST, fault
     match resource.resource_type:
         case ResourceType.TOPIC:
-            return await _alter_topic(broker, resource, validate_only=validate_only)
+            return await alter_topic(
+                broker,
+                resource.resource_name,
+                lambda topic: {config.name: _new_value(broker, topic, config) for config in resource.configs},
+                validate_only=validate_only,
+            )
         case ResourceType.BROKER:
-            return _alter_broker(broker, resource)
+            return alter_broker(broker, resource.resource_name, [config.name for config in resource.configs])
         case other:
             return ErrorCode.INVALID_REQUEST, unsupported_message(other)
 
@@ -77,8 +83,10 @@ def _fault_of_operations(resource: AlterConfigsResource) -> str | None:
     return None
 
 
-async def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Answer:
-    name = resource.resource_name
+async def alter_topic(
+    broker: Broker, name: str, changes_of: Callable[[Topic], dict[str, str | None]], *, validate_only: bool
+) -> Answer:
+    """Make the changes that follow from what a topic is now; None removes what is set."""
     async with broker.topic_changes.of([name]):  # appending to a list reads it first
         topic = broker.metadata.topic(name)
         if topic is None:
@@ -86,8 +94,7 @@ async def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, valida
         if is_internal(broker, name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(name)
         try:
-            changes = {config.name: _new_value(broker, topic, config) for config in resource.configs}
-            await broker.metadata_admin.alter_configs(name, changes, validate_only=validate_only)
+            await broker.metadata_admin.alter_configs(name, changes_of(topic), validate_only=validate_only)
         except MainstemError as refusal:
             return error_of_refusal(refusal), str(refusal)
     return _DONE
@@ -115,13 +122,13 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _alter_broker(broker: Broker, resource: AlterConfigsResource) -> Answer:
-    fault = broker_name_fault(broker, resource.resource_name)
+def alter_broker(broker: Broker, name: str, configs: Sequence[str]) -> Answer:
+    fault = broker_name_fault(broker, name)
     if fault is not None:
         return ErrorCode.INVALID_REQUEST, fault
-    if not resource.configs:
+    if not configs:
         return _DONE
-    names = ", ".join(config.name for config in resource.configs)
+    names = ", ".join(configs)
     return (
         ErrorCode.INVALID_REQUEST,
         f"broker configs cannot be changed while the node runs: {names[:200]}. "

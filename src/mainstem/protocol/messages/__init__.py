@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from mainstem.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from mainstem.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -108,6 +109,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("InitProducerId", InitProducerIdRequest, InitProducerIdResponse, version_max=5),
             _declare("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
             _declare("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
+            _declare("AlterConfigs", AlterConfigsRequest, AlterConfigsResponse),
             _declare("DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse),
             _declare("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
             _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
@@ -123,6 +125,8 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
 
 __all__ = [
     "API_MESSAGES",
+    "AlterConfigsRequest",
+    "AlterConfigsResponse",
     "ApiDeclaration",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
