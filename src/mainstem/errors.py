@@ -18,3 +18,7 @@ class ConfigError(MainstemError):
 
 class LeaderMissing(MainstemError):
     """What is to be changed is led by another node, or by nobody now. It may be tried again, there or later."""
+
+
+class LeaderUntold(LeaderMissing):
+    """A leader there is could not be told of a change in time: it may go on as if there were none."""

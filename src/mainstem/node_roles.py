@@ -25,7 +25,7 @@ from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
-from mainstem.model import Durability, Node, Topic
+from mainstem.model import OWN_LEVELS, Durability, LevelRange, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Connect, Facts
 from mainstem.nameserver.commands import (
     Event,
@@ -94,6 +94,8 @@ class NodePorts:
     boot: str = ""
     """Tells this start of the machine from any other; empty: that cannot be known."""
     response_room: ResponseRoom = field(default_factory=UnboundedRoom)
+    levels: LevelRange = OWN_LEVELS
+    """The feature levels that this node's program can work at."""
 
 
 class Roles:
@@ -206,7 +208,7 @@ class Roles:
             config.nameserver,
             self._identity,
             self._meet if config.nameserver.peers else None,
-            Facts(rpc=rpc_advertised(config), roles=config.roles, version=mainstem.__version__),
+            Facts(rpc_advertised(config), config.roles, mainstem.__version__, ports.levels),
             self._starts,
         )
         self._stack.push_async_callback(nameserver.close)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
+from mainstem.errors import LeaderUntold
 from mainstem.model import QueueRange
 from mainstem.rpc.errors import DeadlineExceeded
 from mainstem.rpc.handlers import Call, Handlers
@@ -151,6 +152,18 @@ def test_a_deletion_is_left_to_the_next_leader_where_there_is_none() -> None:
         assert node.queues.deleted == [((0, 2), (7,))]
         assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (1,))]
         assert node.now == 0
+
+    simulated(story)
+
+
+def test_a_leader_that_could_not_be_told_of_a_deletion_is_told_apart() -> None:
+    async def story() -> None:
+        node = Node()
+        node.leaders[1] = 2
+        node.hanging.add(2)
+        with pytest.raises(LeaderUntold, match=r"write groups \[1\]"):
+            await node.admin.delete([7])
+        assert node.queues.deleted == [((0, 2, 3), (7,))]
 
     simulated(story)
 

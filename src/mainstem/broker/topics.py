@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
-from mainstem.errors import LeaderMissing, MainstemError
+from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError
 from mainstem.model import NewTopic, QueueRange, Topic
 
 logger = logging.getLogger(__name__)
@@ -91,17 +91,22 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
     one is refused. Raises what refuses them all.
 
     The metadata goes first: after a crash in between, the queues belong to numbers that are known to be deleted, and
-    the next leaders of their write groups delete them.
+    the next leaders of their write groups delete them. Where a leader could not be told in time, the topics are deleted
+    all the same, and `LeaderUntold` stands for them: that leader may serve what was committed in them for a while.
     """
     async with broker.topic_changes.of(names):
         gone = await broker.metadata_admin.delete_topics(names)
         topics = [topic for topic in gone if isinstance(topic, Topic)]
+        untold: LeaderUntold | None = None
         try:
             await broker.queue_admin.delete([topic.number for topic in topics])
+        except LeaderUntold as error:
+            logger.warning("not every leader knows of deleted topics: %s", error)
+            untold = error
         except LeaderMissing as missing:
             logger.warning("queues of deleted topics are left to the next leaders: %s", missing)
         for number, topic in enumerate(topics, 1):
             await broker.groups.forget_topic(topic)
             if number % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return gone
+        return [untold if untold is not None and isinstance(topic, Topic) else topic for topic in gone]

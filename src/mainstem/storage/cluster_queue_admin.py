@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from functools import partial
 from typing import Any, Protocol
 
+from mainstem.errors import LeaderMissing, LeaderUntold
 from mainstem.model import QueueRange, QueueUsage
 from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError
@@ -90,7 +91,8 @@ class ClusterQueueAdmin:
             )
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
-        """As `create`, but groups that have no leader now are left to the next one."""
+        """Groups that have no leader now are left to the next one. Raises `LeaderUntold` when one that there is could
+        not be told."""
         for first in range(0, len(topic_numbers), RANGES_MAX):
             part = list(topic_numbers[first : first + RANGES_MAX])
 
@@ -136,7 +138,8 @@ class ClusterQueueAdmin:
                 refused = await self._any_answer(asked, left, waits=bool(leaderless))
                 why = refused or why
                 if left and self._clock.monotonic() >= deadline:
-                    raise NotTheLeader(f"write groups {sorted(left)} could not be changed: {why}; try again")
+                    kind: type[LeaderMissing] = NotTheLeader if waits_for_leaders else LeaderUntold
+                    raise kind(f"write groups {sorted(left)} could not be changed: {why}; try again")
                 if refused:
                     await asyncio.sleep(PAUSE_SECONDS)
         finally:

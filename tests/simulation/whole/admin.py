@@ -176,9 +176,9 @@ class Admin:
             await self._work.pause(0.1, 0.5, 2.0)
             there = self._work.partitions()
             doing = self._rng.random()
-            if not there or (doing < 0.2 and len(self._work.cluster.ledger.fates) < TOPICS_MAX):
+            if not there or (doing < 0.2 and self._work.topics_ever() < TOPICS_MAX):
                 await self.create()
-            elif doing < 0.3 and len(self._work.cluster.ledger.kept()) > 1:
+            elif doing < 0.3 and len(self._work.kept()) > 1:
                 await self.delete(self._rng.choice(there)[0])
             else:
                 await self.delete_records(*self._rng.choice(there))

@@ -58,6 +58,9 @@ BATCH_HEAD_BYTES = 12
 """Of a batch, what its length does not count."""
 
 
+REBORN = "reborn"
+"""How the names of topics begin that one actor has for itself: see `reborn`."""
+
 WATCHMANS_PATIENCE_SECONDS = 10.0
 """Longer than a node stands still, or is cut off."""
 
@@ -96,6 +99,7 @@ class Work:
         self.read_batches = 0
         self.commits = 0
         self.offsets_asked = 0
+        self.reborn_asked = 0
         self.assignments = 0
         self.watermarks_asked = 0
         self._values = 0
@@ -119,8 +123,16 @@ class Work:
 
     def partitions(self) -> list[tuple[Topic, int]]:
         """Of topics that nobody wants to be gone, and that clients may write to."""
-        topics = (topic for topic in self.cluster.ledger.kept() if not topic.internal)
+        topics = (topic for topic in self.kept() if not topic.internal)
         return [(topic, partition) for topic in topics for partition in range(topic.partitions)]
+
+    def kept(self) -> list[Topic]:
+        """Those that nobody wants to be gone, internal ones included."""
+        return [topic for topic in self.cluster.ledger.kept() if not topic.name.startswith(REBORN)]
+
+    def topics_ever(self) -> int:
+        """How many there were so far."""
+        return sum(not fate.topic.name.startswith(REBORN) for fate in self.cluster.ledger.fates.values())
 
     def wanted(self, topic: Topic) -> bool:
         return not self.cluster.ledger.fates[topic.topic_id].unwanted

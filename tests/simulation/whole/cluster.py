@@ -29,6 +29,8 @@ class WholeSettings(Settings):
             self.journal = msgspec.structs.replace(
                 self.journal, durability=Durability.ASYNC, flush_interval_seconds=rng.choice([0.3, 1.0])
             )
+        self.begins_old = rng.random() < 0.25
+        """Each node is of a program that knows of no feature levels, until it is started again."""
         self.metadata_bytes_max = rng.choice([4096, 16_384, 1 << 20])
         self.groups_config = GroupsConfig(
             session_timeout_ms_min=500,
@@ -47,7 +49,7 @@ class WholeSettings(Settings):
         peers = {str(number): f"10.0.0.{number}:9093" for number in range(1, self.nodes + 1)}
         nameserver = NameserverConfig(
             node_id=node_id, peers=peers, write_groups=self.groups, replication_factor=self.nodes,
-            log_bytes_max=self.metadata_bytes_max,
+            log_bytes_max=self.metadata_bytes_max, feature_level="automatic" if self.begins_old else "operator",
         )  # fmt: skip
         nameserver.validate()
         self.groups_config.validate()

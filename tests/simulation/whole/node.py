@@ -13,7 +13,7 @@ from tests.simulation.cluster.lives import Life
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.oracle import require
 
-from mainstem.model import BatchAppend, Node, Topic
+from mainstem.model import OWN_LEVELS, BatchAppend, FeatureLevel, LevelRange, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.commands import Event, TopicCreated, TopicDeleted
 from mainstem.nameserver.nameserver import Nameserver
@@ -25,6 +25,9 @@ from mainstem.storage.role import Storage
 
 if TYPE_CHECKING:
     from tests.simulation.whole.cluster import WholeCluster
+
+OF_NO_LEVELS = LevelRange(FeatureLevel.FIRST, FeatureLevel.FIRST)
+
 
 class Copy(NamedTuple):
     """Of both directories."""
@@ -68,6 +71,7 @@ class WholeNode(SimulatedNode):
         self._directory.mkdir(parents=True, exist_ok=True)
         self._ids = itertools.count(1)
         self._boots = 1
+        self._starts = 0
 
     @property
     def failure(self) -> Exception | None:
@@ -99,9 +103,11 @@ class WholeNode(SimulatedNode):
                 handlers=handlers,
                 connect=connect,
                 boot=str(self._boots),
+                levels=OF_NO_LEVELS if cluster.settings.begins_old and not self._starts else OWN_LEVELS,
             ),
             stack,
         )
+        self._starts += 1
         roles.node, roles.life = self, life
         try:
             await roles._open()

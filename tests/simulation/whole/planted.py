@@ -9,14 +9,17 @@ from tests.simulation.cluster.planted import Plant
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.groups import offsets
+from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.handlers import list_offsets, produce
 from mainstem.kernel import Verdict
+from mainstem.model import Topic
 from mainstem.nameserver import starts
 from mainstem.nameserver.starts_file import StartsFile
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
+from mainstem.protocol.schema import ZERO_UUID
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.starts import StartShown
 from mainstem.storage.checkpointer import Checkpointer
@@ -88,12 +91,26 @@ def _older_votes_are_believed() -> tuple[type, str, Any]:
     return StartsFile, "check_votes", check_votes
 
 
+def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
+    """A coordinator takes no notice of deletions: what was committed in a topic goes to the next one of its name."""
+    make = GroupCoordinator._partition
+
+    def heedless(coordinator: GroupCoordinator, topic: Topic, index: int) -> GroupPartition:
+        partition = make(coordinator, topic, index)
+        partition._topics = partition._topics._replace(id_of=lambda _name: ZERO_UUID)
+        partition.topic_deleted = lambda _name, _topic_id: None  # type: ignore[method-assign]
+        return partition
+
+    return GroupCoordinator, "_partition", heedless
+
+
 WHOLE_PLANTS: dict[str, Plant] = {
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "old-generations-commit": _old_generations_commit,
     "no-checkpoint": _no_checkpoint,
     "skipped-is-out-of-order": _skipped_is_out_of_order,
     "watermark-without-read-index": _watermark_without_read_index,
+    "offsets-outlive-their-topics": _offsets_outlive_their_topics,
     "old-copy-is-believed": _old_copy_is_believed,
     "forgetful-replicas-vote": _forgetful_replicas_vote,
     "older-votes-are-believed": _older_votes_are_believed,
@@ -105,6 +122,7 @@ WHOLE_BREAKS = {
     "no-checkpoint": "K",
     "skipped-is-out-of-order": "D",
     "watermark-without-read-index": "W",
+    "offsets-outlive-their-topics": "H",
     "old-copy-is-believed": "N",
     "forgetful-replicas-vote": "N",
     "older-votes-are-believed": "N",

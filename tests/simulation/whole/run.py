@@ -16,6 +16,7 @@ from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, 
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
 from tests.simulation.whole.faults import WholeFaults
 from tests.simulation.whole.members import GroupMember
+from tests.simulation.whole.reborn import Reborn
 
 from mainstem.model import Topic
 from mainstem.nameserver.commands import encode_command
@@ -25,6 +26,9 @@ from mainstem.nameserver.nameserver import Nameserver
 GROUPS = ["readers", "auditors", "billing"]
 CONSUMING = ["shipping", "mailing"]
 """Consumer groups with members; those of `GROUPS` only have offsets."""
+REBORN_GROUPS = ["heirs", "orphans", "widows"]
+"""Each has an actor and topics of its own. Before the feature level is raised nothing tells two topics of a name apart
+that follow each other while nobody coordinates the group."""
 POLL_SECONDS = 0.2
 
 
@@ -83,6 +87,8 @@ class WholeRun(Run):
         for _ in range(2):
             yield Asker(work, GROUPS + CONSUMING).run()
         yield Admin(work).run()
+        for group in [] if self.cluster.settings.begins_old else REBORN_GROUPS:
+            yield Reborn(work, group).run()
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -7,13 +7,15 @@ A  a topic that was created is there, and one that was deleted is gone, on every
 D  producer ids are handed out once
 A  what is acknowledged with acks=all is on as many nodes as min.insync.replicas of its topic demands
 H  whoever asks for a group's committed offset is told at least what was acknowledged, or told to anybody, before;
-   members of a generation own what its one leader assigned, nothing twice, and commit nothing in a later one
+   members of a generation own what its one leader assigned, nothing twice, and commit nothing in a later one;
+   nobody is told what was committed in a topic that somebody was told is deleted, whoever has its name then
 K  what a start reads of the journal is bounded by what is not split (checked for storage roles, too)
 M  log starts move only where a client or the topic's retention wants it, queues go only with topics that somebody
    wanted to be deleted
 W  whoever asks where a queue ends now is told of everything that was acknowledged before the question
 
-A quarter of the runs has `durability = "async"`: then processes die, and the power goes in the end only, when
+In a quarter of the runs each node begins as a program that knows of no feature levels, and is another when it is started
+again; the level is raised when all are. A quarter of the runs has `durability = "async"`: then processes die, and the power goes in the end only, when
 everything was flushed. Transactions (E) do not exist yet.
 """
 
@@ -36,6 +38,7 @@ BROUGHT_TO_LIGHT_BY = {
     "no-checkpoint": [],
     "skipped-is-out-of-order": [],
     "watermark-without-read-index": ["zombie", "pause", "cut off"],
+    "offsets-outlive-their-topics": ["transfer", "restart"],
     "old-copy-is-believed": ["old copy"],
     "forgetful-replicas-vote": ["old copy"],
     "older-votes-are-believed": ["old copy"],
