@@ -14,9 +14,9 @@ M  log starts move only where a client or the topic's retention wants it, queues
    wanted to be deleted
 W  whoever asks where a queue ends now is told of everything that was acknowledged before the question
 
-In a quarter of the runs each node begins as a program that knows of no feature levels, and is another when it is started
-again; the level is raised when all are. A quarter of the runs has `durability = "async"`: then processes die, and the power goes in the end only, when
-everything was flushed. Transactions (E) do not exist yet.
+In a quarter of the runs each node begins as a program that knows of no feature levels, and is another when it is
+started again; the level is raised when all are. A quarter of the runs has `durability = "async"`: then processes die,
+and the power goes in the end only, when everything was flushed. Transactions (E) do not exist yet.
 """
 
 from __future__ import annotations
