@@ -41,7 +41,7 @@ from mainstem.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, declaration_of, string, uuid
 
@@ -506,3 +506,34 @@ def test_latencies_and_errors_are_counted_by_api() -> None:
             await client.close()
 
     run(scenario())
+
+
+def test_a_long_request_is_charged_until_it_is_answered_and_a_batch_until_it_is_appended() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic()
+            budget = node.server.budget
+            client = await node.connect()
+            names = tuple(MetadataRequestTopic(name=f"topic-{number}") for number in range(20_000))
+            await client.request(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
+            while not budget.bytes_most:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            kept = [account.kept for account in (each.account for each in node.server._connections)]
+            while not any(kept):
+                await asyncio.sleep(0)
+                kept = [connection.account.kept for connection in node.server._connections]
+            assert max(kept) > 20_000 * len("topic-0")
+            assert len((await client.response(3, 9)).topics) == 20_000
+            node.server.relieve()
+            assert budget.bytes_taken == 0
+            node.store.hold()
+            producer = await node.connect()
+            await producer.request(produce(batch(bytes(200_000))), 9)
+            while not node.store.appended_acks:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            node.server.relieve()
+            assert budget.bytes_taken == 0
+            node.store.release()
+            await producer.response(0, 9)
+
+    asyncio.run(scenario())

@@ -276,7 +276,8 @@ class BrokerDispatcher:
         asked = _Asked()
         handle = partial(self._decode, route, bytes(frame[position:]), call, header, asked)
         last = route.shows_the_way and self._broker.cut_off
-        return Exchange(self._handle_later(route, handle, call, header, started_at, asked=asked), last=last)
+        later = self._handle_later(route, handle, call, header, started_at, asked=asked)
+        return Exchange(later, last=last, keeps=True)
 
     async def _decode(
         self, route: Route, body: bytes, call: Call, header: RequestHeader, asked: _Asked
@@ -323,7 +324,9 @@ class BrokerDispatcher:
         """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
         try:
             try:
-                response = await handle()
+                work = handle()
+                del handle  # and with it the bytes of a long request, once they are decoded
+                response = await work
                 frame = await self._encode_in_turns(route, header, response, started_at)
             except BrokerError:
                 raise
