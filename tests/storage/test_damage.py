@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
 
+from mainstem.model import Outcome
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -102,3 +103,24 @@ def test_only_the_write_group_of_a_damaged_block_waits_and_goes_on_when_it_is_pu
         assert await node.read_offsets(good) == list(range(BLOCKS + 2))
 
     simulated(tmp_path, story, two_groups)
+
+
+def test_what_a_reader_meets_is_looked_at_before_it_is_split(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(BLOCKS)
+        await node.rounds()
+        blocks = node.storage.groups[0].blocks
+        index = blocks.last_index() - BLOCKS + 4
+        place = blocks.position_of(index)
+        path, at = "journal/" + segment_name(sequence_of(place)), offset_of(place) + PARTS["payload"]
+        whole = node.disk1.content(path)
+        node.disk1.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert (await node.read(3)).outcome is Outcome.STORAGE_FAILED
+        assert (await node.read(4)).outcome is Outcome.OK, "the others are served"
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        assert [damaged.place.index for damaged in node.storage.damage.waiting()] == [index]
+        node.disk1.put(path, whole)
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        assert await node.read_offsets() == list(range(BLOCKS))
+
+    simulated(tmp_path, story)

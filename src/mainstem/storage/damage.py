@@ -73,6 +73,8 @@ class Damage:
         self._dead = dead
         self._damaged: dict[tuple[int, int], DamagedBlock] = {}
         """By write group and index."""
+        self._heard: set[int] = set()
+        """Where readers met damage since the last round."""
         self._unreadable: dict[int, int] = {}
         """Start → end of places where the header of a block that no log needs cannot be read."""
         self.repaired = 0
@@ -111,8 +113,15 @@ class Damage:
         damaged = [(place.position, place.position + place.length) for place in places]
         return sorted([*damaged, *self._unreadable.items()])
 
+    def heard(self, position: int) -> None:
+        """A reader could not read what lies at this journal position: it is looked at in the next round."""
+        if len(self._heard) < DAMAGED_MAX:
+            self._heard.add(position)
+
     async def round(self) -> None:
-        """Look at everything that is damaged once more."""
+        """Look at everything that is damaged once more, and at what readers have met."""
+        while self._heard:
+            await self.met(self._heard.pop())
         oldest = self._journal.oldest_sequence
         self._unreadable = {
             start: end for start, end in self._unreadable.items() if sequence_of(start) >= oldest

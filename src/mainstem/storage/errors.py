@@ -31,8 +31,12 @@ class CorruptJournal(StorageError):
     `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell: one
     with no other block in sight is not among them."""
 
-    def __init__(self, message: str, groups: Iterable[int] = (), hole: JournalHole | None = None) -> None:
+    def __init__(
+        self, message: str, groups: Iterable[int] = (), hole: JournalHole | None = None, position: int = 0
+    ) -> None:
+        """`position`: where in the journal a reader met it; 0: no reader did."""
         super().__init__(message)
+        self.position = position
         self.groups = frozenset(groups)
         self.hole = hole
         """Where a start found that one block is not what was written, as far as that can be told."""

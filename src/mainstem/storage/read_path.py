@@ -24,7 +24,7 @@ from mainstem.kernel import (
     UnsplitIndex,
 )
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
-from mainstem.storage.errors import SegmentGone, StorageError
+from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
 from mainstem.storage.journal.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.pacing import Lane, Pacing
@@ -87,6 +87,8 @@ class ReadPath:
         self.group_of = group_of
         self._leader_epoch = leader_epoch
         self._pacing = pacing
+        self.damage_met: Callable[[int], None] = lambda position: None
+        """Told where in the journal a batch is not what was written."""
         self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_to_plans = 0
@@ -169,6 +171,8 @@ class ReadPath:
             except SegmentGone:
                 continue
             except (StorageError, OSError) as error:
+                if isinstance(error, CorruptJournal) and error.position:
+                    self.damage_met(error.position)
                 log.error("read of queue %#x at offset %d failed: %s", read.queue_id, read.offset, error)
                 break
             offsets = self.offsets(read.queue_id)

@@ -158,6 +158,7 @@ class Storage:
             write_files, journal, self.groups, clock, consensus.node_id, consensus.calls, store.cache.forget,
             state.journal_map.dead,
         )
+        self.read_path.damage_met = self.damage.heard
         self.split_log = LocalSplitLog(
             self.groups, journal, state, self.retention_classes, journal_path, self.damage
         )

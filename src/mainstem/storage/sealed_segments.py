@@ -408,6 +408,7 @@ def checked(view: memoryview, span: Sequence[Place], start: int) -> list[Buffer]
         raise CorruptJournal(
             f"{where}: batch at byte {offset_of(place.position)} (offsets "
             f"{place.base_offset} to {place.last_offset}) is not what was written; restore the segment or read a "
-            "replica"
+            "replica",
+            position=place.position,
         )
     return [view[first : first + length] for first, length in zip(starts, lengths, strict=True)]
