@@ -239,6 +239,7 @@ class Roles:
             node_id=config.node_id or NODE_ALONE,
             randomness=ports.randomness(),
             serving_changed=served.changed,
+            quorum_times=lambda: nameserver.quorum_times() or [ports.clock.now_ms()],
         )
         if others is not None:
             consensus = replace(

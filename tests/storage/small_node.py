@@ -26,10 +26,12 @@ from mainstem.model import (
 )
 from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
+from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
 from mainstem.turns import Turns
 
@@ -69,7 +71,8 @@ class SmallNode:
     """Disks, metadata and the storage role of the day."""
 
     def __init__(self, loop: SimulatedLoop, directory: Path) -> None:
-        self.clock = loop
+        self.clock: Clock = loop
+        self.consensus: Consensus | None = None
         self.disk1 = SimulatedFiles(1)
         self.disk2 = SimulatedFiles(2)
         self.manifest_path = directory / "manifest.sqlite"
@@ -89,6 +92,7 @@ class SmallNode:
             manifest_path=str(self.manifest_path), journal_path="journal",
             slots=[slot % self.groups for slot in range(SLOTS)],
             topics=lambda: self.topics, was_deleted=self.deleted.__contains__,
+            consensus=self.consensus,
             turns=self.turns,
         )
         await self.storage.start()

@@ -10,6 +10,7 @@ from tests.storage.queue_store.runs import extent_rows
 
 from mainstem.model import TopicSettings
 from mainstem.storage.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, live, retention_class
+from mainstem.storage.retention_pass import FOREVER_MS
 
 NOW = 1000
 Extent = tuple[int, int, int, int, int]
@@ -54,7 +55,7 @@ def test_log_starts_move_as_far_as_the_limits_say(
         queue_ids, log_starts, retention_ms=numpy.array(ms), retention_bytes=numpy.array(size),
         live_bytes=measured.bytes, now_ms=NOW)
     for source in fed:
-        limits.feed(extent_rows(*source), undated_ms=300)
+        limits.feed(extent_rows(*source), undated_ms=300, seen_ms=FOREVER_MS)
     for place, queue_id in enumerate(queue_ids.tolist()):
         extents: list[Extent] = []
         for source in fed:
@@ -84,8 +85,8 @@ def test_no_queues_no_extents_no_changes() -> None:
     none = numpy.zeros(0, numpy.int64)
     limits = LogStarts(
         none.astype(numpy.uint64), none, retention_ms=none, retention_bytes=none, live_bytes=none, now_ms=NOW)
-    limits.feed(extent_rows((1, 0, 4, 0, 1)), undated_ms=0)
-    limits.feed(extent_rows(), undated_ms=0)
+    limits.feed(extent_rows((1, 0, 4, 0, 1)), undated_ms=0, seen_ms=FOREVER_MS)
+    limits.feed(extent_rows(), undated_ms=0, seen_ms=FOREVER_MS)
     assert limits.log_starts.tolist() == []
 
 

@@ -13,6 +13,7 @@ from tests.fakes.files import SimulatedFiles
 from tests.storage.journal.sample_blocks import started
 
 from mainstem.kernel import QueueTable
+from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import KIND_NO_OP
@@ -116,7 +117,7 @@ def test_a_start_finds_the_log_whose_copies_are_complete(steps: list[Step]) -> N
             for group in range(GROUPS)
         ]
         producers = ColdProducers(
-            files, FakeClock(), [group.producers for group in groups], bool, lambda: False,
+            files, FakeClock(), AgreedClock(FakeClock()), [group.producers for group in groups], bool, lambda: False,
             memory_max=1, count_max=1, expiry_seconds=1,
         )  # fmt: skip
         await Recovery(files, journal, groups, state, producers).run()

@@ -1,7 +1,8 @@
 """Nodes tell the metadata leader that they live; it tells them who leads which group, and who does not live.
 
-One task per node: every `heartbeat_seconds`, and at once when there is news of this node's own groups. All of it is
-soft: nothing is logged, and a new leader begins with what it last heard from the one before.
+One task per node: every `heartbeat_seconds`, and at once when there is news of this node's own groups. What their
+clocks say goes the same way (`clocks`). All of it is soft: nothing is logged, and a new leader begins with what it last
+heard from the one before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mainstem.model import LevelRange
+from mainstem.nameserver.clocks import Clocks
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.group_leaders import GroupLeaders
 from mainstem.nameserver.liveness import Liveness, Report, State, Thresholds, Verdict
@@ -79,6 +81,7 @@ class Heartbeats:
         self._liveness_term = 0
         self.reacher = Reacher(node_id, ports.calls)
         self._dead_asked_at = ports.clock.monotonic()
+        self._clocks = Clocks(node_id, ports.clock)
         self._now = asyncio.Event()
         self._touched_at = ports.clock.monotonic()
         """When the metadata leader last answered, or this node led."""
@@ -129,6 +132,7 @@ class Heartbeats:
             level_oldest=self._replica.levels.oldest,
             level_newest=self._replica.levels.newest,
             leaves=leaves,
+            now_ms=max(0, self._ports.clock.now_ms()),
         )
         leader = self._group.whom_to_ask()
         if leader == 0:
@@ -146,6 +150,7 @@ class Heartbeats:
     def _learn(self, reply: HeartbeatReply) -> None:
         self._touched_at = self._ports.clock.monotonic()
         self._learn_leaders(reply.leaders)
+        self._clocks.learn(reply.clocks)
         if reply.term < self._verdicts_term:
             return
         self._verdicts_term = reply.term
@@ -160,6 +165,10 @@ class Heartbeats:
     def _groups(self) -> int:
         cluster = self._replica.state.cluster
         return cluster.write_groups if cluster is not None else 0
+
+    def quorum_times(self) -> list[int | None]:
+        """What the clocks of the members of the metadata group say now, in ms; None: not heard lately."""
+        return [self._clocks.time_of(node_id) for node_id in sorted(self._group.membership.members)]
 
     # the leader
 
@@ -259,6 +268,7 @@ class Heartbeats:
         assert call.node is not None, "the method is for nodes only"
         node_id, beat = call.node.node_id, call.request
         self._learn_leaders(beat.leaders)
+        self._clocks.heard(node_id, beat.now_ms)
         known = self._replica.state.registered(node_id)
         if known is not None and known.incarnation in (b"", call.node.incarnation):
             now = self._ports.clock.monotonic()
@@ -271,5 +281,10 @@ class Heartbeats:
                 self._judge(self.liveness(), now)
         verdicts = [NodeVerdict(node, it.state.value, it.reason) for node, it in self.verdicts.items()]
         return Reply(
-            HeartbeatReply(term=self._group.term, leaders=self._leaders.told(), verdicts=verdicts[:1_000])
+            HeartbeatReply(
+                term=self._group.term,
+                leaders=self._leaders.told(),
+                verdicts=verdicts[:1_000],
+                clocks=self._clocks.told(),
+            )
         )

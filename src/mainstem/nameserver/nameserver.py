@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import LevelRange, Node, Sample
+from mainstem.model import FeatureLevel, LevelRange, Node, Sample
 from mainstem.nameserver import bootstrap
 from mainstem.nameserver.administration import MetadataAdministration
 from mainstem.nameserver.changes import Ids, registration_of
@@ -441,6 +441,13 @@ class Nameserver(MetadataAdministration):
         yield Sample(
             "mainstem_metadata_waits_for_room", "gauge", "1 while disk 1 has no room for changes of the metadata",
             int(self._group.waits_for_room))  # fmt: skip
+
+    def quorum_times(self) -> list[int | None] | None:
+        """What the clocks of the metadata quorum say now, in ms, None for one that was not heard lately; None: this
+        node is alone, or a member is of a version that says nothing of its clock."""
+        if self._heartbeats is None or self.feature_level < FeatureLevel.HARDENED:
+            return None
+        return self._heartbeats.quorum_times()
 
     # inside
 

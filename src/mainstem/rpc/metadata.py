@@ -188,6 +188,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The feature levels this node can work at."""
     leaves: bool = False
     """The node stops: this is its last."""
+    now_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """What its clock says; 0: it does not say."""
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
@@ -198,11 +200,19 @@ class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
+class NodeClock(msgspec.Struct, frozen=True, array_like=True):
+    """What the clock of a node says now, as far as the metadata leader knows."""
+
+    node: NodeId
+    now_ms: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     term: Index
     """Of the metadata group; verdicts of an older one count no more."""
     leaders: GroupLeaders = []
     verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
+    clocks: Annotated[list[NodeClock], msgspec.Meta(max_length=1_001)] = []
 
 
 class Reach(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from mainstem.kernel import ProducerStates
 from mainstem.model import Outcome, Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage import producer_files
+from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.producer_files import (
     DIRECTORY,
@@ -85,6 +86,7 @@ class ColdProducers:
         self,
         files: Files,
         clock: Clock,
+        agreed_clock: AgreedClock,
         states: Sequence[ProducerStates],
         was_deleted: Callable[[int], bool],
         is_allowed: Callable[[], bool],
@@ -97,6 +99,7 @@ class ColdProducers:
         both over all groups. `is_allowed`: may there be files?"""
         self._files = files
         self._clock = clock
+        self._agreed_clock = agreed_clock
         self._states = states
         self._was_deleted = was_deleted
         self._is_allowed = is_allowed
@@ -242,7 +245,7 @@ class ColdProducers:
 
     async def _kept_of(self, pieces: AsyncIterator[States], limits: Limits | None) -> AsyncIterator[States]:
         """Without what has expired or was deleted, and within the limits."""
-        before = self._clock.now_ms() - self._expiry_ms
+        before = self._expired_before()
         async for rows in pieces:
             keep = (rows["last_timestamp_ms"] >= before) & ~self._of_deleted(rows)
             if limits is not None:
@@ -252,6 +255,11 @@ class ColdProducers:
             rows = rows[keep]
             rows["partial"] = 0  # nothing older is left
             yield rows
+
+    def _expired_before(self) -> int:
+        """Who was last seen before this (ms) has expired. Nobody, while it is not known what time it is."""
+        time = self._agreed_clock.now()
+        return time.earliest - self._expiry_ms if time is not None else -FOREVER_MS
 
     def _of_deleted(self, rows: States) -> numpy.typing.NDArray[numpy.bool_]:
         """Which of these are of topics that were deleted."""
@@ -324,7 +332,7 @@ class ColdProducers:
     async def _read_group(
         self, number: int, keys: Sequence[Key], found: dict[Key, bytes], failed: dict[Key, Outcome]
     ) -> None:
-        before = self._clock.now_ms() - self._expiry_ms
+        before = self._expired_before()
         for file in list(self._of[number]):
             reading = Reading(file, self._files)
             try:

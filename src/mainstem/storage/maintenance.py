@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from mainstem.model import Sample
 from mainstem.ports import Clock
+from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.config import StorageConfig
@@ -72,6 +73,7 @@ class Maintenance:
         self,
         config: StorageConfig,
         clock: Clock,
+        agreed_clock: AgreedClock,
         journal: Journal,
         groups: Sequence[WriteGroup],
         state: AppliedState,
@@ -85,6 +87,7 @@ class Maintenance:
     ) -> None:
         self._config = config
         self._clock = clock
+        self._agreed_clock = agreed_clock
         self._journal = journal
         self._groups = groups
         self._state = state
@@ -140,7 +143,10 @@ class Maintenance:
 
     async def expire_producers(self) -> None:
         """Forget producers that were not seen for long."""
-        before = self._clock.now_ms() - int(self._config.producer_expiry_seconds * 1000)
+        time = self._agreed_clock.now()
+        if time is None:
+            return
+        before = time.earliest - int(self._config.producer_expiry_seconds * 1000)
         for group in self._groups:
             for _ in range(0, len(group.producers), EXPIRY_STEP):
                 group.producers.expire(before, EXPIRY_STEP)

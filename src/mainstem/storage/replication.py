@@ -17,6 +17,7 @@ from mainstem.model import Durability
 from mainstem.raft import Entry, HardState, Membership, Message, RaftConfig, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft_member import Carried, Member
+from mainstem.storage.agreed_clock import Quorum
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.group_blocks import BlockPlace
 from mainstem.storage.hard_states import NAME, REMEDY, HardStates
@@ -110,6 +111,8 @@ class Consensus:
     """To the other nodes; None: no snapshots are sent."""
     forgotten: StartsKnown | None = None
     """What this node has forgotten of what it promised; None: nothing, or nobody would know."""
+    quorum_times: Quorum | None = None
+    """What the clocks of the metadata quorum say; None: this node's own says what time it is."""
     placements: Callable[[], Mapping[int, Sequence[int]]] = dict
     """Where the replicas of each group are wanted now."""
 

@@ -97,9 +97,9 @@ class LogStarts:
         self._shrinking = self._surplus > 0
         """Queues whose every extent so far is surplus."""
 
-    def feed(self, rows: Rows, undated_ms: int) -> None:
-        """Take the next source. `undated_ms` stands in for the time of batches without a timestamp: when the
-        source was written, or its largest timestamp."""
+    def feed(self, rows: Rows, undated_ms: int, seen_ms: int) -> None:
+        """Take the next source. `undated_ms` stands in for the time of batches without a timestamp. `seen_ms`: when the
+        source was there already, so that nothing in it is younger, whatever its producers say."""
         rows, places = self._extents.take(rows)
         if not len(rows):
             return
@@ -108,6 +108,7 @@ class LogStarts:
         queues = places[firsts]
 
         times = numpy.where(rows["max_timestamp"] < 0, undated_ms, rows["max_timestamp"])
+        times = numpy.minimum(times, seen_ms)
         expired = _prefix(times < self._oldest_kept[places], firsts, ends)
         expired[~self._aging[queues]] = 0
         self._aging[queues] &= expired == ends - firsts

@@ -1,5 +1,8 @@
 """One round of retention: log starts move by age and size, in the queue store and on unsplit data alike.
 
+A record is as old as its timestamp says, or as it has been seen here, whichever is older: a timestamp of the year 9999
+keeps nothing. What time it is a majority's clocks say (`agreed_clock`), and while they do not, nothing goes by age.
+
 It reads indexes only: those of the runs, then those of the sealed segments, oldest first. The open segment is
 left alone, as Kafka leaves its active one; it is sealed by size or age soon enough. Queues that hold nothing have
 nothing to lose, and are not even looked up.
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy
@@ -17,7 +20,7 @@ import numpy.typing
 
 from mainstem.kernel import QueueTable
 from mainstem.model import PARTITION_BITS, Topic
-from mainstem.ports import Clock
+from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.errors import SegmentGone, StorageError, StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.liveness import Liveness
@@ -33,6 +36,8 @@ log = logging.getLogger(__name__)
 Numbers = numpy.typing.NDArray[numpy.int64]
 
 DELETE = "delete"
+
+FOREVER_MS = (1 << 63) - 1
 
 
 TOPICS_PER_TURN = 5_000
@@ -76,7 +81,7 @@ class RetentionPass:
         queues: LocalQueueAdmin,
         placement: Placement,
         topics: Callable[[], Iterable[Topic]],
-        clock: Clock,
+        clock: AgreedClock,
         liveness: Liveness,
     ) -> None:
         self._table = table
@@ -87,6 +92,8 @@ class RetentionPass:
         self._topics = topics
         self._clock = clock
         self._liveness = liveness
+        self._segments_seen: dict[int, int] = {}
+        """By sequence: when each sealed segment was first looked at since the start, in ms."""
 
     async def run(self) -> None:
         """Move log starts, then drop the runs without a live record. What keeps the one from being done does not keep
@@ -100,15 +107,23 @@ class RetentionPass:
         await self._store.retain(self._liveness.log_starts, self._queues.confirm, self._placement.groups_of)
 
     async def move_log_starts(self) -> int:
-        """Apply retention as of now; durable when it returns. How many queues lost something."""
+        """Apply retention as of now; durable when it returns. How many queues lost something. While nobody knows what
+        time it is, size alone counts."""
+        time = self._clock.now()
+        if time is not None:
+            runs_seen = await self._store.first_seen(time.latest)
+            sealed = {segment.sequence for segment in self._journal.segments() if segment.sealed}
+            self._segments_seen = {one: self._segments_seen.get(one, time.latest) for one in sealed}
         queue_ids, starts, retention_ms, retention_bytes = await self._limited_queues()
+        if time is None:
+            runs_seen = {}
+            retention_ms = numpy.full_like(retention_ms, UNLIMITED)
         if not len(queue_ids):
             return 0
         live = LiveBytes(queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
-            async for rows, _written_ms in self._sources():
+            async for rows, *_ in self._sources(runs_seen):
                 live.feed(rows)
-        now_ms = self._clock.now_ms()
         moved = await asyncio.to_thread(
             LogStarts,
             queue_ids,
@@ -116,10 +131,10 @@ class RetentionPass:
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             live_bytes=live.bytes,
-            now_ms=now_ms,
+            now_ms=time.earliest if time is not None else 0,
         )
-        async for rows, written_ms in self._sources():
-            moved.feed(rows, written_ms)
+        async for rows, undated_ms, seen_ms in self._sources(runs_seen):
+            moved.feed(rows, undated_ms, seen_ms)
         moves: dict[int, list[tuple[int, int]]] = {}
         changed = numpy.flatnonzero(moved.log_starts > starts)
         for first in range(0, len(changed), MOVES_PER_TURN):
@@ -154,10 +169,16 @@ class RetentionPass:
 
         return await asyncio.to_thread(chosen)
 
-    async def _sources(self) -> AsyncIterator[tuple[Rows, int]]:
-        """(extent rows, when they were written in ms), oldest first."""
-        async for rows in self._store.all_rows(self._placement.groups_of):
-            yield rows, int(rows["max_timestamp"].max(initial=-1))
+    async def _sources(self, runs_seen: Mapping[str, int]) -> AsyncIterator[tuple[Rows, int, int]]:
+        """(extent rows, the time of those without one, when the source was first seen; in ms), oldest first. What has
+        not been seen yet is as young as it says."""
+        for file, groups in self._store.in_order():
+            rows = await self._store.rows_of(file.name, groups, self._placement.groups_of)
+            if rows is not None:
+                seen_ms = runs_seen.get(file.name, FOREVER_MS)
+                undated_ms = int(rows["max_timestamp"].max(initial=-1))
+                yield rows, undated_ms if undated_ms >= 0 else seen_ms, seen_ms
+                await asyncio.sleep(0)
         for segment in self._journal.segments():
             if segment.index_ready:
                 try:
@@ -167,5 +188,6 @@ class RetentionPass:
                 except (StorageError, OSError) as error:
                     log.error("retention leaves segment %d out: %s", segment.sequence, error)
                 else:
-                    yield rows, segment.created_ms
+                    seen_ms = self._segments_seen.get(segment.sequence, FOREVER_MS)
+                    yield rows, seen_ms, seen_ms
                     await asyncio.sleep(0)  # what memory has comes without waiting

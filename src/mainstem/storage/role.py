@@ -16,6 +16,7 @@ from mainstem.kernel import QueueTable, UnsplitIndex
 from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
 from mainstem.ports import Clock, Files, SideWork
 from mainstem.side_thread import AtOnce
+from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.applied import AppliedState
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.cold_producers import ColdProducers
@@ -118,9 +119,11 @@ class Storage:
             )
             for group in range(groups)
         ]
+        self.agreed_clock = AgreedClock(clock, consensus.quorum_times)
         self.producers = ColdProducers(
             write_files,
             clock,
+            self.agreed_clock,
             [group.producers for group in self.groups],
             was_deleted,
             lambda: feature_level() >= FeatureLevel.HARDENED,
@@ -232,11 +235,14 @@ class Storage:
         self.maintenance = Maintenance(
             config,
             clock,
+            self.agreed_clock,
             journal,
             self.groups,
             state,
             self.disk_watch,
-            RetentionPass(state.table, journal, store, self.queues, placement, topics, clock, liveness),
+            RetentionPass(
+                state.table, journal, store, self.queues, placement, topics, self.agreed_clock, liveness
+            ),
             self.pruning,
             self.checkpointer,
             self.write_loop,

@@ -119,3 +119,4 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     yield from storage.snapshots.samples()
     yield from storage.repair.samples()
     yield from storage.producers.samples()
+    yield from storage.agreed_clock.samples()

@@ -63,6 +63,9 @@ SELECT count(*) || '/' || coalesce(sum(
 
 _REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
 
+_ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
+"""Made where it is missing; versions that do not know it leave it alone."""
+
 _COLUMNS = RunFile.__struct_fields__
 assert _COLUMNS == ("name", "retention_class", "bytes", "batch_bytes", "batch_count", "record_count",
                     "queue_count", "min_timestamp", "max_timestamp")
@@ -111,6 +114,7 @@ class _Contents(NamedTuple):
     ranges: list[FileRange]
     positions: dict[int, GroupPosition]
     dropped: set[str]
+    seen: dict[str, int]
 
 
 class Manifest:
@@ -126,6 +130,8 @@ class Manifest:
         self.files: dict[str, RunFile] = {file.name: file for file in contents.files}
         """Runs that count, in the order of their first commit."""
         self.dropped = contents.dropped
+        self.seen = contents.seen
+        """When retention first saw a run, by the time that the nodes agreed on (ms): all in it was appended before."""
         self._positions = contents.positions
         by_group: dict[int, list[FileRange]] = {}
         for entry in contents.ranges:
@@ -225,6 +231,21 @@ class Manifest:
                 self._ranges[group] = Prefix(entry for entry in self.ranges(group) if entry.name not in names)
 
         await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms), done)
+
+    async def see(self, now_ms: int) -> None:
+        """Note of the runs that were not seen before that they are there now, and forget it of those that are gone."""
+        new = [name for name in self.files if name not in self.seen]
+        gone = [name for name in self.seen if name not in self.files]
+        if not new and not gone:
+            return
+
+        def done(_result: None) -> None:
+            for name in gone:
+                self.seen.pop(name, None)
+            for name in new:
+                self.seen.setdefault(name, now_ms)
+
+        await _carried_through(self._executor, lambda: self._database.see(new, gone, now_ms), done)
 
     async def supersede(
         self, group: int, position: int, applied_index: int, entries: Entries
@@ -332,6 +353,7 @@ class _Database:
                 raise FormatError(
                     f"{self._path}: manifest schema {version}, this version reads {SCHEMA_VERSION}"
                 )
+            database.execute(_ADDED)
             (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
@@ -359,6 +381,7 @@ class _Database:
             ranges=[FileRange(*row) for row in ranges],
             positions={group: GroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
+            seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
         )
 
     def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
@@ -385,6 +408,11 @@ class _Database:
         database.execute("CREATE TABLE IF NOT EXISTS seal (commits INTEGER NOT NULL, digest INTEGER NOT NULL)")
         database.execute("DELETE FROM seal")
         database.execute("INSERT INTO seal SELECT commits, ? FROM store", (self._digest(database),))
+
+    def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int) -> None:
+        statements: list[Statement] = [("DELETE FROM seen WHERE name = ?", (name,)) for name in gone]
+        statements += [("INSERT OR IGNORE INTO seen VALUES (?, ?)", (name, now_ms)) for name in new]
+        self._transaction(statements)
 
     def adopt(self, identity: uuid.UUID, commits: int) -> None:
         self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])

@@ -490,6 +490,12 @@ class QueueStore:
         counts = numpy.isin(groups_of(rows["queue_id"]), groups)
         return rows if counts.all() else rows[counts]
 
+    async def first_seen(self, now_ms: int) -> Mapping[str, int]:
+        """When each run was first looked at, by name; those that were not are as of now. Durable when it returns."""
+        async with self._changes:
+            await self._manifest.see(now_ms)
+        return dict(self._manifest.seen)
+
     async def files_of(self, queue_id: int, group: int) -> list[QueueFile]:
         """The runs that hold batches of a queue, in offset order, without those that cannot be read."""
         found: list[QueueFile] = []
