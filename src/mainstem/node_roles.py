@@ -307,6 +307,7 @@ class Roles:
             queue_admin=queue_admin,
             groups=self.groups,
             clock=ports.clock,
+            timestamps_now_ms=self.storage.agreed_clock.steady_ms,
             turns=self._turns,
             key_checks=KeyChecks(ports.side_work),
             response_room=ports.response_room,

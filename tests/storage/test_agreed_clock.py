@@ -99,6 +99,9 @@ def test_clocks_that_are_not_heard_are_no_majority(caplog: pytest.LogCaptureFixt
     clocks = Clocks()
     clocks.off = [0, None, None]
     assert clocks.agreed.now() is None
+    assert not caplog.records, "it has just started"
+    clocks.true.advance(60)
+    assert clocks.agreed.now() is None
     assert "1 of 3 clocks of the metadata quorum are known here" in caplog.text
     clocks.off = [0, None, 0]
     assert clocks.agreed.now() is not None

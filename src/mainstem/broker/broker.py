@@ -6,6 +6,7 @@ log. Changes of one topic, each of which touches metadata and queues, follow eac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,6 +70,8 @@ class Broker:
     groups: GroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
+    timestamps_now_ms: Callable[[], int] | None = None
+    """What time it is for judging producers' timestamps; None: what the clock says."""
     turns: Turns = field(default_factory=Turns)
     """Taken between the slices of long requests."""
     key_checks: KeyChecks = field(default_factory=KeyChecks)
@@ -78,11 +81,13 @@ class Broker:
     facts: NodeFacts = field(default_factory=NodeFacts)
     topic_changes: TopicChanges = field(default_factory=TopicChanges)
     """A topic's, while it is created, grown or deleted: metadata and queues change together."""
+    judged_ms: Callable[[], int] = field(init=False)
     auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
 
     def __post_init__(self) -> None:
+        self.judged_ms = self.timestamps_now_ms or self.clock.now_ms
         self.auto_creation = AutoCreation(
             self.metadata_admin,
             self.queue_admin,

@@ -32,7 +32,7 @@ class ProduceBursts:
     def __init__(self, broker: Broker, latency: ApiLatency) -> None:
         self._broker = broker
         self._monotonic = broker.clock.monotonic
-        self._now_ms = broker.clock.now_ms
+        self._now_ms = broker.judged_ms
         self._by_name = broker.produce_topics.by_name
         self._by_id = broker.produce_topics.by_id
         self._latency = latency

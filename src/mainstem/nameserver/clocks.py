@@ -27,21 +27,26 @@ class Clocks:
         self._heard: dict[int, tuple[int, float]] = {}
         """Per node what its clock said (ms), and when by monotonic time."""
 
-    def heard(self, node_id: int, now_ms: int) -> None:
-        """A node has just said what time it is there; 0: it is of a version that does not say so."""
+    def heard(self, node_id: int, now_ms: int, age_ms: int = 0) -> None:
+        """What time it is at a node, which it said so long ago; 0: it is of a version that does not say so."""
         if now_ms > 0 and (node_id in self._heard or len(self._heard) < READINGS_MAX):
-            self._heard[node_id] = now_ms, self._clock.monotonic()
+            self._heard[node_id] = now_ms - age_ms, self._clock.monotonic() - age_ms / 1000
 
     def learn(self, told: Iterable[NodeClock]) -> None:
         """The metadata leader has just said what it knows."""
         for one in told:
             if one.node != self._node_id:
-                self.heard(one.node, one.now_ms)
+                self.heard(one.node, one.now_ms, one.age_ms)
 
     def told(self) -> list[NodeClock]:
         """What is known here, for others."""
         known = [(node_id, self.time_of(node_id)) for node_id in sorted({*self._heard, self._node_id})]
-        return [NodeClock(node_id, time) for node_id, time in known if time is not None]
+        return [NodeClock(node_id, time, self._age_ms(node_id)) for node_id, time in known if time is not None]
+
+    def _age_ms(self, node_id: int) -> int:
+        if node_id == self._node_id:
+            return 0
+        return int(1000 * (self._clock.monotonic() - self._heard[node_id][1]))
 
     def time_of(self, node_id: int) -> int | None:
         """What a node's clock says now; None: it was not heard lately."""

@@ -205,6 +205,8 @@ class NodeClock(msgspec.Struct, frozen=True, array_like=True):
 
     node: NodeId
     now_ms: Annotated[int, msgspec.Meta(ge=0)]
+    age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How long ago the node itself said so; `now_ms` has gone on since."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,9 @@ machines without NTP, and much more lets records go that much too early or late.
 JUMP_SECONDS = 24 * 3600.0
 """Long enough for somebody to read the log and set the clock; a day of records more is what it costs."""
 
+STARTING_SECONDS = 60.0
+"""A node that does not know the others' clocks yet says nothing of it for so long."""
+
 Quorum = Callable[[], Sequence[int | None]]
 """What the clocks of the metadata quorum say now, this node's among them if it is a member: Unix time in ms; None: that
 one was not heard lately."""
@@ -64,6 +67,7 @@ class AgreedClock:
         """What was said last, and when by monotonic time."""
         self._jumped_at: float | None = None
         self._told = ""
+        self._began = clock.monotonic()
         self.waits = False
         """Nothing is deleted by age now."""
         self.ahead_ms = 0
@@ -98,8 +102,18 @@ class AgreedClock:
         self._go_on()
         return found
 
+    def steady_ms(self) -> int:
+        """What time it is for judging what clients say: the agreed time of the last look and how long ago that was, so
+        that a step of this node's clock changes nothing; before the first look, this node's clock."""
+        if self._last is None:
+            return self._clock.now_ms()
+        agreed_time, at = self._last
+        return agreed_time.earliest + int(1000 * (self._clock.monotonic() - at))
+
     def _wait(self, why: str) -> None:
         self.waits = True
+        if self._last is None and self._clock.monotonic() - self._began < STARTING_SECONDS:
+            return  # nobody was heard yet
         if why.partition(" ")[0] != self._told.partition(" ")[0]:
             log.error(
                 "%s: nothing is deleted by age until the clocks agree, or for a day after a jump. Set the clocks right "

@@ -36,6 +36,9 @@ CHECKPOINT_BLOCKS = 50_000
 DAMAGE_SECONDS = 5.0
 """Between two looks at blocks that are damaged: soon enough for who has just put a file right, and a few reads only."""
 
+CLOCKS_SECONDS = 1.0
+"""How often is looked what the clocks of the nodes say: a jump is noticed, and told, as soon."""
+
 EXPIRY_STEP = 16_384
 """Producers looked at in one turn of the event loop: a tenth of a millisecond, some more when all of them go."""
 
@@ -97,6 +100,7 @@ class Maintenance:
         round_seconds = config.prune_seconds
         self._steps = (
             Step("disk watch", config.disk_check_seconds, disk_watch.check),
+            Step("clocks", CLOCKS_SECONDS, self._look_at_clocks),
             Step("rolling", round_seconds, self._roll),
             Step("rewriting", round_seconds, rewriting.round),
             Step("sealing", round_seconds, self.index_sealed),
@@ -112,6 +116,9 @@ class Maintenance:
         async with asyncio.TaskGroup() as tasks:
             for step in self._steps:
                 tasks.create_task(step.run(), name=f"storage {step.name}")
+
+    async def _look_at_clocks(self) -> None:
+        self._agreed_clock.now()
 
     async def _roll(self) -> None:
         await self._journal.roll_if_due()

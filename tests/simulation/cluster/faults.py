@@ -28,7 +28,8 @@ ZOMBIE_SECONDS_MAX = 5.0
 """A leader that stands still is replaced within two seconds, and its clients have found the other one within five."""
 ZOMBIE_LOOK_SECONDS = 0.05
 
-CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000)
+YEAR_MS = 366 * 86_400_000
+CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000, YEAR_MS)
 
 
 Kind = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
@@ -328,7 +329,11 @@ class Faults:
             storage.groups[group].consensus.pump()
 
     async def _step_clock(self) -> None:
-        self._node().clock.ahead_ms += self._rng.choice(CLOCK_STEPS_MS)
+        clocks = [node.clock for node in self._cluster.nodes.values()]
+        step_ms = self._rng.choice(CLOCK_STEPS_MS)
+        if step_ms >= YEAR_MS and sum(clock.ahead_ms_max >= YEAR_MS for clock in clocks) >= (len(clocks) - 1) // 2:
+            return  # a majority is never that far off
+        self._node().clock.step(step_ms)
 
     async def _transfer(self) -> None:
         group = self._rng.randrange(self._cluster.settings.groups)

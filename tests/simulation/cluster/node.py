@@ -84,6 +84,14 @@ class NodeClock:
     def __init__(self, loop: ClusterLoop) -> None:
         self._loop = loop
         self.ahead_ms = 0
+        self.ahead_ms_min = 0
+        self.ahead_ms_max = 0
+        """It never was further behind, or ahead."""
+
+    def step(self, by_ms: int) -> None:
+        self.ahead_ms += by_ms
+        self.ahead_ms_min = min(self.ahead_ms_min, self.ahead_ms)
+        self.ahead_ms_max = max(self.ahead_ms_max, self.ahead_ms)
 
     def now_ms(self) -> int:
         return self._loop.now_ms() + self.ahead_ms

@@ -41,6 +41,7 @@ PRODUCE_ANSWERS = TOPIC_UNKNOWN | {
 
 REFUSALS = TOPIC_UNKNOWN | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_TIMESTAMP,
 }
 """Answers that mean: not in the log, nor will it be."""
 
@@ -48,6 +49,9 @@ READ_ANSWERS = TOPIC_UNKNOWN | {
     NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 }
+TIMESTAMP_AFTER_MS_MAX = 3_600_000
+"""The default of message.timestamp.after.max.ms."""
+
 IN_FLIGHT_MAX = 5
 """As Kafka's idempotent producers have."""
 
@@ -238,12 +242,18 @@ class Producer:
         response = connection.read(request, version, frame)
         for batch, answered in zip(in_order(batches), flat(response.responses, "partition_responses"), strict=True):
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}", "D")
+            require(self._may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 self._refused(batch, answered.error_code)
                 continue
             self._acknowledged(what, batch, answered.base_offset)
             waiting.pop(batch.place, None)
+
+    def _may_be_told(self, node_id: int, error_code: int) -> bool:
+        """A node whose clock is behind may refuse true timestamps until it knows the others' clocks."""
+        behind_ms = -self._work.cluster.nodes[node_id].clock.ahead_ms_min
+        late = error_code == ErrorCode.INVALID_TIMESTAMP and behind_ms >= TIMESTAMP_AFTER_MS_MAX
+        return late or error_code in PRODUCE_ANSWERS
 
     def _refused(self, batch: Batch, error_code: int) -> None:
         self._client.doubt(batch.place)
@@ -317,7 +327,7 @@ class PipeliningProducer(Producer):
             response = connection.read(request, version, await connection.answered(answer, patience))
             ((answered,),) = [topic.partition_responses for topic in response.responses]
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(answered.error_code in PRODUCE_ANSWERS, f"{what}: {answered}", "D")
+            require(self._may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 failed = True
                 self._refused(batch, answered.error_code)

@@ -77,14 +77,17 @@ class WholeCluster(SimulatedCluster):
             node_id: WholeNode(self, node_id, directory, rng.randrange(1 << 30)) for node_id in list(self.nodes)
         }
         self.clients_network = ClientNetwork(loop, random.Random(rng.random()), self.report)
-        self.ledger = Ledger(self.history, self._latest_ms)
+        self.ledger = Ledger(self.history, loop.now_ms, self._off)
         self.history.group_of = self.group_of
-        self.ahead_ms_max = 0
 
-    def _latest_ms(self) -> int:
-        """The latest time of day that any node has believed it is, or may have a moment ago."""
-        self.ahead_ms_max = max(self.ahead_ms_max, *(node.clock.ahead_ms for node in self.nodes.values()))
-        return self.loop.now_ms() + self.ahead_ms_max
+    def _off(self) -> tuple[int, int]:
+        """How far a majority of the clocks may have agreed to be behind, and ahead, at any time so far: no further than
+        as many of them ever were, each for itself."""
+        clocks = [node.clock for node in self.nodes.values()]
+        outvoted = len(clocks) - len(clocks) // 2 - 1
+        behind = sorted(clock.ahead_ms_min for clock in clocks)
+        ahead = sorted(clock.ahead_ms_max for clock in clocks)
+        return behind[-1 - outvoted], ahead[outvoted]
 
     def holders(self, group: int, index: int) -> int:
         """How many nodes have a committed block in their journals."""

@@ -59,8 +59,8 @@ Place = tuple[str, UUID, int]
 
 
 class Ledger:
-    def __init__(self, history: History, now_ms: Callable[[], int]) -> None:
-        """`now_ms`: the latest time of day that any node may believe it is."""
+    def __init__(self, history: History, now_ms: Callable[[], int], off: Callable[[], tuple[int, int]]) -> None:
+        """`now_ms`: the true time of day; `off`: how far a majority's clocks may have been behind and ahead of it."""
         self.fates: dict[UUID, TopicFate] = {}
         self.by_number: dict[int, TopicFate] = {}
         self.offsets: dict[Place, CommittedOffset] = {}
@@ -69,6 +69,7 @@ class Ledger:
         self.newest_generations: dict[str, int] = {}
         self._history = history
         self._now_ms = now_ms
+        self._off = off
         history.may_move = self._may_move
         history.may_delete = self._may_delete
 
@@ -120,15 +121,17 @@ class Ledger:
         if start <= wanted:
             return
         what = f"queue {queue.queue_id:#x}: log start {start}"
-        settings, now_ms = fate.topic.settings, self._now_ms()
+        settings, (behind_ms, ahead_ms) = fate.topic.settings, self._off()
+        oldest_kept_ms = self._now_ms() + ahead_ms - settings.retention_ms
         first, last = queue.place(max(queue.log_start, wanted)), queue.place(start - 1)
         require(queue.batches[last].end == start, f"{what}: inside a batch, moved by nobody", "M")
         require("delete" in settings.cleanup_policy, f"{what}: the topic is not to be deleted from", "M")
         left_bytes = sum(kept.length for kept in queue.batches[last + 1:])
         for kept in reversed(queue.batches[first:last + 1]):
-            expired = settings.retention_ms >= 0 and kept.max_timestamp < now_ms - settings.retention_ms
+            expired = settings.retention_ms >= 0 and kept.max_timestamp + behind_ms < oldest_kept_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
-            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}", "M")
+            require(expired or surplus,
+                    f"{what}: by a majority's clocks retention had no reason yet to remove {kept[:3]}", "T")
             left_bytes += kept.length
 
     # --- committed offsets (H) ----------------------------------------------------------------------------

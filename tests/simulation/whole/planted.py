@@ -22,8 +22,10 @@ from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
 from mainstem.protocol.schema import ZERO_UUID
 from mainstem.rpc.identity import Identity
 from mainstem.rpc.starts import StartShown
+from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
 from mainstem.storage.checkpointer import Checkpointer
 from mainstem.storage.replication import Consensus
+from mainstem.storage.retention_pass import RetentionPass
 
 
 def _coordinator_serves_before_replay() -> tuple[type, str, Any]:
@@ -104,7 +106,24 @@ def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
     return GroupCoordinator, "_partition", heedless
 
 
+def _retention_by_one_clock() -> tuple[type, str, Any]:
+    """Retention asks the clock of its own node what time it is."""
+    move = RetentionPass.move_log_starts
+
+    class OwnClock(AgreedClock):
+        def now(self) -> AgreedTime:
+            own = self._clock.now_ms()
+            return AgreedTime(own, own)
+
+    async def move_log_starts(retention: RetentionPass) -> int:
+        retention._clock = OwnClock(retention._clock._clock)
+        return await move(retention)
+
+    return RetentionPass, "move_log_starts", move_log_starts
+
+
 WHOLE_PLANTS: dict[str, Plant] = {
+    "retention-by-one-clock": _retention_by_one_clock,
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "old-generations-commit": _old_generations_commit,
     "no-checkpoint": _no_checkpoint,
@@ -117,6 +136,7 @@ WHOLE_PLANTS: dict[str, Plant] = {
 }
 
 WHOLE_BREAKS = {
+    "retention-by-one-clock": "T",
     "coordinator-serves-before-replay": "H",
     "old-generations-commit": "H",
     "no-checkpoint": "K",

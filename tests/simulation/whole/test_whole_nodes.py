@@ -33,6 +33,7 @@ SEEDS = 4
 CHUNK = 2
 
 BROUGHT_TO_LIGHT_BY = {
+    "retention-by-one-clock": ["clock", "transfer"],
     "coordinator-serves-before-replay": ["transfer", "restart"],
     "old-generations-commit": ["transfer", "restart", "pause"],
     "no-checkpoint": [],

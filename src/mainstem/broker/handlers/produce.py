@@ -147,7 +147,7 @@ async def _start_later(broker: Broker, body: bytes, call: Call) -> EncodedFrame 
 def _scan(broker: Broker, frame: memoryview, position: int, call: Call) -> ProduceScan:
     topics = broker.produce_topics
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
-    return scan_produce(frame, position, call.version, resolve, broker.clock.now_ms())
+    return scan_produce(frame, position, call.version, resolve, broker.judged_ms())
 
 
 def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
