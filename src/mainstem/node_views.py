@@ -185,8 +185,11 @@ class LocalNodeViews:
             for group, replicas in placements.items():
                 if old in replicas:
                     await nameserver.move_replica(group, old, new)
-            if old in nameserver.metadata_voters:
+            voters = nameserver.metadata_voters
+            if old in voters:
                 await nameserver.change_member(old, new)
+            elif new not in voters and len(voters) < len(self._config.nameserver.peers):
+                await nameserver.change_member(0, new)  # the old one was given up
         except NameserverError as error:
             return str(error)
         return None

@@ -13,6 +13,9 @@ from mainstem.cli.main import root
 from mainstem.nameserver.starts import Remembers
 from mainstem.nameserver.starts_file import StartsFile
 from mainstem.node import lock
+from mainstem.rpc.handlers import Call
+from mainstem.rpc.identity import Identity
+from mainstem.rpc.starts import StartShown
 from mainstem.storage.disk_files import DiskFiles
 
 
@@ -60,6 +63,29 @@ def test_with_a_yes_nothing_counts_as_forgotten_and_its_starts_stay_known(write_
     after = remembers(write_dir)
     assert (after.loss, after.why, after.seen) == ("", "", {})
     assert after.drawn == before.drawn
+
+
+def test_going_on_alone_gives_up_the_nodes_it_has_met(write_dir: Path) -> None:
+    code, said = recover(write_dir, "--alone", "--yes")
+    assert code != 0
+    assert "knows of no other nodes" in said
+
+    async def meet() -> None:
+        files = DiskFiles(write_dir)
+        starts = await StartsFile.open(files, 3)
+        for node_id in (1, 2):
+            caller = Identity("cluster", node_id, bytes(16))
+            await starts.answer(Call(StartShown([bytes(8)], False), b"", "a node", caller))
+        await starts.close()
+        await files.close()
+
+    asyncio.run(meet())
+    code, said = recover(write_dir, "--alone")
+    assert "Nodes 1, 2 are given up for good" in said
+    assert "must never be started again" in said
+    assert remembers(write_dir).given_up == []
+    assert recover(write_dir, "--alone", "--yes")[0] == 0
+    assert (remembers(write_dir).given_up, remembers(write_dir).loss) == ([1, 2], "")
 
 
 def test_a_node_that_runs_is_left_alone(write_dir: Path) -> None:

@@ -1,9 +1,11 @@
 """A node is started on an older copy of its two directories, beside one that has missed what it acknowledged since: the
-two make a majority, and must not make one that has forgotten."""
+two make a majority, and must not make one that has forgotten. And a node goes on alone, whose cluster is lost."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -92,3 +94,25 @@ def test_an_older_copy_of_both_directories_forgets_nothing_that_was_acknowledged
     assert read_all(cluster.bootstrap, {queue: len(expected)}) == {queue: expected}
     cluster.start(holder)
     cluster.wait_until_well()
+
+
+def test_one_node_goes_on_alone_when_somebody_says_that_the_others_are_lost(cluster: Cluster) -> None:
+    last = 3
+    cluster.create_topic(TOPIC, 1)
+    produce(cluster, 0, BEFORE)
+    cluster.wait_until_well()
+    cluster.kill(*cluster.nodes)
+    command = [sys.executable, "-m", "mainstem.cli.main", "cluster", "recover", "--alone", "--yes"]
+    directory = str(cluster.nodes[last].write_dir)
+    said = subprocess.run([*command, "--write-dir", directory], capture_output=True, text=True, check=True).stdout
+    assert "Nodes 1, 2 are given up for good" in said
+    for _ in range(2):  # and again when it was started once
+        cluster.start(last)
+        produce(cluster, BEFORE, SINCE)
+        cluster.kill(last)
+    cluster.start(last)
+    expected = [*range(BEFORE), *range(BEFORE, BEFORE + SINCE), *range(BEFORE, BEFORE + SINCE)]
+    found = read_all(cluster.bootstrap, {Queue(TOPIC, 0): len(expected)})[Queue(TOPIC, 0)]
+    assert [int(record.value or b"") for record in found] == expected
+    groups = cluster.get("/v1/cluster", last)["write_groups"]
+    assert {group["leader"] for group in groups} == {last}

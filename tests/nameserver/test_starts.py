@@ -254,3 +254,28 @@ def test_older_votes_of_write_groups_are_forgotten_votes_and_the_metadata_has_it
     assert [has_lost(node, group) for group in (0, 1, METADATA_GROUP)] == [True, True, False]
     node = starts.votes_lost(lost(start(Remembers(), 1), Loss.COPY, "an older copy"), "and its votes")
     assert has_lost(node, METADATA_GROUP)
+
+
+def test_who_was_given_up_for_lost_is_told_to_have_forgotten_when_it_comes_back() -> None:
+    peer, node = Peer(), start(Remembers(), 1)
+    assert peer.believes(node)
+    peer.remembers = starts.left_alone(peer.remembers, [2, 3])
+    assert not peer.believes(start(node, 2))
+    assert peer.believes(start(node, 3), forgot=True)
+
+
+def test_from_where_on_a_node_is_alone_is_decided_once() -> None:
+    disk = SimulatedFiles(1)
+
+    async def first(file: StartsFile) -> None:
+        await begin(file)
+        assert await file.alone_from(0, 17) is None
+        await file.give_up([1, 2])
+        assert await file.alone_from(0, 17) == 17
+
+    async def later(file: StartsFile) -> None:
+        assert await file.alone_from(0, 40) == 17
+        assert await file.alone_from(METADATA_GROUP, 5) == 5
+
+    run(first, disk)
+    run(later, disk)

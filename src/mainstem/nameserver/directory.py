@@ -44,6 +44,9 @@ class Directory:
     replica: Replica
     vote_file: VoteFile | None
     """None: a new directory, or one of version 0.1."""
+    alone_from: int | None = None
+    """From this entry on `alone` is the membership, as the other members were given up, until a later one says more."""
+    alone: Membership | None = None
 
     @property
     def new(self) -> bool:
@@ -69,6 +72,10 @@ class Directory:
         for entry in self.found.entries:
             if entry.kind == Kind.MEMBERSHIP:
                 logged.append(LoggedMembership(entry.index, decode_membership(entry.payload)))
+        if self.alone_from is not None and self.alone is not None:
+            index = max(self.alone_from, logged[0].index)
+            before, later = [it for it in logged if it.index < index], [it for it in logged if it.index > index]
+            logged = [*before, LoggedMembership(index, self.alone), *later]
         return logged
 
     def entries(self) -> list[Entry]:

@@ -209,7 +209,11 @@ class Nameserver(MetadataAdministration):
                 first = await bootstrap.first_members(identity, peers, ports, facts.levels)
             if starts is not None:
                 placed = {node for replicas in directory.replica.state.placements.values() for node in replicas}
+                directory.alone_from = await starts.alone_from(METADATA_GROUP, directory.found.last_index)
+                directory.alone = me
                 voters = directory.memberships(first)[-1].membership.voters
+                if directory.alone_from is not None and voters == me.voters:
+                    placed = set()  # nobody is left to ask
                 start_check = StartCheck(node_id, starts, ports)
                 await start_check.check_vote(directory.owned_vote_file.written_in)
                 await start_check.before_all(voters | placed)

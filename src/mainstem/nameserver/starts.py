@@ -48,6 +48,10 @@ class Remembers(msgspec.Struct, frozen=True):
     """Of the Raft groups those that are got back."""
     written: dict[str, bytes] = {}
     """File → nonce of a start that has written it: what is there now was written by that one, or by a later one."""
+    given_up: list[int] = []
+    """Nodes that are lost for good: this one goes on without them, as the only member of every Raft group…"""
+    alone_from: dict[int, int] = {}
+    """…from this entry of a group on, until a later one says who else is a member."""
     boot: str = ""
     """Of the machine, when the last start was."""
     ended_well: bool = False
@@ -109,6 +113,8 @@ def judged(before: Remembers, caller: Identity, shown: StartShown) -> Judged:
     """Another node shows its starts. One on a new directory is not to be told by them; one that knows that it has
     forgotten something begins anew."""
     seen = before.seen.get(caller.node_id)
+    if caller.node_id in before.given_up and not shown.forgot:
+        return Judged(before, False)
     if (
         seen is not None
         and seen.incarnation == caller.incarnation
@@ -118,6 +124,11 @@ def judged(before: Remembers, caller: Identity, shown: StartShown) -> Judged:
         return Judged(before, False)
     newest = Seen(caller.incarnation, shown.drawn[-1])
     return Judged(msgspec.structs.replace(before, seen=before.seen | {caller.node_id: newest}), True)
+
+
+def left_alone(before: Remembers, given_up: list[int]) -> Remembers:
+    """All other nodes that there are now are lost for good."""
+    return msgspec.structs.replace(believed(before), given_up=sorted({*before.given_up, *given_up}), alone_from={})
 
 
 def believed(before: Remembers) -> Remembers:

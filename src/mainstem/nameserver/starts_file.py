@@ -158,6 +158,20 @@ class StartsFile:
     async def believe(self) -> None:
         await self._save(starts.believed(self.remembers))
 
+    async def give_up(self, node_ids: list[int]) -> None:
+        """Go on without these from the next start on."""
+        await self._save(starts.left_alone(self.remembers, node_ids))
+
+    async def alone_from(self, group: int, last_index: int) -> int | None:
+        """From which entry of a group on this node is its only member, until a later entry says otherwise; None: the
+        group's log says who is. The first start without the others decides that, by the end of the log."""
+        if not self.remembers.given_up:
+            return None
+        if group not in self.remembers.alone_from:
+            alone_from = self.remembers.alone_from | {group: last_index}
+            await self._save(msgspec.structs.replace(self.remembers, alone_from=alone_from))
+        return self.remembers.alone_from[group]
+
     async def close(self) -> None:
         await self._file.close()
 

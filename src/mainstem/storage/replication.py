@@ -92,6 +92,11 @@ class StartsKnown(Forgotten, Protocol):
         """This start has saved the file."""
         ...
 
+    async def alone_from(self, group: int, last_index: int) -> int | None:
+        """From which block of a group on this node is its only member, as all others are lost for good, until a later
+        block says otherwise; None: the log says who is."""
+        ...
+
 
 @dataclass(frozen=True)
 class Consensus:
@@ -197,6 +202,7 @@ class Replication:
                     f"write group {group.group} has a log and no record of this node's votes: the file `hard_states` "
                     f"{what}. {REMEDY}"
                 )
+            await self._go_on_alone(group)
             members = self._members(group, began_with)
             if consensus.has_lost(group.group) and members.voters - {consensus.node_id}:
                 self.silent[group.group] = members
@@ -226,6 +232,17 @@ class Replication:
         if self._hard_states.came_later(number):
             return Membership.of(set(placed) - {self._consensus.node_id})
         return Membership.of(self._hard_states.founders(number) or placed)
+
+    async def _go_on_alone(self, group: WriteGroup) -> None:
+        """Where the others were given up, their part in the membership is."""
+        known, blocks = self._consensus.forgotten, group.blocks
+        index = await known.alone_from(group.group, blocks.last_index()) if known is not None else None
+        if index is None:
+            return
+        index = max(index, blocks.first_index() - 1)
+        blocks.memberships[index] = Membership.of([self._consensus.node_id])
+        if max(blocks.memberships) == index:
+            log.warning("write group %d: this node goes on alone, the other members were given up", group.group)
 
     def _members(self, group: WriteGroup, began_with: Membership) -> Membership:
         """As far as this node's log tells."""
