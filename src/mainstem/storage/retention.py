@@ -53,15 +53,17 @@ class QueueExtents:
         self.queue_ids = queue_ids
         self._next_offsets = log_starts.copy()
 
-    def take(self, rows: Rows) -> tuple[Rows, numpy.typing.NDArray[numpy.intp]]:
-        """The live rows of these queues that no earlier source had, and for each the place of its queue."""
+    def take(self, rows: Rows) -> tuple[Rows, numpy.typing.NDArray[numpy.intp], Numbers]:
+        """The live rows of these queues that no earlier source had, and for each the place of its queue, and the offset
+        at which the queue was to go on."""
         if not len(self.queue_ids) or not len(rows):
-            return rows[:0], numpy.empty(0, numpy.intp)
+            return rows[:0], numpy.empty(0, numpy.intp), numpy.empty(0, numpy.int64)
         places = numpy.minimum(self.queue_ids.searchsorted(rows["queue_id"]), len(self.queue_ids) - 1)
         wanted = (self.queue_ids[places] == rows["queue_id"]) & live(rows, self._next_offsets[places])
         rows, places = rows[wanted], places[wanted]
+        expected = self._next_offsets[places]
         numpy.maximum.at(self._next_offsets, places, rows["last_offset"] + 1)
-        return rows, places
+        return rows, places, expected
 
 
 class LiveBytes:
@@ -72,7 +74,7 @@ class LiveBytes:
         self.bytes: Numbers = numpy.zeros(len(queue_ids), numpy.int64)
 
     def feed(self, rows: Rows) -> None:
-        rows, places = self._extents.take(rows)
+        rows, places, _expected = self._extents.take(rows)
         numpy.add.at(self.bytes, places, rows["length"].astype(numpy.int64))
 
 
@@ -92,21 +94,31 @@ class LogStarts:
         """The result, once every source was fed."""
         self._oldest_kept = numpy.where(retention_ms < 0, numpy.iinfo(numpy.int64).min, now_ms - retention_ms)
         self._surplus = numpy.where(retention_bytes < 0, 0, numpy.maximum(live_bytes - retention_bytes, 0))
+        self._left_out_ms = -1
+        """The newest of what was left out so far; -1: nothing was."""
         self._aging = retention_ms >= 0
         """Queues whose every extent so far is too old."""
         self._shrinking = self._surplus > 0
         """Queues whose every extent so far is surplus."""
 
+    def left_out(self, newest_ms: int) -> None:
+        """The next source is not fed; nothing in it is newer than this. A queue that goes on behind a gap loses nothing
+        more by age, unless all that was left out is too old: what is in the gap may have to be kept."""
+        self._left_out_ms = max(self._left_out_ms, newest_ms)
+
     def feed(self, rows: Rows, undated_ms: int, seen_ms: int) -> None:
         """Take the next source. `undated_ms` stands in for the time of batches without a timestamp. `seen_ms`: when the
         source was there already, so that nothing in it is younger, whatever its producers say."""
-        rows, places = self._extents.take(rows)
+        rows, places, expected = self._extents.take(rows)
         if not len(rows):
             return
         firsts = numpy.concatenate(([0], numpy.flatnonzero(places[1:] != places[:-1]) + 1))
         ends = numpy.append(firsts[1:], len(rows))
         queues = places[firsts]
 
+        if self._left_out_ms >= 0:
+            gap = (rows["base_offset"][firsts] > expected[firsts]) & (self._left_out_ms >= self._oldest_kept[queues])
+            self._aging[queues[gap]] = False
         times = numpy.where(rows["max_timestamp"] < 0, undated_ms, rows["max_timestamp"])
         times = numpy.minimum(times, seen_ms)
         expired = _prefix(times < self._oldest_kept[places], firsts, ends)

@@ -3,9 +3,9 @@
 A record is as old as its timestamp says, or as it has been seen here, whichever is older: a timestamp of the year 9999
 keeps nothing. What time it is a majority's clocks say (`agreed_clock`), and while they do not, nothing goes by age.
 
-It reads indexes only: those of the runs, then those of the sealed segments, oldest first. The open segment is
-left alone, as Kafka leaves its active one; it is sealed by size or age soon enough. Queues that hold nothing have
-nothing to lose, and are not even looked up.
+It reads indexes only: those of the runs that may have something to lose (`retention_memory.py`), then those of the
+sealed segments, oldest first. The open segment is left alone, as Kafka leaves its active one; it is sealed by size or
+age soon enough. Queues that hold nothing have nothing to lose, and are not even looked up.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mainstem.storage.queue_scan import live_queues
 from mainstem.storage.queue_store.extent_index import QueueIds, Rows
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.retention import UNLIMITED, LiveBytes, LogStarts
+from mainstem.storage.retention_memory import RunMemory, TopicLimits
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,12 @@ TOPICS_PER_TURN = 5_000
 """Looked at between two turns of the event loop: about a millisecond."""
 
 
+ROWS_AT_ONCE_MAX = 4_096
+"""Extents of a run looked up among all queues in the event loop: some tenths of a millisecond."""
+
+RUNS_PER_TURN = 1_000
+"""Left out between two turns: about a millisecond."""
+
 MOVES_PER_TURN = 5_000
 """New log starts put together between two turns: some milliseconds."""
 
@@ -52,6 +59,17 @@ def _topics_of(queue_ids: QueueIds) -> tuple[QueueIds, numpy.typing.NDArray[nump
     """The numbers of their topics, and for each queue the place of its topic among them. To be asked beside the event
     loop: of a million queues it takes a tenth of a second."""
     return numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+
+
+class Source(NamedTuple):
+    """A run, or a sealed segment. Times in ms."""
+
+    rows: Rows | None
+    """Its extents that count; None: it is left out, or cannot be read."""
+    undated_ms: int
+    """Of extents without a time."""
+    seen_ms: int
+    """It was there by then. Of one that cannot be read, what nothing in it is newer than."""
 
 
 class LimitedQueues(NamedTuple):
@@ -92,6 +110,7 @@ class RetentionPass:
         self._topics = topics
         self._clock = clock
         self._liveness = liveness
+        self._memory = RunMemory()
         self._segments_seen: dict[int, int] = {}
         """By sequence: when each sealed segment was first looked at since the start, in ms."""
 
@@ -114,7 +133,8 @@ class RetentionPass:
             runs_seen = await self._store.first_seen(time.latest)
             sealed = {segment.sequence for segment in self._journal.segments() if segment.sealed}
             self._segments_seen = {one: self._segments_seen.get(one, time.latest) for one in sealed}
-        queue_ids, starts, retention_ms, retention_bytes = await self._limited_queues()
+        limited = await self._limited_queues()
+        queue_ids, starts, retention_ms, retention_bytes = limited
         if time is None:
             runs_seen = {}
             retention_ms = numpy.full_like(retention_ms, UNLIMITED)
@@ -122,8 +142,11 @@ class RetentionPass:
             return 0
         live = LiveBytes(queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
-            async for rows, *_ in self._sources(runs_seen):
-                live.feed(rows)
+            async for source in self._sources(limited, runs_seen, None):
+                if source.rows is not None:
+                    live.feed(source.rows)
+        surplus = (retention_bytes >= 0) & (live.bytes > retention_bytes)
+        now_ms = time.earliest if time is not None else 0
         moved = await asyncio.to_thread(
             LogStarts,
             queue_ids,
@@ -131,10 +154,13 @@ class RetentionPass:
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             live_bytes=live.bytes,
-            now_ms=time.earliest if time is not None else 0,
+            now_ms=now_ms,
         )
-        async for rows, undated_ms, seen_ms in self._sources(runs_seen):
-            moved.feed(rows, undated_ms, seen_ms)
+        async for source in self._sources(limited, runs_seen, now_ms, sized=bool(surplus.any())):
+            if source.rows is None:
+                moved.left_out(source.seen_ms)
+            else:
+                moved.feed(source.rows, source.undated_ms, source.seen_ms)
         moves: dict[int, list[tuple[int, int]]] = {}
         changed = numpy.flatnonzero(moved.log_starts > starts)
         for first in range(0, len(changed), MOVES_PER_TURN):
@@ -160,6 +186,9 @@ class RetentionPass:
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
+        limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes)
+        await asyncio.to_thread(self._memory.begin, limits)
+
         def chosen() -> LimitedQueues:
             kept = limited[which]
             topics = which[kept]
@@ -169,16 +198,38 @@ class RetentionPass:
 
         return await asyncio.to_thread(chosen)
 
-    async def _sources(self, runs_seen: Mapping[str, int]) -> AsyncIterator[tuple[Rows, int, int]]:
-        """(extent rows, the time of those without one, when the source was first seen; in ms), oldest first. What has
-        not been seen yet is as young as it says."""
-        for file, groups in self._store.in_order():
-            rows = await self._store.rows_of(file.name, groups, self._placement.groups_of)
-            if rows is not None:
-                seen_ms = runs_seen.get(file.name, FOREVER_MS)
-                undated_ms = int(rows["max_timestamp"].max(initial=-1))
-                yield rows, undated_ms if undated_ms >= 0 else seen_ms, seen_ms
+    async def _sources(
+        self, limited: LimitedQueues, runs_seen: Mapping[str, int], now_ms: int | None, *, sized: bool = True
+    ) -> AsyncIterator[Source]:
+        """Oldest first. What has not been seen yet is as young as it says. Left out are runs in which nothing is too old
+        (`now_ms` None: whatever is), and nothing is of queues whose size is limited (if that is asked for). While a run
+        cannot be read none is left out: it could not be told from those."""
+        all_of_them = len(self._store.damaged) > 0
+        for place, (file, groups) in enumerate(self._store.in_order()):
+            if place % RUNS_PER_TURN == 0:
                 await asyncio.sleep(0)
+            seen_ms = runs_seen.get(file.name, FOREVER_MS)
+            wanted = all_of_them or (sized and self._memory.has_sized(file, groups))
+            if not wanted and now_ms is not None:
+                wanted = self._memory.has_expired(file, groups, now_ms, seen_ms)
+            if not wanted:
+                if now_ms is not None:
+                    yield Source(None, FOREVER_MS, FOREVER_MS)
+                continue
+            rows = await self._store.rows_of(file.name, groups, self._placement.groups_of)
+            if rows is None:
+                dated = file.min_timestamp >= 0 and len(self._store.damaged) > 0
+                yield Source(None, FOREVER_MS, min(file.max_timestamp, seen_ms) if dated else FOREVER_MS)
+                continue
+            newest_ms = int(rows["max_timestamp"].max(initial=-1))
+            undated_ms = newest_ms if newest_ms >= 0 else seen_ms
+            if file.name in runs_seen:
+                if len(rows) > ROWS_AT_ONCE_MAX:
+                    await asyncio.to_thread(self._memory.learn, file, groups, rows, undated_ms, seen_ms, *limited)
+                else:
+                    self._memory.learn(file, groups, rows, undated_ms, seen_ms, *limited)
+            yield Source(rows, undated_ms, seen_ms)
+            await asyncio.sleep(0)
         for segment in self._journal.segments():
             if segment.index_ready:
                 try:
@@ -187,7 +238,8 @@ class RetentionPass:
                     continue
                 except (StorageError, OSError) as error:
                     log.error("retention leaves segment %d out: %s", segment.sequence, error)
+                    yield Source(None, FOREVER_MS, FOREVER_MS)
                 else:
                     seen_ms = self._segments_seen.get(segment.sequence, FOREVER_MS)
-                    yield rows, seen_ms, seen_ms
+                    yield Source(rows, seen_ms, seen_ms)
                     await asyncio.sleep(0)  # what memory has comes without waiting

@@ -193,3 +193,42 @@ def test_retention_leaves_readers_their_indexes(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("bad", range(3))
+def test_a_bad_run_is_in_the_way_of_what_is_in_it_only(tmp_path: Path, bad: int) -> None:
+    """Whatever a search happens to probe on its way to the others."""
+
+    async def scenario() -> None:
+        files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
+        await files.remove(f"runs/{bad}.run")
+        await store.close()
+        config = QueueStoreConfig(read_cache_bytes=0, index_cache_bytes=0, open_files_max=1)
+        store = await QueueStore.open(files, str(tmp_path / "manifest.sqlite"), config, FakeClock())
+        for number in range(3):
+            if number == bad:
+                for queue_id, offset in ((1, number), (2 + number, 0)):
+                    with pytest.raises(StorageError, match=rf"runs/{bad}\.run"):
+                        await store.read(queue_id, 0, offset, 1)
+            else:
+                for queue_id, offset in ((1, number), (2 + number, 0)):
+                    stored = await store.read(queue_id, 0, offset, 1)
+                    assert stored is not None
+                    assert stored.base_offset == offset
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_another_runs_file_in_a_runs_place_is_damage(tmp_path: Path) -> None:
+    """Though it is whole, and has as much of everything."""
+
+    async def scenario() -> None:
+        files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
+        files.put("runs/1.run", files.content("runs/0.run"))
+        with pytest.raises(StorageError, match=r"runs/1\.run: this is another run's file"):
+            await store.read(1, 0, 1, 10)
+        assert [damage.name for damage in store.damaged.all()] == ["1.run"]
+        await store.close()
+
+    asyncio.run(scenario())

@@ -535,10 +535,17 @@ class QueueStore:
                 raise
             except (StorageError, OSError) as error:
                 self.damaged.note(extent.source.name, error)
+                if len(builder):
+                    break  # whoever goes on there meets it again
                 raise
             if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
                 break
-            following = await self._search.following(queue_id, runs, place)
+            try:
+                following = await self._search.following(queue_id, runs, place)
+            except RunGone:
+                raise
+            except (StorageError, OSError):  # noted there; what was found so far is whole
+                break
             if following is None:
                 break
             place = following

@@ -38,6 +38,10 @@ class SliceBuilder:
         self._next_offset = -1
         self._from_cache = True
 
+    def __len__(self) -> int:
+        """Batches taken so far."""
+        return len(self._batches)
+
     def has_room(self, extent: numpy.void) -> bool:
         """Is the extent worth reading: does it continue the slice, and may its first batch fit?"""
         if not self._batches:
