@@ -17,10 +17,14 @@ from tests.storage.small_node import topic
 from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
 from mainstem.model import Topic, queue_id_of
 from mainstem.rpc.split import RunFile
+from mainstem.storage.agreed_clock import AgreedTime
 from mainstem.storage.retention_pass import RetentionPass
 
 Extent = tuple[int, int, int]
 """Topic number, timestamp, bytes: one record each."""
+
+
+START_MS = FakeClock().now_ms()
 
 
 class World:
@@ -33,6 +37,8 @@ class World:
         for known in topics:
             self.table.create(known.number, 0, 1)
         self.damaged: set[str] = set()
+        self.seen_ms = START_MS + 1_000_000
+        """When all runs were there: later than their timestamps, unless a test says otherwise."""
         self.looked_at: list[str] = []
         self.files: list[RunFile] = []
         self.rows: dict[str, numpy.ndarray] = {}
@@ -54,9 +60,17 @@ class World:
         for queue_id, end in ends.items():
             self.table.set(self.table.find(queue_id), COMMITTED_END, end)
         self.retention = RetentionPass(
-            self.table, self, self, self, self, lambda: self.topics, self.clock, self)  # type: ignore[arg-type]
+            self.table, self, self, self, self, lambda: self.topics, self, self)  # type: ignore[arg-type]
+
+    # the time as a majority's clocks have it
+
+    def now(self) -> AgreedTime:
+        return AgreedTime(self.clock.now_ms(), self.clock.now_ms())
 
     # the store
+
+    async def first_seen(self, now_ms: int) -> dict[str, int]:
+        return {file.name: self.seen_ms for file in self.files}
 
     def in_order(self) -> list[tuple[RunFile, list[int]]]:
         return [(file, [0]) for file in self.files]
@@ -105,8 +119,6 @@ def forgetful(world: World) -> World:
     world.retention._memory.begin = forget  # type: ignore[method-assign]
     return world
 
-
-START_MS = FakeClock().now_ms()
 
 limits = st.tuples(st.sampled_from([-1, 1000, 5000]), st.sampled_from([-1, -1, 40]))
 
@@ -196,5 +208,15 @@ def test_a_run_that_cannot_be_read_keeps_what_may_be_younger() -> None:
         world.damaged = {"1.run"}
         assert await world.round(START_MS + 2000) == [1], "what is behind it is too old, what is in it is not"
         assert await world.round(START_MS + 6500) == [3], "now all of it is"
+
+    asyncio.run(story())
+
+
+def test_a_timestamp_of_the_future_is_as_old_as_the_run_in_what_is_remembered_too() -> None:
+    async def story() -> None:
+        world = World([[(1, START_MS + (1 << 40), 10)] for _ in range(3)], [topic(1, 1, retention_ms=1000)])
+        world.seen_ms = START_MS
+        assert await world.round(START_MS + 900) == [0]
+        assert await world.round(START_MS + 1500) == [3]
 
     asyncio.run(story())

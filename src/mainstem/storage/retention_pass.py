@@ -201,9 +201,9 @@ class RetentionPass:
     async def _sources(
         self, limited: LimitedQueues, runs_seen: Mapping[str, int], now_ms: int | None, *, sized: bool = True
     ) -> AsyncIterator[Source]:
-        """Oldest first. What has not been seen yet is as young as it says. Left out are runs in which nothing is too old
-        (`now_ms` None: whatever is), and nothing is of queues whose size is limited (if that is asked for). While a run
-        cannot be read none is left out: it could not be told from those."""
+        """Oldest first. What has not been seen yet is as young as it says. Left out are runs in which nothing is too
+        old (`now_ms` None: whatever is), and nothing is of queues whose size is limited (if that is asked for). While a
+        run cannot be read none is left out: it could not be told from those."""
         all_of_them = len(self._store.damaged) > 0
         for place, (file, groups) in enumerate(self._store.in_order()):
             if place % RUNS_PER_TURN == 0:
