@@ -16,10 +16,11 @@ from mainstem.kernel import QueueTable
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cold_producers import ColdProducers
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import KIND_NO_OP
+from mainstem.storage.journal.format import KIND_NO_OP, BlockHeader, position_of
 from mainstem.storage.journal.framing import BlockToWrite
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
+from mainstem.storage.log_block import LogBlock
 from mainstem.storage.recovery import Recovery
 from mainstem.storage.write_group import WriteGroup
 
@@ -136,3 +137,26 @@ def test_a_start_finds_the_log_whose_copies_are_complete(steps: list[Step]) -> N
         await journal.close()
 
     asyncio.run(story())
+
+
+def header_at(index: int, position: int, term: int = 1) -> BlockHeader:
+    return BlockHeader(KIND_NO_OP, 0, term, index, 80, 0, 0, 0, position, 0, 0, 1)
+
+
+def test_what_was_decided_or_replaced_while_its_copy_was_written_stays_where_it_was() -> None:
+    watcher: Any = SimpleNamespace()
+    group = WriteGroup(0, QueueTable(), watcher, watcher, block_bytes_max=5000, batch_bytes_max=1 << 20)
+    old = {index: position_of(1, 4096 + 80 * index) for index in range(1, 6)}
+    new = {index: position_of(9, 4096 + 80 * index) for index in range(1, 6)}
+    for index, place in old.items():
+        block = LogBlock(KIND_NO_OP, 1, index)
+        block.header = header_at(index, place)
+        group.blocks.append(block)
+    group.applied_index = 2  # a majority came meanwhile
+    group.blocks.truncate(5)  # and a leader who has another block there
+    replaced = LogBlock(KIND_NO_OP, 2, 5)
+    group.blocks.append(replaced)
+    moved = group.copied([header_at(index, place) for index, place in new.items()], list(old.values()))
+    assert moved == {new[3]: old[3], new[4]: old[4]}
+    assert [group.blocks.position_of(index) for index in range(1, 6)] == [old[1], old[2], new[3], new[4], 0]
+    assert [group.blocks.held(index).header.position for index in (3, 4)] == [new[3], new[4]]  # type: ignore[union-attr]
