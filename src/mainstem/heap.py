@@ -25,6 +25,11 @@ YOUNG_OBJECTS = 20_000
 garbage among those in flight is nearly all for nothing (a twentieth of the CPU of small requests at Python's 700).
 Some megabytes of cyclic garbage at most."""
 
+MIDDLE_AFTER_YOUNG = 2
+FULL_AFTER_MIDDLE = 50
+"""Python's 10 and 10 let 200,000 objects gather for one collection of the middle generation: 20 to 60 ms in which a
+long request, which makes as many, holds everybody up. So it looks at 60,000 at the most; full ones are as rare."""
+
 YOUNG_GENERATIONS = 1
 """Collected before a freeze, so that no garbage is frozen; takes less than a millisecond."""
 
@@ -57,7 +62,7 @@ class Heap:
         """The node is ready, or is not going to be."""
         gc.collect()
         gc.freeze()
-        gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+        gc.set_threshold(YOUNG_OBJECTS, MIDDLE_AFTER_YOUNG, FULL_AFTER_MIDDLE)
         gc.enable()
 
     def topic_changed(self, event: Event) -> None:

@@ -39,16 +39,17 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
     codes = await _commit(broker, replace(request, topics=()), known, call)
     topics = []
     for asked, name in zip(request.topics, names, strict=True):
-        await pace.step(1 + len(asked.partitions))
+        await pace.step()
         by_unknown_id = by_id and name is None
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partitions = tuple(
-            OffsetCommitResponsePartition(
-                partition_index=item.partition_index,
-                error_code=codes.get((name or "", item.partition_index), unknown),
+        answers = []
+        for item in asked.partitions:
+            await pace.step()
+            code = codes.get((name or "", item.partition_index), unknown)
+            answers.append(
+                OffsetCommitResponsePartition(partition_index=item.partition_index, error_code=code)
             )
-            for item in asked.partitions
-        )
+        partitions = tuple(answers)
         topics.append(
             OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
         )
