@@ -35,18 +35,18 @@ def with_a_jvm(node: Serving) -> list[psutil.Process]:
 
     def family() -> list[psutil.Process]:
         found = psutil.Process(node.pid).children(recursive=True)
-        return found if any(name_of(one) == "java" for one in found) else []
+        return found if any(map(is_spark, found)) else []
 
     found: list[psutil.Process] = eventually(family, seconds=SECONDS_MAX, what="a JVM")
     return found
 
 
-def name_of(process: psutil.Process) -> str:
-    """Empty when it has ended."""
+def is_spark(process: psutil.Process) -> bool:
+    """Not the JVM that only tells its version, nor the one that finds out how to start this one."""
     try:
-        return process.name()
+        return "org.apache.spark.deploy.SparkSubmit" in process.cmdline() and process.name() == "java"
     except psutil.NoSuchProcess:
-        return ""
+        return False
 
 
 def left_of(processes: list[psutil.Process]) -> list[psutil.Process]:
