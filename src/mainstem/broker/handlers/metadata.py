@@ -30,6 +30,9 @@ from mainstem.protocol.schema import ZERO_UUID
 NAMES_PER_TURN = 500
 """Looked up between two turns of the event loop: less than a millisecond."""
 
+UNKNOWN_COSTS_NAMES = 20
+"""A name that is not there takes as long as so many that are: it is looked at as if it were to be created."""
+
 TOPICS_CREATED_MAX = 100
 """By one request. A client asks again for what is still unknown, so the rest is only delayed."""
 
@@ -104,6 +107,7 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) ->
             found = ErrorCode.LEADER_NOT_AVAILABLE
         elif found is None:
             found = await _unknown_topic(broker, asked.name)
+            await pace.step(UNKNOWN_COSTS_NAMES)
         entries.append(found if isinstance(found, Topic) else _refused(found, asked.name))
     if creatable:
         made = await broker.auto_creation.topics(list(creatable.values()))
