@@ -19,16 +19,17 @@ from mainstem.model import QueueRead
 from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.journal.format import sequence_of
-from mainstem.storage.rewriting import undecided_end
+from mainstem.storage.rewriting import GROWTH, SEGMENTS_BEHIND, undecided_end
 
 STUCK, BUSY = 0, 1
 """Write groups; the one on nodes 1 to 3, the other on 3 to 5."""
 
-SEGMENTS_TAKEN = 30
+SEGMENTS_TAKEN = 16
 """Of the journal, by the other group, while the first is stuck."""
 
-SEGMENTS_KEPT_MAX = 16
-"""By then: what is undecided, what is not split yet, what waits for a checkpoint. Without rewriting all of them are."""
+SEGMENTS_KEPT_MAX = 14
+"""Of those, besides what rewriting waits for: what the seconds of patience take, what is not split yet, what waits for
+a checkpoint. Without rewriting all of them are kept."""
 
 
 class Story(Run):
@@ -58,9 +59,17 @@ class Story(Run):
         terms = {index: group.blocks.term(index) for index in range(end.first, end.last + 1)}
         if self.crashes:
             await self._crash_on_the_way(survivor)
-        await self._until_taken(survivor)
-        segments = [segment.sequence for segment in survivor.storage.journal.segments()]
-        require(len(segments) <= SEGMENTS_KEPT_MAX, f"node 3 keeps segments {segments[0]} to {segments[-1]}")
+        lost_at = sequence_of(group.blocks.position_of(end.first))
+        undecided = -(-end.bytes // cluster.settings.journal.segment_bytes)
+        allowed = SEGMENTS_KEPT_MAX + max(SEGMENTS_BEHIND, GROWTH * undecided) + undecided
+        await self._until_taken(survivor, SEGMENTS_TAKEN + allowed)
+        for _ in range(int(10 * HEALED_SECONDS)):  # splitters may be behind for a while; here they pause at random
+            segments = [segment.sequence for segment in survivor.storage.journal.segments()]
+            if len(segments) <= allowed:
+                break
+            await asyncio.sleep(0.1)
+        require(segments[0] > lost_at, f"node 3 keeps segment {segments[0]}")
+        require(len(segments) <= allowed, f"node 3 keeps {len(segments)} segments, {allowed} are enough")
         group = survivor.storage.groups[STUCK]
         kept = {index: group.blocks.term(index) for index in terms}
         require(kept == terms, f"node 3 had blocks of terms {terms}, now {kept}")
@@ -111,10 +120,10 @@ class Story(Run):
             if not node.up:
                 require(await node.restart(), f"node {node.node_id} does not start")
 
-    async def _until_taken(self, node: SimulatedNode) -> None:
+    async def _until_taken(self, node: SimulatedNode, count: int) -> None:
         first = sequence_of(node.storage.journal.end)
         async with asyncio.timeout(10 * HEALED_SECONDS):
-            while sequence_of(node.storage.journal.end) < first + SEGMENTS_TAKEN:
+            while sequence_of(node.storage.journal.end) < first + count:
                 await asyncio.sleep(0.1)
                 if not node.up:  # a power cut that was to come earlier
                     require(await node.restart(), f"node {node.node_id} does not start")
