@@ -154,7 +154,7 @@ class Roles:
             leadership=leadership,
             store=storage.messages,
             queue_admin=queue_admin,
-            clock=ports.clock,
+            clock=storage.agreed_clock,
             new_id=ports.new_id,
             metadata_current=nameserver.current,
             feature_level=lambda: nameserver.feature_level,

@@ -1,7 +1,7 @@
 """What time it is for whatever deletes: as a majority's clocks say, and only while they go on evenly.
 
 The clock of one machine may be years off: set wrongly, stepped by a correction, or of a battery that has run down.
-Whoever deletes by such a clock deletes too early. So retention and the expiry of producers ask here instead:
+Whoever deletes by such a clock deletes too early. So retention and whatever expires ask here instead:
 
     agreement  the clocks of a majority of the metadata quorum lie within `BOUND_MS` of each other. Of that majority the
                earliest says what has grown old, and the latest when something was seen: both err towards keeping
@@ -109,6 +109,13 @@ class AgreedClock:
             return self._clock.now_ms()
         agreed_time, at = self._last
         return agreed_time.earliest + int(1000 * (self._clock.monotonic() - at))
+
+    def now_ms(self) -> int:
+        """As `ports.Clock`."""
+        return self.steady_ms()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
 
     def _wait(self, why: str) -> None:
         self.waits = True

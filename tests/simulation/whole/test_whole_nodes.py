@@ -1,4 +1,4 @@
-"""Clusters of whole nodes under random faults: invariants A to D, F to H, J, K, M and W, as their clients see them.
+"""Clusters of whole nodes under random faults: invariants A to D, F to H, J, K, M, T and W, as their clients see them.
 
 What the simulation of storage roles checks is checked here too; clients speak to the nodes' dispatchers, in Kafka's
 protocol. What is more:
@@ -12,6 +12,7 @@ H  whoever asks for a group's committed offset is told at least what was acknowl
 K  what a start reads of the journal is bounded by what is not split (checked for storage roles, too)
 M  log starts move only where a client or the topic's retention wants it, queues go only with topics that somebody
    wanted to be deleted
+T  what retention removes by age was due by the clocks of a majority
 W  whoever asks where a queue ends now is told of everything that was acknowledged before the question
 
 In a quarter of the runs each node begins as a program that knows of no feature levels, and is another when it is
@@ -21,11 +22,16 @@ and the power goes in the end only, when everything was flushed. Transactions (E
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.simulation.cluster.planted import planted
+from tests.simulation.cluster.run import Outcomes
 from tests.simulation.find import seed_that_finds
+from tests.simulation.oracle import seed_failed
+from tests.simulation.whole.admin import Admin
 from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
 from tests.simulation.whole.run import WholeRun, play
 
@@ -90,7 +96,36 @@ def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
 def test_bugs_planted_in_whole_nodes_are_found_by_the_invariants_they_break(name: str, tmp_path: Path) -> None:
     seeds = range(1, 1 + SEEDS_TO_FIND)
     with planted(name, WHOLE_PLANTS):
-        assert seed_that_finds(play, WHOLE_BREAKS[name], seeds, tmp_path, BROUGHT_TO_LIGHT_BY[name])
+        how = play_aging if name == "retention-by-one-clock" else play
+        assert seed_that_finds(how, WHOLE_BREAKS[name], seeds, tmp_path, BROUGHT_TO_LIGHT_BY[name])
+
+
+class Aging(WholeRun):
+    """Topics that keep their records for ten minutes, which no run lasts, and retention that looks all the time."""
+
+    async def _start_nodes(self) -> None:
+        settings = self.cluster.settings
+        settings.storage = msgspec.structs.replace(settings.storage, retention_check_seconds=0.5)
+        settings.journal = msgspec.structs.replace(settings.journal, segment_bytes=4 * 4096, segment_age_seconds=1.0)
+        await super()._start_nodes()
+
+    async def _create_topics(self) -> None:
+        admin = Admin(self.work)
+        while len(self.work.partitions()) < 3:
+            await admin.create(configs={"retention.ms": "600000"})
+
+
+def play_aging(seed: int, directory: Path, *, faults: Sequence[str] = ()) -> Outcomes:
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        return Aging(seed, directory, seconds=4.0, faults=faults).play()
+    except Exception as error:
+        raise seed_failed(seed, error) from error
+
+
+def test_clocks_that_are_years_off_make_nothing_older(tmp_path: Path) -> None:
+    for seed in range(1, 4):
+        play_aging(seed, tmp_path / str(seed), faults=["clock", "transfer"])
 
 
 def test_a_run_of_whole_nodes_is_determined_by_its_seed(tmp_path: Path) -> None:
