@@ -500,6 +500,43 @@ def test_those_who_do_not_read_are_closed_when_memory_is_short_and_those_who_rea
     run(scenario())
 
 
+def test_many_that_have_something_to_write_do_not_take_one_turn_of_the_loop() -> None:
+    class Hasty(LoopClock):
+        """Each look at it costs a millisecond."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.looks = 0
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return self.looks / 1000
+
+    async def scenario() -> None:
+        async with serving(Hasty()) as (server, dispatcher):
+            clients = [await RawClient.connect(server.addresses[0]) for _ in range(20)]
+            for client in clients:
+                for number in range(3):
+                    await client.send_frame(PROMPT + str(number).encode())
+            await dispatcher.until_seen(60)
+            for number in range(60):
+                if dispatcher.pending[number][0] != PROMPT + b"2":
+                    dispatcher.resolve(number)
+            turns = 0
+            while server._to_flush:
+                turns += 1
+                await asyncio.sleep(0)
+            assert turns >= 5
+            for number in range(60):
+                if dispatcher.pending[number][0] == PROMPT + b"2":
+                    dispatcher.resolve(number)
+            for client in clients:
+                assert [await client.receive() for _ in range(3)] == [PROMPT + b"%d" % n for n in range(3)]
+                await client.close()
+
+    run(scenario())
+
+
 def test_memory_is_given_back_when_much_less_is_held_than_before() -> None:
     given: list[int] = []
 
