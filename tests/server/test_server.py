@@ -736,11 +736,13 @@ def test_who_waits_for_memory_and_hangs_up_is_noticed_though_nothing_is_read() -
             await send_some(first, server, 200 * KIB, 80 * KIB)
             second.writer.write(framed(ECHO * 90 * KIB)[:-1])
             await until(lambda: server.budget.scarce)
+            connections = list(server._connections)
             await second.close()
             await until(lambda: len(server._connections) == 1)
             assert not server.budget.scarce
             await first.close()
             await until(lambda: server.budget.bytes_taken == 0)
+            assert [connection.buffer_bytes for connection in connections] == [0, 0]
 
     run(scenario())
 

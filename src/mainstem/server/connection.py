@@ -144,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._response_budget.forget(self)
         self.held_bytes = 0
         self._server.budget.drop(self.account)
+        self._buffer.give_up()
         self._server.forget(self)
 
     # the server's side

@@ -121,6 +121,12 @@ class ReceiveBuffer:
             self._compact(bytearray(START_BYTES))
             self._resized(START_BYTES)
 
+    def give_up(self) -> None:
+        """Nothing is received any more: hold nothing, however long somebody holds the buffer itself."""
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+
     def _make_room(self, size: int) -> None:
         if size <= len(self._buffer):
             if self._start + size > len(self._buffer):
