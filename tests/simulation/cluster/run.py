@@ -298,15 +298,16 @@ class Run:
         splitters.hurries = True
         for _ in range(40):
             if not any(group.unsplit_bytes for group in log.positions()):
-                await self._compare_history(node, {group.group: group.applied_index for group in node.storage.groups})
+                split = {group.group: group.applied_index for group in node.storage.groups}
+                await self._compare_history(node, split)
                 return
             await node.call(splitters.split(well_behaved=True), patience=60)
             await asyncio.sleep(self.cluster.settings.journal.flush_interval_seconds / 2)
         raise Violation(f"node {node.node_id}: never split: {log.positions()}", "S")
 
     async def _compare_history(self, node: SimulatedNode, split: dict[int, int]) -> None:
-        """The queue store of this node alone holds the whole history, each batch once, in order (F), up to block `split`
-        of each write group: coordinators may write on meanwhile."""
+        """The queue store of this node alone holds the whole history, each batch once, in order (F), up to block
+        `split` of each write group: coordinators may write on meanwhile."""
         await self._check_extents(node, all_split=True)
         storage, history = node.storage, self.cluster.history
         for queue_id in self._queue_ids:
