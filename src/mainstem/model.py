@@ -34,7 +34,8 @@ class FeatureLevel(enum.IntEnum):
     FIRST = 1
     """What programs read that know of no levels and therefore name none."""
     HARDENED = 2
-    """Metadata commands that are marked optional; offsets that name the topic they were committed for."""
+    """Metadata commands that are marked optional; offsets that name the topic they were committed for; checkpoints that
+    name files of producers; undecided blocks that lie in the journal twice."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:

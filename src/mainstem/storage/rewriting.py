@@ -16,7 +16,7 @@ anew, without them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.ports import Clock
@@ -71,8 +71,11 @@ class Rewriting:
     """Of all write groups of a node; `round` now and then."""
 
     def __init__(
-        self, journal: Journal, groups: Sequence[WriteGroup], write_loop: WriteLoop, clock: Clock
+        self, journal: Journal, groups: Sequence[WriteGroup], write_loop: WriteLoop, clock: Clock,
+        may_write: Callable[[], bool],
     ) -> None:
+        """`may_write`: whether every program that may start on this directory reads copies that a crash cut off."""
+        self._may_write = may_write
         self._journal = journal
         self._clock = clock
         self._since: dict[int, tuple[int, float]] = {}
@@ -87,6 +90,8 @@ class Rewriting:
 
     async def round(self) -> None:
         """Write again what is due. Raises `OSError`, and `StorageFailed` when nothing is written any more."""
+        if not self._may_write():
+            return
         for group in self._groups:
             end = undecided_end(group.blocks, group.applied_index)
             if end is None:

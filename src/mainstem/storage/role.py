@@ -231,7 +231,9 @@ class Storage:
             checkpoint_seconds=config.checkpoint_seconds,
         )
         self.disk_watch = DiskWatch(write_files, config, journal, self.messages, self.write_loop)
-        self.rewriting = Rewriting(journal, self.groups, self.write_loop, clock)
+        self.rewriting = Rewriting(
+            journal, self.groups, self.write_loop, clock, lambda: feature_level() >= FeatureLevel.HARDENED
+        )
         self.maintenance = Maintenance(
             config,
             clock,
