@@ -225,6 +225,10 @@ class History:
         require(count <= attempts,
                 f"a refused batch is committed {count} times; it was sent {attempts} times else", "R")
 
+    def has_in_log(self, queue_id: int, crc: int) -> bool:
+        """Whether a batch is committed, from whichever time it was sent; of queues that are gone nobody knows."""
+        return crc in self.committed or self.queue(queue_id).deleted
+
     def acknowledged(self, queue_id: int, base_offset: int, crc: int, *, promised: bool) -> None:
         """A batch was answered with OK; `promised`: with acks=all."""
         self.note("ack", queue_id, base_offset, crc, promised)

@@ -283,8 +283,9 @@ class Producer:
 class PipeliningProducer(Producer):
     """Idempotent, with up to five requests in flight, from the first ones for a partition on; what is not acknowledged
     is sent again, in order, unless the first is overtaken, as happens to librdkafka's. Nothing behind a batch that
-    failed is taken, nor called out of order, upon which Kafka's clients would send what is unanswered with another
-    epoch."""
+    failed is taken, unless that is in the log from when it was sent before: who was deposed between the two answers for
+    the one that it knows already, and refuses the other. Nor is anything called out of order, upon which Kafka's
+    clients would send what is unanswered with another epoch."""
 
     def __init__(self, work: Work) -> None:
         super().__init__(work, -1, idempotent=True)
@@ -322,17 +323,19 @@ class PipeliningProducer(Producer):
             order.append(order.pop(0))
         sent = {place: connection.send(requests[place], version) for place in order}
         answers = [sent[place] for place in sorted(sent)]
-        patience, failed = self._client.patience(), False
+        patience = self._client.patience()
+        failed: list[Batch] = []
         for request, batch, answer in zip(requests, list(batches), answers, strict=True):
             response = connection.read(request, version, await connection.answered(answer, patience))
             ((answered,),) = [topic.partition_responses for topic in response.responses]
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
             require(self._may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
-                failed = True
+                failed.append(batch)
                 self._refused(batch, answered.error_code)
                 continue
-            require(not failed, f"{what}: {answered} behind one that failed", "D")
+            lost = not all(self._work.cluster.history.has_in_log(one.queue_id, one.crc) for one in failed)
+            require(not lost, f"{what}: {answered} behind one that failed", "D")
             batches.remove(batch)
             self._acknowledged(what, batch, answered.base_offset)
 
