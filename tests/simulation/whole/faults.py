@@ -62,7 +62,7 @@ class WholeFaults(Faults):
         """A node is started on a copy of its directories from before its last start, while of the two others one has
         missed what it acknowledged since, and the other one is down."""
         nodes = list(self._cluster.nodes.values())
-        if len(nodes) != 3 or self._copying or not all(node.up and node.serving for node in nodes):
+        if len(nodes) != 3 or not self._one_may_forget():
             return
         self._copying = True
         try:
@@ -149,9 +149,8 @@ class WholeFaults(Faults):
     async def _power(self) -> None:
         """Under `async` durability: one machine goes down with what was acknowledged and not synced; the next one only
         when this one has got that back."""
-        node, nodes = self._rng.choice(list(self._cluster.nodes.values())), self._cluster.nodes.values()
-        well = all(other.up and other.roles is not None and not other.roles._starts.why for other in nodes)
-        if not self._cluster.settings.is_async or self._powerless or not well:
+        node = self._rng.choice(list(self._cluster.nodes.values()))
+        if not self._cluster.settings.is_async or not self._one_may_forget():
             return
         self._powerless = True
         self.powers += 1
@@ -160,6 +159,16 @@ class WholeFaults(Faults):
         await self._restarted(node)
         if await self._soon(lambda: node.roles is not None and not node.roles._starts.why, 30.0):
             self._powerless = False
+
+    def _one_may_forget(self) -> bool:
+        """No node has forgotten anything that it has not got back, nor is about to, and each was shown the newest start
+        of every other: where two of three have forgotten, nobody knows better, and it takes an operator to go on."""
+        nodes = self._cluster.nodes.values()
+        return not self._copying and not self._powerless and all(
+            node.up and node.serving and node.roles is not None and not node.roles._starts.why
+            and all(other is node or other.has_seen(node) == node.drawn[-1] for other in nodes)
+            for node in nodes
+        )  # fmt: skip
 
     def _all_know_more(self, node: WholeNode, others: Sequence[WholeNode]) -> bool:
         return node.roles is not None and all(other.has_seen(node) == node.drawn[-1] for other in others)
