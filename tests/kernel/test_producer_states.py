@@ -251,6 +251,18 @@ def test_expiry_forgets_the_idle(kernel: ModuleType) -> None:
 
 
 @both_kernels
+def test_expiry_passes_over_who_sent_a_batch_in_a_later_block(kernel: ModuleType) -> None:
+    states = kernel.ProducerStates()
+    for sequence in range(7):
+        states.applied(QUEUE, 7, 0, sequence, 1, sequence, 10 + sequence, 1000)
+    states.applied(QUEUE, 8, 0, 0, 1, 7, 17, 1000)
+    assert states.expire(2000, up_to_index=15) == 0
+    assert states.expire(1000, up_to_index=17) == 0
+    assert states.expire(2000, up_to_index=16) == 1
+    assert [producer_id for _queue, producer_id, _state in states.dump()] == [8]
+
+
+@both_kernels
 def test_expiry_in_steps_sees_everybody_in_turn(kernel: ModuleType) -> None:
     states = kernel.ProducerStates()
     for producer_id in range(1000):
@@ -426,9 +438,9 @@ class Twins(RuleBasedStateMachine):
     def forget(self, topic_numbers: list[int]) -> None:
         self.both("forget_topics", topic_numbers)
 
-    @rule(behind=st.integers(0, 12))
-    def expire(self, behind: int) -> None:
-        self.both("expire", self.index - behind)
+    @rule(behind=st.integers(0, 12), blocks_behind=st.integers(0, 12))
+    def expire(self, behind: int, blocks_behind: int) -> None:
+        self.both("expire", self.index - behind, 1 << 14, self.index - blocks_behind)
 
     @rule(behind=st.integers(0, 12), limit=st.integers(1, 4))
     def expire_in_steps(self, behind: int, limit: int) -> None:

@@ -21,6 +21,7 @@ from mainstem.storage.journal.framing import BlockToWrite
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_map import JournalMap
 from mainstem.storage.log_block import LogBlock
+from mainstem.storage.producer_expiry import ProducerExpiry
 from mainstem.storage.recovery import Recovery
 from mainstem.storage.write_group import WriteGroup
 
@@ -117,9 +118,11 @@ def test_a_start_finds_the_log_whose_copies_are_complete(steps: list[Step]) -> N
             WriteGroup(group, QueueTable(), state, state, block_bytes_max=5000, batch_bytes_max=1 << 20)
             for group in range(GROUPS)
         ]
+        clock = FakeClock()
+        expiry = ProducerExpiry(clock, AgreedClock(clock), groups, seconds=1)
         producers = ColdProducers(
-            files, FakeClock(), AgreedClock(FakeClock()), [group.producers for group in groups], bool, lambda: False,
-            memory_max=1, count_max=1, expiry_seconds=1,
+            files, clock, expiry, [group.producers for group in groups], bool, lambda: False,
+            memory_max=1, count_max=1,
         )  # fmt: skip
         await Recovery(files, journal, groups, state, producers).run()
         live = set()

@@ -32,8 +32,8 @@ from mainstem.kernel import ProducerStates
 from mainstem.model import Outcome, Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage import producer_files
-from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.producer_expiry import FOREVER_MS, Expired, ProducerExpiry
 from mainstem.storage.producer_files import (
     DIRECTORY,
     STATE,
@@ -58,8 +58,6 @@ FILES_MAX = 24
 MERGE_GROWTH = 2
 """An older file is merged along while it has no more than this many times the producers of the newer ones together:
 each is then written again about once per doubling."""
-
-FOREVER_MS = (1 << 63) - 1
 
 LOOK_SECONDS = 0.25
 """Between two looks whether memory holds too many."""
@@ -86,26 +84,24 @@ class ColdProducers:
         self,
         files: Files,
         clock: Clock,
-        agreed_clock: AgreedClock,
+        expiry: ProducerExpiry,
         states: Sequence[ProducerStates],
         was_deleted: Callable[[int], bool],
         is_allowed: Callable[[], bool],
         *,
         memory_max: int,
         count_max: int,
-        expiry_seconds: float,
     ) -> None:
         """`states`: of each write group. `memory_max`: how many of them are to be in memory, and `count_max` at all,
         both over all groups. `is_allowed`: may there be files?"""
         self._files = files
         self._clock = clock
-        self._agreed_clock = agreed_clock
+        self._expiry = expiry
         self._states = states
         self._was_deleted = was_deleted
         self._is_allowed = is_allowed
         self._memory_max = max(1, memory_max // len(states))
         self._count_max = max(1, count_max // len(states))
-        self._expiry_ms = int(expiry_seconds * 1000)
         self._of: list[list[ProducerFile]] = [[] for _ in states]
         """Of each group, oldest first."""
         self._merged_whole_at = [clock.monotonic()] * len(states)
@@ -217,7 +213,7 @@ class ColdProducers:
         age = self._clock.monotonic() - self._merged_whole_at[number]
         return bool(files) and (
             len(files) >= FILES_MAX
-            or 1000 * age > self._expiry_ms / 4
+            or age > self._expiry.seconds / 4
             or sum(file.states for file in files) > self._count_max * 5 // 4
         )
 
@@ -233,7 +229,7 @@ class ColdProducers:
         pieces = producer_files.merged(self._files, sources, lost)
         if whole:
             limits = await self._limits(sources) if sum(file.states for file in sources) > self._count_max else None
-            pieces = self._kept_of(pieces, limits)
+            pieces = self._kept_of(number, pieces, limits)
         made = await self._write(number, pieces)
         for message in lost:
             log.error("%s; producers that were in it are forgotten", message)
@@ -243,11 +239,13 @@ class ColdProducers:
             self._merged_whole_at[number] = self._clock.monotonic()
         await self._remove(file.name for file in sources)
 
-    async def _kept_of(self, pieces: AsyncIterator[States], limits: Limits | None) -> AsyncIterator[States]:
+    async def _kept_of(
+        self, number: int, pieces: AsyncIterator[States], limits: Limits | None
+    ) -> AsyncIterator[States]:
         """Without what has expired or was deleted, and within the limits."""
-        before = self._expired_before()
+        expired = self._expiry.expired(number)
         async for rows in pieces:
-            keep = (rows["last_timestamp_ms"] >= before) & ~self._of_deleted(rows)
+            keep = ~has_expired(rows, expired) & ~self._of_deleted(rows)
             if limits is not None:
                 kept = keep & limits.keep(rows)
                 self.forgotten += int(keep.sum() - kept.sum())
@@ -255,11 +253,6 @@ class ColdProducers:
             rows = rows[keep]
             rows["partial"] = 0  # nothing older is left
             yield rows
-
-    def _expired_before(self) -> int:
-        """Who was last seen before this (ms) has expired. Nobody, while it is not known what time it is."""
-        time = self._agreed_clock.now()
-        return time.earliest - self._expiry_ms if time is not None else -FOREVER_MS
 
     def _of_deleted(self, rows: States) -> numpy.typing.NDArray[numpy.bool_]:
         """Which of these are of topics that were deleted."""
@@ -332,7 +325,7 @@ class ColdProducers:
     async def _read_group(
         self, number: int, keys: Sequence[Key], found: dict[Key, bytes], failed: dict[Key, Outcome]
     ) -> None:
-        before = self._expired_before()
+        expired = self._expiry.expired(number)
         for file in list(self._of[number]):
             reading = Reading(file, self._files)
             try:
@@ -347,7 +340,7 @@ class ColdProducers:
                         self.lost += 1
                         failed[key] = Outcome.UNKNOWN_PRODUCER
                         continue
-                    if int(row["last_timestamp_ms"]) >= before:
+                    if not has_expired(row.reshape(1), expired)[0]:
                         found[key] = found.get(key, b"") + row.tobytes()
             except OSError as error:
                 log.warning("%s cannot be read: %s; producers are asked to try again", path_of(file.name), error)
@@ -463,6 +456,14 @@ class ColdProducers:
             "mainstem_producers_forgotten_total", "counter",
             "Producers forgotten before their time, because there were more than storage.producers_max.",
             self.forgotten)  # fmt: skip
+
+
+def has_expired(rows: States, expired: Expired) -> numpy.typing.NDArray[numpy.bool_]:
+    newest = rows["batches"]["block_index"].max(axis=1)
+    found: numpy.typing.NDArray[numpy.bool_] = (
+        (rows["last_timestamp_ms"] < expired.before_ms) & (newest <= expired.up_to_index)
+    )  # fmt: skip
+    return found
 
 
 async def _row_of(reading: Reading, place: int, key: Key) -> numpy.void:

@@ -22,6 +22,7 @@ from mainstem.storage.disk_watch import DiskWatch
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal_rows import in_segment, rows_of
+from mainstem.storage.producer_expiry import ProducerExpiry
 from mainstem.storage.pruning import Pruning
 from mainstem.storage.retention_pass import RetentionPass
 from mainstem.storage.rewriting import Rewriting
@@ -77,6 +78,7 @@ class Maintenance:
         config: StorageConfig,
         clock: Clock,
         agreed_clock: AgreedClock,
+        producer_expiry: ProducerExpiry,
         journal: Journal,
         groups: Sequence[WriteGroup],
         state: AppliedState,
@@ -91,6 +93,7 @@ class Maintenance:
         self._config = config
         self._clock = clock
         self._agreed_clock = agreed_clock
+        self._producer_expiry = producer_expiry
         self._journal = journal
         self._groups = groups
         self._state = state
@@ -150,13 +153,11 @@ class Maintenance:
 
     async def expire_producers(self) -> None:
         """Forget producers that were not seen for long."""
-        time = self._agreed_clock.now()
-        if time is None:
-            return
-        before = time.earliest - int(self._config.producer_expiry_seconds * 1000)
+        self._producer_expiry.look()
         for group in self._groups:
+            expired = self._producer_expiry.expired(group.group)
             for _ in range(0, len(group.producers), EXPIRY_STEP):
-                group.producers.expire(before, EXPIRY_STEP)
+                group.producers.expire(expired.before_ms, EXPIRY_STEP, expired.up_to_index)
                 await asyncio.sleep(0)
 
     def samples(self) -> Iterable[Sample]:

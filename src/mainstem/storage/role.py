@@ -36,6 +36,7 @@ from mainstem.storage.message_store import LocalMessageStore
 from mainstem.storage.offset_lookup import OffsetLookup
 from mainstem.storage.pacing import Lane, Pacing
 from mainstem.storage.placement import Placement
+from mainstem.storage.producer_expiry import ProducerExpiry
 from mainstem.storage.pruning import Pruning
 from mainstem.storage.queue_admin import LocalQueueAdmin
 from mainstem.storage.queue_scan import topics_with_data
@@ -120,16 +121,18 @@ class Storage:
             for group in range(groups)
         ]
         self.agreed_clock = AgreedClock(clock, consensus.quorum_times)
+        self.producer_expiry = ProducerExpiry(
+            clock, self.agreed_clock, self.groups, seconds=config.producer_expiry_seconds
+        )
         self.producers = ColdProducers(
             write_files,
             clock,
-            self.agreed_clock,
+            self.producer_expiry,
             [group.producers for group in self.groups],
             was_deleted,
             lambda: feature_level() >= FeatureLevel.HARDENED,
             memory_max=config.producers_in_memory,
             count_max=config.producers_max,
-            expiry_seconds=config.producer_expiry_seconds,
         )
         self._recovery = Recovery(write_files, journal, self.groups, state, self.producers, consensus.node_id)
         self.pacing = pacing
@@ -238,6 +241,7 @@ class Storage:
             config,
             clock,
             self.agreed_clock,
+            self.producer_expiry,
             journal,
             self.groups,
             state,

@@ -50,6 +50,7 @@ cdef enum:
     OVERLAY = 2
 
 cdef Py_ssize_t EXPIRE_LIMIT = twin.EXPIRE_LIMIT
+cdef int64_t INDEX_MAX = twin.INDEX_MAX
 cdef uint32_t PATIENCE = twin.PATIENCE
 cdef uint32_t UNKNOWN_PATIENCE = twin.UNKNOWN_PATIENCE
 cdef uint64_t SPREAD = twin.SPREAD
@@ -448,9 +449,9 @@ cdef class ProducerStates:
                 else:
                     self.remove(self._overlay, hash, state)
 
-    def expire(self, int64_t before_ms, Py_ssize_t limit=EXPIRE_LIMIT):
+    def expire(self, int64_t before_ms, Py_ssize_t limit=EXPIRE_LIMIT, int64_t up_to_index=INDEX_MAX):
         """Look at `limit` producers, going on where the last call ended, and forget those last seen before a time
-        (ms); how many. A limit of `len` or more is a look at all."""
+        (ms) and in no block after this one; how many. A limit of `len` or more is a look at all."""
         cdef Py_ssize_t gone = 0, _step
         cdef State *state
         if limit >= self._committed_count:
@@ -458,7 +459,9 @@ cdef class ProducerStates:
         for _step in range(min(limit, <Py_ssize_t> self._taken)):
             self._swept = 1 if self._swept >= self._taken else self._swept + 1
             state = self.state_at(self._swept)
-            if state.home == COMMITTED and state.last_timestamp_ms < before_ms:
+            if state.home != COMMITTED or state.last_timestamp_ms >= before_ms:
+                continue
+            if not state.count or batch_at(state, state.count - 1).block_index <= up_to_index:
                 self.remove(self._committed, hash_of(state.queue_id, state.producer_id), state)
                 gone += 1
         return gone

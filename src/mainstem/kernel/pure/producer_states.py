@@ -45,6 +45,9 @@ from mainstem.model import Buffer, Outcome
 EXPIRE_LIMIT = 1 << 14
 """Producers looked at per call of `expire`: a few milliseconds of the event loop even if all of them are gone."""
 
+INDEX_MAX = (1 << 63) - 1
+"""No block comes after this one."""
+
 PATIENCE = 100
 """Refusals of a known producer's batches that skip sequence numbers before they are out of order. With the backoff of
 Kafka's clients (100 ms, growing to 1 s) at least 2.5 s, when four batches wait for the missing one: longer than a
@@ -257,16 +260,18 @@ class ProducerStates:
         for marked in (self._changed, self._partial, self._used):
             marked.discard(key)
 
-    def expire(self, before_ms: int, limit: int = EXPIRE_LIMIT) -> int:
+    def expire(self, before_ms: int, limit: int = EXPIRE_LIMIT, up_to_index: int = INDEX_MAX) -> int:
         """Look at `limit` producers, going on where the last call ended, and forget those last seen before a
-        time (ms); how many. A limit of `len` or more is a look at all."""
+        time (ms) and in no block after this one; how many. A limit of `len` or more is a look at all."""
         if limit >= len(self._committed) or not self._unswept:
             self._unswept = list(self._committed)
         looked_at, self._unswept = self._unswept[:limit], self._unswept[limit:]
         gone = 0
         for key in looked_at:
             state = self._committed.get(key)
-            if state is not None and state.last_timestamp_ms < before_ms:
+            if state is None or state.last_timestamp_ms >= before_ms:
+                continue
+            if not state.batches or state.batches[-1].block_index <= up_to_index:
                 self._forget(key)
                 gone += 1
         return gone
