@@ -169,7 +169,8 @@ class Roles:
         stack.push_async_callback(groups.close)
         self._begin(partial(served.run, storage.queues), "served groups")
         if self._others is not None:
-            care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock)
+            left_over = partial(storage.queues.left_over, nameserver.was_deleted)
+            care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock, left_over)
             nameserver.subscribe(partial(look_after, care))
             self._begin(care.run, "queue care")
         stack.push_async_callback(broker.auto_creation.close)

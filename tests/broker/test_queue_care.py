@@ -9,7 +9,7 @@ from tests.broker.harness import Fakes, make_broker
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.broker.queue_care import GRACE_SECONDS, QueueCare
+from mainstem.broker.queue_care import GRACE_SECONDS, LEFT_OVER_MAX, QueueCare
 from mainstem.errors import LeaderMissing
 from mainstem.model import QueueRange
 
@@ -19,6 +19,13 @@ class CountingStore(MemoryStore):
 
     changes = 0
     failures = 0
+    leaderless = 0
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        super().__init__(loop)
+        self.elsewhere: list[int] = []
+        """Deleted topics whose queues are here, and on no leader."""
+        self.asked: list[list[int]] = []
 
     async def create(self, ranges: Sequence[QueueRange]) -> None:
         self.changes += 1
@@ -29,7 +36,15 @@ class CountingStore(MemoryStore):
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
         self.changes += 1
+        self.asked.append(list(topic_numbers))
+        if self.leaderless:
+            self.leaderless -= 1
+            raise LeaderMissing("write groups [1] could not be changed")
         await super().delete(topic_numbers)
+        self.elsewhere = [number for number in self.elsewhere if number not in topic_numbers]
+
+    async def left_over(self) -> list[int]:
+        return self.elsewhere
 
 
 def told(story: Callable[[Fakes, CountingStore, QueueCare], Awaitable[None]]) -> None:
@@ -38,7 +53,7 @@ def told(story: Callable[[Fakes, CountingStore, QueueCare], Awaitable[None]]) ->
     async def cared_for() -> None:
         fakes = make_broker(loop)
         store = CountingStore(loop)
-        care = QueueCare(fakes.metadata, fakes.leadership, store, store, loop)
+        care = QueueCare(fakes.metadata, fakes.leadership, store, store, loop, store.left_over)
         fakes.leadership._store = store
         running = asyncio.ensure_future(care.run())
         await story(fakes, store, care)
@@ -112,5 +127,36 @@ def test_what_fails_is_tried_again() -> None:
         assert (store.changes, store.queues) == (2, {})
         await asyncio.sleep(GRACE_SECONDS)
         assert (store.changes, set(store.queues)) == (3, {topic.queue_id(0)})
+
+    told(story)
+
+
+def test_queues_that_only_this_node_has_left_of_deleted_topics_go_at_the_leaders() -> None:
+    """They are found a while after the start, whose metadata may have been old."""
+
+    async def story(fakes: Fakes, store: CountingStore, care: QueueCare) -> None:
+        store.elsewhere = [7, 9]
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        assert store.asked == []
+        await asyncio.sleep(2)
+        assert store.asked == [[7, 9]]
+        await asyncio.sleep(3 * GRACE_SECONDS)
+        assert store.changes == 1, "nothing is left"
+
+    told(story)
+
+
+def test_queues_left_over_are_looked_for_after_a_deletion_and_until_they_are_gone() -> None:
+    async def story(fakes: Fakes, store: CountingStore, care: QueueCare) -> None:
+        await asyncio.sleep(2 * GRACE_SECONDS)
+        gone = await fakes.metadata.create_topic("t", 1, 1, {})
+        await fakes.metadata.delete_topics(["t"])
+        store.elsewhere, store.leaderless = [gone.number, *range(10_000, 10_000 + LEFT_OVER_MAX)], 1
+        care.changed(gone)
+        await asyncio.sleep(5.5 * GRACE_SECONDS)
+        first = store.asked[0]
+        assert first == [gone.number, *range(10_000, 10_000 + LEFT_OVER_MAX - 1)]
+        assert store.asked[1:] == [first, [10_000 + LEFT_OVER_MAX - 1]]
+        assert store.elsewhere == []
 
     told(story)

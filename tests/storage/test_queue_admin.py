@@ -54,3 +54,21 @@ def test_many_topics_are_deleted_together(tmp_path: Path) -> None:
         await node.storage.queues.delete([])
 
     simulated(tmp_path, story, three_groups)
+
+
+def test_queues_that_came_back_with_the_log_are_left_over_once_their_deletion_is_known(tmp_path: Path) -> None:
+    """A node that is started applies that topics were created by metadata that may not know yet that they are gone; one
+    that knows makes nothing of it, and so has nothing left over."""
+
+    async def story(node: SmallNode) -> None:
+        deleted = {TOPICS[3], TOPICS[7]}
+        await node.storage.queues.create([QueueRange(topic, 0, 2) for topic in TOPICS])
+        assert await node.storage.queues.left_over(lambda number: False) == []
+        assert set(await node.storage.queues.left_over(deleted.__contains__)) == deleted
+        await node.storage.queues.delete_in(range(3), sorted(deleted))
+        assert await node.storage.queues.left_over(deleted.__contains__) == []
+        await node.crash()
+        await node.start()
+        assert await node.storage.queues.left_over(deleted.__contains__) == [], "the log says so behind their creation"
+
+    simulated(tmp_path, story, three_groups)

@@ -3,6 +3,11 @@
 A node that changes a topic changes its queues next, in all write groups (`topics`). Should it die in between, nobody
 would see to them before a write group changes its leader. So every node looks at a topic a while after it heard of its
 change, at those of the queues that it serves itself. As a rule there is nothing to do.
+
+Queues of deleted topics may also be left where no leader has them: a node that is started applies what its logs say
+about queues by metadata that may be old, while whoever leads knew of the deletion when it applied the same, made none,
+and finds nothing to delete. So a node looks for such queues of its own a while after it began, and after deletions, and
+asks the leaders to log the deletion behind whatever made them. What it has come to know of, it does not make any more.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange, Topic
@@ -20,6 +26,10 @@ GRACE_SECONDS = 15.0
 
 TOPICS_MAX = 100_000
 """Looked after at a time. Should there be more, the rest is left to the next leaders."""
+
+LEFT_OVER_MAX = 1_000
+"""Deleted topics that the leaders are asked about at a time: two blocks in each log. A node that lags far behind finds
+many that are on their way to it, and asks in vain once in `GRACE_SECONDS`."""
 
 QUEUES_PER_TURN = 1_000
 """Looked at between two turns of the event loop: about a millisecond."""
@@ -37,14 +47,19 @@ class QueueCare:
         store: MessageStore,
         queue_admin: QueueAdmin,
         clock: Clock,
+        left_over: Callable[[], Awaitable[Sequence[int]]],
     ) -> None:
+        """`left_over` finds the deleted topics that have queues on this node, whoever leads these."""
         self._metadata = metadata
         self._leadership = leadership
         self._store = store
         self._queue_admin = queue_admin
         self._clock = clock
-        self._due: deque[tuple[float, Topic]] = deque()
-        """When to look at which topic, in order."""
+        self._left_over = left_over
+        self._due: deque[tuple[float, Topic | None]] = deque()
+        """When to look at which topic, in order; None: at all that are left over."""
+        self._looks_for_left_over = False
+        """That is among what is due."""
         self._wake = asyncio.Event()
 
     def changed(self, topic: Topic) -> None:
@@ -53,8 +68,14 @@ class QueueCare:
             self._due.append((self._clock.monotonic() + GRACE_SECONDS, topic))
             self._wake.set()
 
+    def _look_for_left_over(self) -> None:
+        if not self._looks_for_left_over:
+            self._looks_for_left_over = True
+            self._due.append((self._clock.monotonic() + GRACE_SECONDS, None))
+
     async def run(self) -> None:
         """Look after topics, until cancelled."""
+        self._look_for_left_over()
         while True:
             while not self._due:
                 self._wake.clear()
@@ -65,6 +86,9 @@ class QueueCare:
                 await asyncio.sleep(wait_seconds)
                 continue
             self._due.popleft()
+            if topic is None:
+                await self._delete_left_over()
+                continue
             try:
                 await self._look_after(topic)
             except (MainstemError, OSError) as error:
@@ -72,9 +96,25 @@ class QueueCare:
                 self.changed(topic)
             await asyncio.sleep(0)
 
+    async def _delete_left_over(self) -> None:
+        """Again and again, until there is nothing: a write group may have no leader now."""
+        self._looks_for_left_over = False
+        numbers = (await self._left_over())[:LEFT_OVER_MAX]
+        if not numbers:
+            return
+        self._look_for_left_over()
+        logger.warning(
+            "%d deleted topics have queues left here, as topic number %d: they go", len(numbers), numbers[0]
+        )
+        try:
+            await self._queue_admin.delete(numbers)
+        except (MainstemError, OSError) as error:
+            logger.warning("queues of %d deleted topics: %s; tried again", len(numbers), error)
+
     async def _look_after(self, topic: Topic) -> None:
         known = self._metadata.topic(topic.name)
         if known is None or known.number != topic.number:
+            self._look_for_left_over()
             if await self._any(topic, there=True):
                 logger.warning("topic %s is deleted, and has queues left: they go", topic.name)
                 await self._queue_admin.delete([topic.number])

@@ -111,13 +111,17 @@ class LocalQueueAdmin:
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         await self.create_in([group], missing)
-        gone: list[int] = []
+        await self.delete_in([group], await self.left_over(was_deleted))
+
+    async def left_over(self, was_deleted: Callable[[int], bool]) -> list[int]:
+        """The numbers of deleted topics that have queues here, whoever leads these."""
+        numbers: list[int] = []
         for looked_at, number in enumerate(self._table.topics(), 1):
             if was_deleted(number):
-                gone.append(number)
+                numbers.append(number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        await self.delete_in([group], gone)
+        return numbers
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
         answers: dict[int, int | None] = {}
