@@ -14,6 +14,7 @@ from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.handlers import list_offsets, produce
 from mainstem.kernel import Verdict
+from mainstem.kernel.pure.producer_states import INDEX_MAX
 from mainstem.model import Topic
 from mainstem.nameserver import starts
 from mainstem.nameserver.starts_file import StartsFile
@@ -24,6 +25,7 @@ from mainstem.rpc.identity import Identity
 from mainstem.rpc.starts import StartShown
 from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
 from mainstem.storage.checkpointer import Checkpointer
+from mainstem.storage.producer_expiry import Expired, ProducerExpiry
 from mainstem.storage.replication import Consensus
 from mainstem.storage.retention_pass import RetentionPass
 
@@ -106,6 +108,15 @@ def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
     return GroupCoordinator, "_partition", heedless
 
 
+def _producers_expire_by_one_clock() -> tuple[type, str, Any]:
+    """Whom this node's clock takes for long gone is forgotten."""
+
+    def expired(expiry: ProducerExpiry, _number: int) -> Expired:
+        return Expired(expiry._clock.now_ms() - int(1000 * expiry.seconds), INDEX_MAX)
+
+    return ProducerExpiry, "expired", expired
+
+
 def _retention_by_one_clock() -> tuple[type, str, Any]:
     """Retention asks the clock of its own node what time it is."""
     move = RetentionPass.move_log_starts
@@ -124,6 +135,7 @@ def _retention_by_one_clock() -> tuple[type, str, Any]:
 
 WHOLE_PLANTS: dict[str, Plant] = {
     "retention-by-one-clock": _retention_by_one_clock,
+    "producers-expire-by-one-clock": _producers_expire_by_one_clock,
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
     "old-generations-commit": _old_generations_commit,
     "no-checkpoint": _no_checkpoint,
@@ -137,6 +149,7 @@ WHOLE_PLANTS: dict[str, Plant] = {
 
 WHOLE_BREAKS = {
     "retention-by-one-clock": "T",
+    "producers-expire-by-one-clock": "J",
     "coordinator-serves-before-replay": "H",
     "old-generations-commit": "H",
     "no-checkpoint": "K",

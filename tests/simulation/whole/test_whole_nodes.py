@@ -40,6 +40,7 @@ CHUNK = 2
 
 BROUGHT_TO_LIGHT_BY = {
     "retention-by-one-clock": ["clock", "transfer"],
+    "producers-expire-by-one-clock": ["clock", "transfer"],
     "coordinator-serves-before-replay": ["transfer", "restart"],
     "old-generations-commit": ["transfer", "restart", "pause"],
     "no-checkpoint": [],
@@ -96,7 +97,7 @@ def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
 def test_bugs_planted_in_whole_nodes_are_found_by_the_invariants_they_break(name: str, tmp_path: Path) -> None:
     seeds = range(1, 1 + SEEDS_TO_FIND)
     with planted(name, WHOLE_PLANTS):
-        how = play_aging if name == "retention-by-one-clock" else play
+        how = play_aging if name in ("retention-by-one-clock", "producers-expire-by-one-clock") else play
         assert seed_that_finds(how, WHOLE_BREAKS[name], seeds, tmp_path, BROUGHT_TO_LIGHT_BY[name])
 
 
