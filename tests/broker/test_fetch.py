@@ -325,6 +325,146 @@ def test_it_does_not_wait_for_data_that_would_not_fit_anyway(bounded: str) -> No
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
+def begun(fakes: Fakes, request: FetchRequest) -> EncodedFrame | Waiting[EncodedFrame]:
+    step = fetch.begin(fakes.broker, memoryview(codec.write(request, VERSION)), 0, call(VERSION))
+    assert isinstance(step, (EncodedFrame, Waiting))
+    return step
+
+
+async def hundred_that_want_a_mebibyte(fakes: Fakes, turns: list[list[int]]) -> list[Waiting[EncodedFrame]]:
+    """Ask a hundred times in one turn of the loop; `turns` gets which are answered in that turn, and in each later."""
+    topic = await fakes.topic(partitions=2)
+    for _ in range(20):
+        await append(fakes, topic, 0, batch(bytes(MIB // 16)))
+    await append(fakes, topic, 1, batch(b"little"))
+    waiting = []
+    turns.append([])
+
+    def answered(number: int, step: Waiting[EncodedFrame]) -> None:
+        if not step.future.cancelled():
+            assert isinstance(step.again(), EncodedFrame)
+            turns[-1].append(number)
+
+    for number in range(100):
+        step = begun(fakes, request_for(topic, Ask(0)))
+        if isinstance(step, EncodedFrame):
+            turns[-1].append(number)
+        else:
+            waiting.append(step)
+            step.future.add_done_callback(lambda _, number=number, step=step: answered(number, step))
+    return waiting
+
+
+def test_many_large_responses_are_made_in_turns_in_the_order_they_were_asked_for() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        turns: list[list[int]] = []
+        await hundred_that_want_a_mebibyte(fakes, turns)
+        few = len(turns[0])
+        assert 2 <= few <= 3
+        while sum(map(len, turns)) < 100:
+            turns.append([])
+            await asyncio.sleep(0)
+        assert [number for answered in turns for number in answered] == list(range(100))
+        assert {len(answered) for answered in turns[1:-1]} <= {0, few - 1, few}
+        assert not fakes.broker.fetch_turns.waiting
+        await asyncio.sleep(0)
+        assert not fakes.broker.fetch_turns.full
+
+    asyncio.run(scenario())
+
+
+def test_small_responses_pass_by_large_ones_that_wait_for_their_turns() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        await hundred_that_want_a_mebibyte(fakes, [])
+        topic = fakes.metadata.topic("t")
+        assert topic is not None
+        assert fakes.broker.fetch_turns.waiting
+        small = begun(fakes, request_for(topic, Ask(1), min_bytes=1, max_wait_ms=500))
+        assert isinstance(small, EncodedFrame)
+        assert b"little" in b"".join(small.buffers)
+        empty = begun(fakes, request_for(topic, Ask(1, 1), min_bytes=1, max_wait_ms=0))
+        assert isinstance(empty, EncodedFrame)
+        # what is not enough is looked at in its turn, and waits for more then
+        late = begun(fakes, request_for(topic, Ask(1), min_bytes=MIB, max_wait_ms=500))
+        assert isinstance(late, Waiting)
+        await late.future
+        again = late.again()
+        assert isinstance(again, Waiting)
+        assert not again.future.done()
+        again.future.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_who_gives_up_waiting_for_a_turn_takes_none() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        turns: list[list[int]] = []
+        waiting = await hundred_that_want_a_mebibyte(fakes, turns)
+        for step in waiting[:-1]:
+            step.future.cancel()
+        await asyncio.sleep(0)
+        assert turns[0][-1] == 99
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_for_its_turn_has_what_room_there_is_then() -> None:
+    class Room:
+        free = 2**31
+
+        def bytes_free(self) -> int:
+            return self.free
+
+        def change(self, more: int) -> None:
+            pass
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.broker.response_room = room = Room()
+        waiting = (await hundred_that_want_a_mebibyte(fakes, []))[-1]
+        sizes: list[int] = []
+        topic = fakes.metadata.topic("t")
+        assert topic is not None
+        last = begun(fakes, request_for(topic, Ask(0)))
+        assert isinstance(last, Waiting)
+        room.free = MIB // 8 + 1000
+        await waiting.future
+        await last.future
+        step = last.again()
+        assert isinstance(step, EncodedFrame)
+        sizes.append(sum(map(len, step.buffers)))
+        assert sizes[0] <= room.free + 1000
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["histories compared", "from disks"])
+def test_large_responses_of_tasks_are_made_in_turns_too(cold: bool) -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic()
+        for _ in range(20):
+            await append(fakes, topic, 0, batch(bytes(MIB // 16)))
+        if cold:
+            fakes.store.cold.add(topic.queue_id(0))
+        asked = Ask(0, 1) if cold else Ask(0, 1, leader_epoch=0, last_fetched_epoch=0)
+        done: list[EncodedFrame] = []
+        tasks = [asyncio.create_task(answer(fakes, request_for(topic, asked))) for _ in range(50)]
+        for task in tasks:
+            task.add_done_callback(lambda task: done.append(task.result()))
+        most = before = 0
+        while len(done) < 50:
+            await asyncio.sleep(0)
+            most, before = max(most, len(done) - before), len(done)
+        assert most <= 4
+        assert {sum(map(len, frame.buffers)) > MIB // 2 for frame in done} == {True}
+
+    asyncio.run(scenario())
+
+
 def test_a_session_answers_only_news() -> None:
     async def scenario() -> None:
         fakes = make_broker()

@@ -175,7 +175,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def go_on(self) -> None:
         """There is memory for responses again."""
-        asyncio.get_running_loop().call_soon(self.flush)
+        if not self._flush_due and not self._dead:
+            self._flush_due = True
+            self._server.flush_soon(self)  # so that all who are told share turns of the loop
 
     @property
     def in_flight(self) -> int:
