@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.kernel import crc32c
+from mainstem.nameserver.starts import Remembers, is_older
 from mainstem.raft import HardState
 from mainstem.storage.errors import FormatError, StorageFailed
 from mainstem.storage.hard_states import COPY_BYTES, MAGIC, NAME, HardStates
@@ -40,6 +41,26 @@ def read(disk: SimulatedFiles, node_id: int = 1) -> HardState:
         return states.of(19)
 
     return asyncio.run(story())
+
+
+@pytest.mark.parametrize("nonce", [b"\0bcdefgh", b"\0\0cdef\0\0", b"abcdefg\0", b"\0" * 7 + b"h", b"abcd\0fgh"])
+def test_the_start_that_saved_it_is_known_again_whatever_its_nonce_begins_with(nonce: bytes) -> None:
+    """Else the file would be taken for an older copy of itself, and the node would have no vote until it is led on."""
+    disk = SimulatedFiles(1)
+
+    async def story() -> bytes:
+        states = await HardStates.open(disk, 1)
+        states.nonce = nonce
+        await states.save({0: HardState(3, 2)})
+        await states.close()
+        again = await HardStates.open(disk, 1)
+        await again.close()
+        return again.saved_in
+
+    saved_in = asyncio.run(story())
+    remembers = Remembers(drawn=[b"another1", nonce], written={NAME: nonce})
+    assert saved_in
+    assert not is_older(remembers, NAME, saved_in)
 
 
 COPY_LENGTH = 24 + 20 * 24

@@ -248,4 +248,4 @@ def _with_seal(copy: Copy, seal: bytes, checksum: int) -> Copy:
     (own,) = SEAL_CRC.unpack_from(seal, SEAL.size)
     if magic != SEAL_MAGIC or own != crc32c(seal[: SEAL.size]) or (sequence, sealed) != (copy.sequence, checksum):
         return copy
-    return copy._replace(sealed=True, node_id=node_id, nonce=nonce.strip(b"\0"))
+    return copy._replace(sealed=True, node_id=node_id, nonce=nonce.rstrip(b"\0"))
