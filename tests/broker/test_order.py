@@ -7,6 +7,7 @@ import asyncio
 
 from confluent_kafka import Producer
 from tests.broker.harness import Serving, serving
+from tests.fakes.clock import LoopClock
 
 from mainstem.model import Outcome
 from mainstem.protocol.records import read_records, stored_batches
@@ -19,7 +20,7 @@ def test_librdkafka_keeps_its_order_while_batches_are_refused_for_want_of_disk()
     async def scenario() -> None:
         async with serving() as node:
             topic = await node.topic()
-            sent = asyncio.create_task(asyncio.to_thread(send, node, topic.name))
+            sent = asyncio.create_task(asyncio.to_thread(send, node, topic.name, LoopClock().now_ms()))
             refused = 0
             while not sent.done():
                 held = len(node.store.appended_acks)
@@ -45,8 +46,8 @@ def test_librdkafka_keeps_its_order_while_batches_are_refused_for_want_of_disk()
     asyncio.run(scenario())
 
 
-def send(node: Serving, topic: str) -> list[str]:
-    """What failed."""
+def send(node: Serving, topic: str, now_ms: int) -> list[str]:
+    """What failed; `now_ms` is what the node takes for the time."""
     failures: list[str] = []
     host, port = node.server.addresses[0]
     producer = Producer({
@@ -67,6 +68,7 @@ def send(node: Serving, topic: str) -> list[str]:
             topic,
             str(number).encode(),
             partition=0,
+            timestamp=now_ms,
             on_delivery=lambda error, _: failures.append(str(error)) if error else None,
         )
         producer.poll(0.0005 if number % 10 == 0 else 0)

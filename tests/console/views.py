@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mainstem.console.views import (
     ClusterView,
+    DamagedBlockView,
     DamagedRunView,
     DiskView,
     FileView,
@@ -113,6 +114,7 @@ class FakeViews:
             lease=LeaseView(holder="embedded", fence=7, expires_in_seconds=9.0),
             last_error=None,
             last_progress={"batch_id": 4, "bytes": 1 << 20},
+            damaged_blocks=[DamagedBlockView(group=0, block=31, fault="000003.wal at byte 4096", seconds=2.5)],
             damaged_runs=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
         )
 

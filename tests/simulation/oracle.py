@@ -60,6 +60,8 @@ class Kept(NamedTuple):
     producer: tuple[int, int, int] | None
     """Producer id, epoch, base sequence."""
     data: bytes
+    appended_ms: int
+    """When it came, by the node's clock."""
 
 
 class Refusals:
@@ -122,7 +124,7 @@ class QueueOracle:
         base_offset = self.end
         restamp(data, base_offset, leader_epoch)
         end = base_offset + batch.last_offset_delta + 1
-        self.batches.append(Kept(base_offset, end, timestamp, leader_epoch, producer, bytes(data)))
+        self.batches.append(Kept(base_offset, end, timestamp, leader_epoch, producer, bytes(data), now_ms))
         return AppendResult(Outcome.OK, base_offset, append_time)
 
     def _check(self, producer: tuple[int, int, int], count: int) -> AppendResult | None:
@@ -208,7 +210,8 @@ class QueueOracle:
         require("delete" in settings.cleanup_policy, f"{what}: topic is not to be deleted from", "M")
         left_bytes = sum(len(kept.data) for kept in self.batches[last + 1:])
         for kept in reversed(self.batches[first:last + 1]):
-            expired = settings.retention_ms >= 0 and kept.max_timestamp < now_ms - settings.retention_ms
+            aged_from = min(kept.max_timestamp, kept.appended_ms)  # a record of tomorrow is as old as its place here
+            expired = settings.retention_ms >= 0 and aged_from < now_ms - settings.retention_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
             require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}", "M")
             left_bytes += len(kept.data)

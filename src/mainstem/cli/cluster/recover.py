@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from mainstem.cli import options
 from mainstem.cli.errors import CommandFailed
 
 ACCOUNT = """\
@@ -43,6 +44,7 @@ the others will not come back. Then have new nodes, of new node ids, take their 
 
 
 @click.command("recover")
+@options.neither
 @click.option(
     "--write-dir",
     required=True,
