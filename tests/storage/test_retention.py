@@ -53,7 +53,7 @@ def test_log_starts_move_as_far_as_the_limits_say(
         measured.feed(extent_rows(*source))
     limits = LogStarts(
         queue_ids, log_starts, retention_ms=numpy.array(ms), retention_bytes=numpy.array(size),
-        live_bytes=measured.bytes, now_ms=NOW)
+        live_bytes=measured.bytes, missing=measured.missing, now_ms=NOW)
     for source in fed:
         limits.feed(extent_rows(*source), undated_ms=300, seen_ms=FOREVER_MS)
     for place, queue_id in enumerate(queue_ids.tolist()):
@@ -81,10 +81,39 @@ def test_live_is_what_reaches_the_log_start() -> None:
     assert live(rows, numpy.array([4, 10])).tolist() == [True, False]
 
 
+def test_what_left_between_two_looks_is_not_made_up_for_by_what_is_left() -> None:
+    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
+    oldest, middle, newest = (extent_rows((1, first, first + 9, 0, 100)) for first in (0, 10, 20))
+    measured = LiveBytes(queue_ids, starts)
+    for source in (oldest, middle, newest):
+        measured.feed(source)
+    limits = LogStarts(
+        queue_ids, starts, retention_ms=numpy.array([-1]), retention_bytes=numpy.array([100]),
+        live_bytes=measured.bytes, missing=measured.missing, now_ms=NOW)
+    for source in (oldest, newest):  # the middle one was recycled, as it is split, after the runs had been listed
+        limits.feed(source, undated_ms=0, seen_ms=FOREVER_MS)
+    assert limits.log_starts.tolist() == [10]
+
+
+def test_what_no_look_found_keeps_nothing_from_going_by_size() -> None:
+    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
+    sources = [extent_rows((1, first, first + 9, 0, 100)) for first in (10, 30, 40)]
+    measured = LiveBytes(queue_ids, starts)
+    for source in sources:
+        measured.feed(source)
+    limits = LogStarts(
+        queue_ids, starts, retention_ms=numpy.array([-1]), retention_bytes=numpy.array([100]),
+        live_bytes=measured.bytes, missing=measured.missing, now_ms=NOW)
+    for source in sources:
+        limits.feed(source, undated_ms=0, seen_ms=FOREVER_MS)
+    assert limits.log_starts.tolist() == [40]
+
+
 def test_no_queues_no_extents_no_changes() -> None:
     none = numpy.zeros(0, numpy.int64)
     limits = LogStarts(
-        none.astype(numpy.uint64), none, retention_ms=none, retention_bytes=none, live_bytes=none, now_ms=NOW)
+        none.astype(numpy.uint64), none, retention_ms=none, retention_bytes=none, live_bytes=none,
+        missing=none, now_ms=NOW)
     limits.feed(extent_rows((1, 0, 4, 0, 1)), undated_ms=0, seen_ms=FOREVER_MS)
     limits.feed(extent_rows(), undated_ms=0, seen_ms=FOREVER_MS)
     assert limits.log_starts.tolist() == []

@@ -67,15 +67,20 @@ class QueueExtents:
 
 
 class LiveBytes:
-    """Bytes per queue from its log start on. An extent that lies on both sides counts as a whole."""
+    """Bytes per queue from its log start on. An extent that lies on both sides counts as a whole. `missing`: how many
+    offsets before a queue's last no source had."""
 
     def __init__(self, queue_ids: QueueIds, log_starts: Numbers) -> None:
         self._extents = QueueExtents(queue_ids, log_starts)
         self.bytes: Numbers = numpy.zeros(len(queue_ids), numpy.int64)
+        self.missing: Numbers = numpy.zeros(len(queue_ids), numpy.int64)
 
     def feed(self, rows: Rows) -> None:
-        rows, places, _expected = self._extents.take(rows)
-        numpy.add.at(self.bytes, places, rows["length"].astype(numpy.int64))
+        rows, places, expected = self._extents.take(rows)
+        if len(rows):
+            numpy.add.at(self.bytes, places, rows["length"].astype(numpy.int64))
+            firsts, queues = _first_rows(places)
+            self.missing[queues] += _skipped(rows, firsts, expected)
 
 
 class LogStarts:
@@ -83,17 +88,19 @@ class LogStarts:
 
     By time: the longest prefix of extents whose every timestamp is before now - `retention_ms`. By size: the
     longest prefix whose removal leaves at least `retention_bytes` of `live_bytes`. The further one counts.
-    Limits per queue, -1 is unlimited; times in ms."""
+    Limits per queue, -1 is unlimited; times in ms. Sources may come and go between two looks at all of them: where more
+    offsets are missing than the `missing` ones were, what is left cannot be told, and nothing more goes by size."""
 
     def __init__(
         self, queue_ids: QueueIds, log_starts: Numbers, *, retention_ms: Numbers, retention_bytes: Numbers,
-        live_bytes: Numbers, now_ms: int,
+        live_bytes: Numbers, missing: Numbers, now_ms: int,
     ) -> None:
         self._extents = QueueExtents(queue_ids, log_starts)
         self.log_starts: Numbers = log_starts.copy()
         """The result, once every source was fed."""
         self._oldest_kept = numpy.where(retention_ms < 0, numpy.iinfo(numpy.int64).min, now_ms - retention_ms)
         self._surplus = numpy.where(retention_bytes < 0, 0, numpy.maximum(live_bytes - retention_bytes, 0))
+        self._missing = missing.copy()
         self._left_out_ms = -1
         """The newest of what was left out so far; -1: nothing was."""
         self._aging = retention_ms >= 0
@@ -112,10 +119,11 @@ class LogStarts:
         rows, places, expected = self._extents.take(rows)
         if not len(rows):
             return
-        firsts = numpy.concatenate(([0], numpy.flatnonzero(places[1:] != places[:-1]) + 1))
+        firsts, queues = _first_rows(places)
         ends = numpy.append(firsts[1:], len(rows))
-        queues = places[firsts]
 
+        self._missing[queues] -= _skipped(rows, firsts, expected)
+        self._shrinking[queues] &= self._missing[queues] >= 0
         if self._left_out_ms >= 0:
             gap = (rows["base_offset"][firsts] > expected[firsts]) & (self._left_out_ms >= self._oldest_kept[queues])
             self._aging[queues[gap]] = False
@@ -136,6 +144,19 @@ class LogStarts:
         moved = leaving > 0
         starts = rows["last_offset"][firsts[moved] + leaving[moved] - 1] + 1
         self.log_starts[queues[moved]] = numpy.maximum(self.log_starts[queues[moved]], starts)
+
+
+def _first_rows(
+    places: numpy.typing.NDArray[numpy.intp],
+) -> tuple[numpy.typing.NDArray[numpy.intp], numpy.typing.NDArray[numpy.intp]]:
+    """Where the rows of each queue begin, and the places of these queues."""
+    firsts = numpy.concatenate(([0], numpy.flatnonzero(places[1:] != places[:-1]) + 1))
+    return firsts, places[firsts]
+
+
+def _skipped(rows: Rows, firsts: numpy.typing.NDArray[numpy.intp], expected: Numbers) -> Numbers:
+    """How many offsets lie between where each queue was to go on and where it does."""
+    return numpy.maximum(rows["base_offset"][firsts] - expected[firsts], 0)
 
 
 def _prefix(

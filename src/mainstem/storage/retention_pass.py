@@ -154,6 +154,7 @@ class RetentionPass:
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             live_bytes=live.bytes,
+            missing=live.missing,
             now_ms=now_ms,
         )
         async for source in self._sources(limited, runs_seen, now_ms, sized=bool(surplus.any())):
