@@ -15,7 +15,8 @@ from tests.simulation.oracle import require
 
 from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader
-from mainstem.storage.journal.format import segment_name, sequence_of
+from mainstem.storage.journal.blocks import blocks_in
+from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_name, sequence_of
 from mainstem.storage.role import Storage
 
 HEALING_SECONDS = 60.0
@@ -381,8 +382,9 @@ class Faults:
         disk.slow_seconds = 0.0
 
     async def _flip_bit(self) -> None:
-        """A bit of a sealed segment, or of its index, is another for a while; then the file is restored. In what was
-        written last it could not be told from a torn write."""
+        """A bit of a sealed segment, or of its index, is another for a while; then the file is restored. In blocks that
+        none behind them vouches for it could not be told from a torn write: those of one write may lie in two segments,
+        and a start vouches for nothing before it writes."""
         node, rng = self._node(), self._rng
         if node.serving is None or node.damaged:
             return
@@ -395,6 +397,10 @@ class Faults:
         if not (written := len(content.rstrip(b"\0"))):
             return
         at = rng.randrange(written)
+        if path.endswith(".wal"):
+            place = position_of(_sequence(path), max(at, FIRST_BLOCK))
+            if place >= _vouched(node):
+                return
         node.disk1.troubles += 1
         node.damaged.append(path)
         node.disk1.flip(path, damaged := 8 * at + rng.randrange(8))
@@ -410,3 +416,19 @@ class Faults:
         await asyncio.sleep(self._some_time())
         node.disk1.capacity_bytes = None
         await self._restart_failed(node)
+
+
+def _vouched(node: SimulatedNode) -> int:
+    """Journal position up to which a durable block on the disk says that the blocks before it were durable."""
+    durable_end = node.storage.journal.durable_end
+    return max((
+        block.durable_position
+        for path in node.disk1.paths() if path.startswith("journal/0") and path.endswith(".wal")
+        for block in blocks_in(node.disk1.content(path), position_of(_sequence(path), 0))
+        if block.end <= durable_end
+    ), default=0)  # fmt: skip
+
+
+def _sequence(path: str) -> int:
+    """Of the journal segment at a path."""
+    return int(path.removeprefix("journal/").removesuffix(".wal"))
