@@ -113,6 +113,10 @@ class SimulatedCluster:
         except Violation as error:
             self.report(error)
 
+    def clocks(self) -> list[int | None]:
+        """What those of the metadata quorum say, as every node hears them: of one that is down nothing."""
+        return [node.clock.now_ms() if node.up else None for node in self.nodes.values()]
+
     def group_of(self, queue_id: int) -> int:
         return slot_of(queue_id) % self.settings.groups
 

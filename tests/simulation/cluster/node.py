@@ -193,6 +193,7 @@ class SimulatedNode:
                 dict(cluster.placements),
                 random.Random(self.rng.random()),
                 calls=cluster.calls.of(life),
+                quorum_times=cluster.clocks,
             ),
         )
         self.read_at_start = self.journal_bytes_read - before
