@@ -192,15 +192,16 @@ class Reader:
         answer = await node.call(self._read(node.serving, group, QueueRead(queue_id, offset, bytes_max)), patience=5)
         if answer is None:
             return
-        served, term, found = answer
+        served, term, applied, found = answer
         what = f"node {node.node_id}"
         if found.outcome is not Outcome.OK:
             allowed = {Outcome.UNKNOWN_QUEUE, Outcome.OFFSET_OUT_OF_RANGE, Outcome.NOT_LEADER}
             if node.disk1.troubles or node.disk2.troubles:
                 allowed.add(Outcome.STORAGE_FAILED)
-            if not served and node.storage.snapshots.installed:
-                # queues in a snapshot are younger than its block: what they say is there comes with the log, before it
-                # leads
+            not_there_yet = cluster.history.queue(queue_id).block_of(offset) > applied
+            if not served and not_there_yet and group in node.took_snapshots:
+                # the queues of a snapshot are younger than its block: what they say is there comes with the log, before
+                # the node leads
                 allowed.add(Outcome.STORAGE_FAILED)
             require(found.outcome in allowed, f"{what}: {found}")
             if found.outcome is Outcome.STORAGE_FAILED:
@@ -222,12 +223,13 @@ class Reader:
             self._seen[queue_id] = (term, high_watermark)
             self._next[queue_id] = max(found.next_offset, offset)
 
-    async def _read(self, storage: Storage, group: int, read: QueueRead) -> tuple[bool, int, QueueSlice]:
-        """(whether the node led, then and still; its term; what it read)."""
-        term, served = storage.groups[group].term, storage.groups[group].serving
+    async def _read(self, storage: Storage, group: int, read: QueueRead) -> tuple[bool, int, int, QueueSlice]:
+        """(whether the node led, then and still; its term; the last block it had applied by then; what it read)."""
+        replica = storage.groups[group]
+        term, served, applied = replica.term, replica.serving, replica.applied_index
         try:
             (found,) = await storage.messages.read([read], 1 << 20)
         except (StorageError, OSError):
-            return False, term, QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], (-1, -1, -1, -1))  # type: ignore[arg-type]
-        still = storage.groups[group].serving and storage.groups[group].term == term
-        return served and still, term, found
+            found = QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], (-1, -1, -1, -1))  # type: ignore[arg-type]
+            return False, term, applied, found
+        return served and replica.serving and replica.term == term, term, applied, found

@@ -82,6 +82,11 @@ class QueueHistory:
         """Which batch holds an offset."""
         return bisect_right(self.batches, offset, key=lambda kept: kept.end)
 
+    def block_of(self, offset: int) -> int:
+        """The block that brought an offset; 0: none has."""
+        place = self.place(offset)
+        return self.batches[place].index if place < len(self.batches) else 0
+
 
 class History:
     """Of all groups and queues of a run."""

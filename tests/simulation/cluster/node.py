@@ -121,6 +121,8 @@ class SimulatedNode:
         """Started, and neither stopped nor killed."""
         self.applied: dict[int, int] = {}
         """Per group, the last block it ever applied: it is durable here for good."""
+        self.took_snapshots: set[int] = set()
+        """Groups of which it ever took one: their queues may be younger than what it has applied."""
         self.read_at_start = 0
         """Bytes of the journal that its last recovery has read."""
         self.metadata_hidden = False
@@ -347,6 +349,7 @@ class SimulatedNode:
         def restarted_behind(snapshot: Snapshot) -> list[int]:
             if life.alive:
                 self.cluster.snapshots += 1
+                self.took_snapshots.add(group.group)
                 self.cluster.guard(lambda: self.cluster.history.skipped(self.node_id, group.group, snapshot.index))
                 self.applied[group.group] = max(self.applied.get(group.group, 0), snapshot.index)
             return restart_behind(snapshot)
