@@ -175,9 +175,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def go_on(self) -> None:
         """There is memory for responses again."""
-        if not self._flush_due and not self._dead:
-            self._flush_due = True
-            self._server.flush_soon(self)  # so that all who are told share turns of the loop
+        asyncio.get_running_loop().call_soon(self.flush)
 
     @property
     def in_flight(self) -> int:
