@@ -39,3 +39,23 @@ def test_where_it_is_not_known_what_was_lost_all_is_and_at_once() -> None:
     assert [result.outcome for result in ticket.result()] == [Outcome.STORAGE_FAILED, Outcome.FENCED]
     ticket.block_failed(0, 2, Outcome.STORAGE_FAILED)  # nobody is told twice
     ticket.block_safe()
+
+
+def test_where_more_than_one_batch_was_taken_none_is_called_refused() -> None:
+    """Another of them may be committed, with a block before the lost one."""
+    taken = AppendResult(Outcome.OK, 3, -1, 0)
+    alone, several = Ticket([taken]), Ticket([taken, taken, AppendResult(Outcome.FENCED)])
+    alone.blocks, several.blocks = 1, 2
+    several.block_safe()
+    for ticket in (alone, several):
+        ticket.block_failed(0, 2, Outcome.NOT_LEADER)
+    assert [result.outcome for result in alone.result()] == [Outcome.NOT_LEADER]
+    assert [result.outcome for result in several.result()] == [Outcome.UNDECIDED, Outcome.UNDECIDED, Outcome.FENCED]
+
+
+def test_a_batch_whose_producer_is_being_read_is_undecided_when_the_others_are_told() -> None:
+    for outcome in (Outcome.STORAGE_FAILED, Outcome.NOT_LEADER):
+        ticket = Ticket([AppendResult(Outcome.OK, 3, -1, 0), AppendResult(Outcome.COLD_PRODUCER)])
+        ticket.blocks = 2
+        ticket.block_failed(0, 1, outcome)
+        assert ticket.result()[1].outcome is Outcome.UNDECIDED

@@ -51,16 +51,29 @@ class Ticket(PromptFuture[list[AppendResult]]):
 
     def block_failed(self, group: int, index: int, outcome: Outcome) -> None:
         """One of its blocks will not become safe: what would have been a success there is this failure. Where it is not
-        known which results those are, all are, and are told now."""
+        known which results those are, all are, and are told now: as undecided where there are several, since others of
+        them may be committed all the same, or are yet to be appended."""
         if self.done():
             return
         if isinstance(self.results, ProduceScan):
             self.results.fail(VERDICTS[outcome], group, index)
             self.block_safe()
-        else:
-            self.set_result(
-                [AppendResult(outcome) if result.outcome is Outcome.OK else result for result in self.results]
-            )
+            return
+        taken = sum(result.outcome in WITHOUT_REFUSAL for result in self.results)
+        told = AppendResult(outcome if taken == 1 or outcome in UNKNOWN_FATES else Outcome.UNDECIDED)
+        self.set_result([
+            told if result.outcome is Outcome.OK
+            else AppendResult(Outcome.UNDECIDED) if result.outcome is Outcome.COLD_PRODUCER
+            else result
+            for result in self.results
+        ])  # fmt: skip
+
+
+WITHOUT_REFUSAL = frozenset({Outcome.OK, Outcome.COLD_PRODUCER})
+"""Of a batch that was taken, or is looked at once what is known of its producer has been read."""
+
+UNKNOWN_FATES = frozenset({Outcome.UNDECIDED, Outcome.STORAGE_FAILED})
+"""Of a batch that may be in the log all the same."""
 
 
 class LogBlock:
