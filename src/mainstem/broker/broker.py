@@ -16,7 +16,6 @@ from mainstem.broker.auto_creation import AutoCreation
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.fetch_topics import FetchTopics
-from mainstem.broker.fetch_turns import FetchTurns
 from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.produce_topics import ProduceTopics
@@ -75,8 +74,6 @@ class Broker:
     """What time it is for judging producers' timestamps; None: what the clock says."""
     turns: Turns = field(default_factory=Turns)
     """Taken between the slices of long requests."""
-    fetch_turns: FetchTurns = field(default_factory=FetchTurns)
-    """Taken by large responses that too many ask for at once."""
     key_checks: KeyChecks = field(default_factory=KeyChecks)
     response_room: ResponseRoom = field(default_factory=UnboundedRoom)
     """Asked how large a response may be, and told what it holds while it is being made."""

@@ -3,9 +3,8 @@
 `begin` has the kernel scan the request into a plan of reads (that of its session, if it follows one), and the store
 settle what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
 response within the dispatch. Where there is not enough yet, the store says when there is more, and another round
-begins. Where others have got much in the same turn of the event loop, a large response waits for a later one
-(`fetch_turns.py`). Where memory does not have everything a task goes on, and the store reads the disks. Nothing here
-runs per partition but for those whose readers ask where their history left the queue's.
+begins. Where memory does not have everything a task goes on, and the store reads the disks. Nothing here runs per
+partition but for those whose readers ask where their history left the queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -16,7 +15,6 @@ from __future__ import annotations
 from mainstem.broker.broker import Broker, Call
 from mainstem.broker.errors import ERROR_OF_OUTCOME
 from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
-from mainstem.broker.fetch_turns import SMALL_BYTES_MAX
 from mainstem.broker.redirects import redirected
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
@@ -34,9 +32,6 @@ REDIRECTED_FROM = 12
 _LED_BY_OTHERS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 READ_COMMITTED = 1
-
-GLANCE_BYTES_MAX = 2 * SMALL_BYTES_MAX
-"""What is looked for to see whether there is much, when there is no turn for much: microseconds."""
 
 _ERROR_OF_REFUSAL = {
     Verdict.OK: ErrorCode.NONE,
@@ -124,8 +119,8 @@ class _Fetch:
     """One request under way. `incremental`: the answer names only partitions with news."""
 
     __slots__ = (
-        "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_has_turn", "_held_bytes", "_incremental",
-        "_plan", "_round", "_scan", "_session",
+        "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_held_bytes", "_incremental", "_plan", "_round",
+        "_scan", "_session",
     )  # fmt: skip
 
     def __init__(
@@ -144,43 +139,23 @@ class _Fetch:
         self._plan = plan
         self._session = session
         self._incremental = incremental
-        self._bytes_max = 0
-        self._bytes_min = 0
-        self._has_turn = False
-        """It has waited for others, and is next."""
+        room = broker.response_room.bytes_free()
+        self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
+        self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
         self._held_bytes = 0
         self._deadline: float | None = None
         self._round = 0
 
     def go(self) -> Step:
         """Begin a round and take it as far as memory goes."""
-        plan, turns = self._plan, self._broker.fetch_turns
-        self._measure()
-        glance = turns.full and not self._has_turn
-        self._has_turn = False
-        self._begin(min(GLANCE_BYTES_MAX, self._bytes_max) if glance else self._bytes_max)
+        plan = self._plan
+        self._begin()
         if not plan.asks_epochs:
             self._broker.store.read_at_once(plan)
             if plan.settled:
-                if glance and (plan.bytes > SMALL_BYTES_MAX or 0 < plan.bytes < self._bytes_min):
-                    plan.release()
-                    return Waiting(turns.wait(), self._take_turn)
                 return self._decide()
-        if glance:
-            self._begin(self._bytes_max)
         self._remaining()
         return self._read_on
-
-    def _measure(self) -> None:
-        """See how much the answer may have, which depends on what others hold now."""
-        broker, scan = self._broker, self._scan
-        room = broker.response_room.bytes_free()
-        self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
-        self._bytes_min = min(scan.min_bytes, self._bytes_max, self._plan.wanted_bytes)
-
-    def _take_turn(self) -> Step:
-        self._has_turn = True
-        return self._again()
 
     def _again(self) -> Step:
         if self._plan.round != self._round:
@@ -193,7 +168,6 @@ class _Fetch:
         try:
             while True:
                 await self._read_rest()
-                await self._wait_for_turn()
                 step: Step = self._decide()
                 while isinstance(step, Waiting):
                     self._hold(0)
@@ -211,21 +185,8 @@ class _Fetch:
                 plan.release()
             self._hold(0)
 
-    async def _wait_for_turn(self) -> None:
-        """Keep what was found until there is a turn for it, if it is much."""
-        turns, plan = self._broker.fetch_turns, self._plan
-        if plan.bytes <= SMALL_BYTES_MAX or not turns.full:
-            return
-        self._hold(plan.bytes)
-        turn = turns.wait(plan.bytes)
-        try:
-            await turn
-        finally:
-            turn.cancel()
-        self._check_round()
-
-    def _begin(self, bytes_max: int) -> None:
-        self._plan.begin(self._broker.fetch_topics.resolve, bytes_max)
+    def _begin(self) -> None:
+        self._plan.begin(self._broker.fetch_topics.resolve, self._bytes_max)
         self._round = self._plan.round
 
     def _decide(self) -> EncodedFrame | Waiting[EncodedFrame]:
@@ -291,7 +252,6 @@ class _Fetch:
     def _answer(self) -> EncodedFrame:
         """Put the round into a response; a session remembers what was told."""
         plan, call, session = self._plan, self._call, self._session
-        self._broker.fetch_turns.made(plan.bytes)
         errors = plan.errors(CODES)
         buffers = plan.response(
             call.version,
