@@ -27,6 +27,7 @@ from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Prod
 from mainstem.kernel.pure.producer_states import states_of
 from mainstem.model import Outcome, QueueRead, Tier, topic_number_of
 from mainstem.rpc.split import GroupPositions
+from mainstem.storage.errors import StorageError
 from mainstem.storage.role import Storage
 
 HEALED_SECONDS = 120.0
@@ -297,11 +298,16 @@ class Run:
         splitters, log = self.splitters[node.node_id], node.storage.split_log
         splitters.hurries = True
         for _ in range(40):
-            if not any(group.unsplit_bytes for group in log.positions()):
+            positions = log.positions()
+            written = all(node.storage.manifest.stored(group.group) >= group.split for group in positions)
+            if written and not any(group.unsplit_bytes for group in positions):
                 split = {group.group: group.applied_index for group in node.storage.groups}
                 await self._compare_history(node, split)
                 return
-            await node.call(splitters.split(well_behaved=True), patience=60)
+            try:
+                await node.call(splitters.split(well_behaved=True), patience=60)
+            except StorageError:  # a commit that a disk refused while it was broken is tried again in some seconds
+                pass
             await asyncio.sleep(self.cluster.settings.journal.flush_interval_seconds / 2)
         raise Violation(f"node {node.node_id}: never split: {log.positions()}", "S")
 
