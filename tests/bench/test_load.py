@@ -238,7 +238,7 @@ def test_each_queue_s_requests_go_to_its_leader(binary: Path) -> None:
     with cluster_of((3, 5, 7), 12, leader_of) as brokers:
         load = Produce(
             address=brokers[5].address, topics="led:2", partitions=12, leaders=True, queues_per_request=2,
-            connections=4, in_flight=1, bytes=200_000, shuffle=True,
+            connections=4, in_flight=1, bytes=2_000_000, shuffle=True,
         )  # fmt: skip
         sent = run(binary, load)
     assert sent["errors"] == {}
