@@ -1,5 +1,7 @@
 # make demo    a year of flights through one node: killed, restarted, split by Spark, read again
-# make test    the whole test suite, real clients and real Spark included
+# make test    the test suite, real clients and real Spark included, in ten minutes on two cores
+# make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
+#                whether the simulations find planted bugs)
 # make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug,
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                JOBS=2 plays on two cores and prints failures only
@@ -12,9 +14,11 @@
 # done (root on Debian) and named otherwise.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate bench check venv clean
+.PHONY: help demo test test-all simulate bench check venv clean
 
 BIN := .venv/bin
+# Two workers, each of which takes one file after the other, in the order that tests/conftest.py gives them.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -28,7 +32,11 @@ demo:
 
 test:
 	@tools/prepare java kcat classes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(PYTEST) -m "not long"
+
+test-all:
+	@tools/prepare java kcat classes
+	@$(PYTEST)
 
 simulate:
 	@tools/prepare
@@ -40,7 +48,8 @@ bench:
 
 check:
 	@tools/prepare
-	$(BIN)/ruff check src tests demo bench
+	$(BIN)/ruff check src tests demo bench tools
+	$(BIN)/ruff format --check src tests demo bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest tests/cli/test_documentation.py

@@ -48,9 +48,7 @@ def main() -> int:
     report.add_argument("file", type=Path)
     run = commands.add_parser("run", help="measure; all workloads unless some are named")
     run.add_argument("numbers", nargs="*", metavar="NUMBER", help=", ".join(one.number for one in WORKLOADS))
-    run.add_argument(
-        "--full", action="store_true", help="long runs, more rows and repetitions (also: BENCH=full)"
-    )
+    run.add_argument("--full", action="store_true", help="long runs, more rows and repetitions (also: BENCH=full)")
     run.add_argument("--short", action="store_true", help="the default: under ten minutes for everything")
     run.add_argument("--heap", default="1g", help="of Kafka's JVM (default 1g, as its start script has it)")
     cluster = commands.add_parser("cluster", help="three nodes beside one: under six minutes")
@@ -93,9 +91,7 @@ def _run(options: argparse.Namespace, known: Sequence[Workload]) -> int:
     systems = all_systems(CACHE)
     try:
         if shutil.disk_usage(data).free < form.disk_bytes:
-            raise BenchError(
-                f"{data} has less than {form.disk_bytes >> 30} GiB free; BENCH_DATA names another place"
-            )
+            raise BenchError(f"{data} has less than {form.disk_bytes >> 30} GiB free; BENCH_DATA names another place")
         for name in only:
             systems[name].prepare()
         program = load.build(HOME)
@@ -111,9 +107,7 @@ def _run(options: argparse.Namespace, known: Sequence[Workload]) -> int:
                 "heap": options.heap,
             })  # fmt: skip
             results.notes.extend(notes)
-            bench = Bench(
-                form, cpus, results, data, program, CACHE, systems, options.heap, machine.dirty_bytes
-            )
+            bench = Bench(form, cpus, results, data, program, CACHE, systems, options.heap, machine.dirty_bytes)
             return _measure(bench, chosen, only)
     finally:
         shutil.rmtree(data, ignore_errors=True)
@@ -147,9 +141,7 @@ def _form(options: argparse.Namespace) -> Form:
     full = options.full or (os.environ.get("BENCH") == "full" and not options.short)
     form = FULL if full else CLUSTER if options.command == "cluster" else SHORT
     changes = {
-        name: getattr(options, name)
-        for name in ("repetitions", "seconds")
-        if getattr(options, name) is not None
+        name: getattr(options, name) for name in ("repetitions", "seconds") if getattr(options, name) is not None
     }
     if changes:
         changes["seconds_max"] = FULL.seconds_max
@@ -169,9 +161,7 @@ def _java() -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HOME.parent, capture_output=True, text=True
-    )
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HOME.parent, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 
 

@@ -90,9 +90,7 @@ def stop(node: Node) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 1000])
     parser.add_argument("--megabytes", type=int, default=200)
     options = parser.parse_args()

@@ -2,99 +2,38 @@
 
     .venv/bin/python -m bench.front_door [attack ...]
 
-A node runs in this process, on a directory of its own; each attack comes over a socket from another thread. All
-callbacks of the loop are timed with the loop thread's own processor time, so that the load of the machine counts
-little.
+All attacks meet one node, one after the other (`timed_node.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import asyncio.events
-import logging
-import socket
 import struct
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from mainstem.config import NodeConfig
-from mainstem.node import RunningNode
-from mainstem.pipeline.config import PipelineConfig
-from mainstem.protocol.records.checksum import crc32c
-from mainstem.protocol.records.compression import Compression, compress
-from mainstem.protocol.records.header import (
-    ATTRIBUTES_POSITION,
-    CHECKSUM_POSITION,
-    FIXED,
+from bench.timed_node import MIB, TimedNode, Wire, create
+from mainstem.kernel.batch_header import (
+    ATTRIBUTES_AT,
+    CHECKSUM_AT,
+    HEADER,
     HEADER_BYTES,
     MAGIC,
 )
-from mainstem.server.config import ServerConfig
+from mainstem.protocol.headers import RequestHeader, request_frame
+from mainstem.protocol.records import NewRecord, build_batch
+from mainstem.protocol.records.checksum import crc32c
+from mainstem.protocol.records.compression import Compression, compress
+from mainstem.protocol.varint import unsigned_varint
 
-MIB = 1024 * 1024
 ANSWER_SECONDS_MAX = 120.0
-TARGET_SECONDS = 0.02
-
-
-class Held:
-    """The processor time of the callbacks of the loop's thread."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self.all = 0.0
-        self.what = ""
-        run = asyncio.events.Handle._run
-        held = self
-
-        def timed(handle: Any) -> Any:
-            started = time.thread_time()
-            try:
-                return run(handle)
-            finally:
-                took = time.thread_time() - started
-                held.all += took
-                if took > held.longest:
-                    held.longest, held.what = took, repr(handle)[:150]
-
-        asyncio.events.Handle._run = timed  # type: ignore[method-assign]
-
-    def reset(self) -> None:
-        self.longest = self.all = 0.0
-        self.what = ""
-
-
-class Wire:
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.settimeout(ANSWER_SECONDS_MAX)
-
-    def ask(self, api_key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes | None:
-        """The answer; None when the node ends the connection."""
-        head = struct.pack(">hhih", api_key, version, 7, 1) + b"x" + (b"\0" if flexible else b"")
-        try:
-            self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-            length = self._read(4)
-            return None if length is None else self._read(struct.unpack(">i", length)[0])
-        except ConnectionError:
-            return None
-
-    def _read(self, size: int) -> bytes | None:
-        out = bytearray()
-        while len(out) < size:
-            part = self._socket.recv(min(size - len(out), 4 * MIB))
-            if not part:
-                return None
-            out += part
-        return bytes(out)
-
-    def close(self) -> None:
-        self._socket.close()
+TARGET_MS = 20.0
+PARTITIONS = 100_000
+SETTLING_SECONDS = 2.0
+AFTERWARDS_SECONDS = 0.2
+"""What an answered request leaves to be done belongs to it."""
 
 
 def text(name: str) -> bytes:
@@ -105,10 +44,8 @@ def crafted(record: bytes, count: int, max_timestamp: int) -> bytes:
     payload = compress(Compression.ZSTD, record * count)
     data = bytearray(HEADER_BYTES) + payload
     times = 1000, max_timestamp
-    FIXED.pack_into(
-        data, 0, 0, len(data) - 12, -1, MAGIC, 0, Compression.ZSTD, count - 1, *times, -1, -1, -1, count
-    )
-    data[CHECKSUM_POSITION : CHECKSUM_POSITION + 4] = crc32c(data, ATTRIBUTES_POSITION).to_bytes(4, "big")
+    HEADER.pack_into(data, 0, 0, len(data) - 12, -1, MAGIC, 0, Compression.ZSTD, count - 1, *times, -1, -1, -1, count)
+    data[CHECKSUM_AT : CHECKSUM_AT + 4] = crc32c(data, ATTRIBUTES_AT).to_bytes(4, "big")
     return bytes(data)
 
 
@@ -120,12 +57,6 @@ def produce(topic: str, batch: bytes) -> bytes:
 
 def list_offsets(topic: str, timestamp: int) -> bytes:
     return struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">iiq", 1, 0, timestamp)
-
-
-def create(topic: str, **configs: str) -> bytes:
-    pairs = b"".join(text(name.replace("_", ".")) + text(value) for name, value in configs.items())
-    body = text(topic) + struct.pack(">ihi", 1, 1, 0) + struct.pack(">i", len(configs)) + pairs
-    return struct.pack(">i", 1) + body + struct.pack(">i?", 30_000, False)
 
 
 KEYED = bytes([14, 0, 0, 0, 2, 107, 1, 0])
@@ -158,7 +89,7 @@ def empty_names_4mb(wire: Wire) -> Any:
 
 
 def empty_names_12mb(wire: Wire) -> Any:
-    return wire.ask(3, 9, b"\x80\xb6\xdc\x05" + bytes([1, 0]) * 6_000_000 + b"\0\0\0\0", flexible=True)
+    return wire.ask(3, 9, b"\x80\xb6\xdc\x05" + bytes([1, 0]) * 6_000_000 + b"\0\0\0\0")
 
 
 def empty_names_legal(wire: Wire) -> Any:
@@ -170,15 +101,9 @@ def names_100k(wire: Wire) -> Any:
 
 
 def subscription(wire: Wire) -> Any:
-    metadata = (
-        struct.pack(">hi", 0, 3_300_000)
-        + (struct.pack(">h", 4) + b"name") * 3_300_000
-        + struct.pack(">i", -1)
-    )
+    metadata = struct.pack(">hi", 0, 3_300_000) + (struct.pack(">h", 4) + b"name") * 3_300_000 + struct.pack(">i", -1)
     join = text("g") + struct.pack(">ii", 10_000, 1_000) + text("") + text("consumer")
-    return wire.ask(
-        11, 1, join + struct.pack(">i", 1) + text("range") + struct.pack(">i", len(metadata)) + metadata
-    )
+    return wire.ask(11, 1, join + struct.pack(">i", 1) + text("range") + struct.pack(">i", len(metadata)) + metadata)
 
 
 def offsets_100k(wire: Wire) -> Any:
@@ -186,12 +111,14 @@ def offsets_100k(wire: Wire) -> Any:
     return wire.ask(2, 1, struct.pack(">ii", -1, 1) + text("many") + struct.pack(">i", 100_000) + partitions)
 
 
-def commits_100k(wire: Wire) -> Any:
-    partitions = b"".join(struct.pack(">iqh", number, 5, -1) for number in range(100_000))
+def commits(count: int) -> bytes:
+    partitions = b"".join(struct.pack(">iqh", number % PARTITIONS, 5, -1) for number in range(count))
     head = text("committed") + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
-    return wire.ask(
-        8, 2, head + struct.pack(">i", 1) + text("many") + struct.pack(">i", 100_000) + partitions
-    )
+    return head + struct.pack(">i", 1) + text("many") + struct.pack(">i", count) + partitions
+
+
+def commits_100k(wire: Wire) -> Any:
+    return wire.ask(8, 2, commits(100_000))
 
 
 def committed_100k(wire: Wire) -> Any:
@@ -206,12 +133,8 @@ def committed_all(wire: Wire) -> Any:
 
 
 def produce_100k(wire: Wire) -> Any:
-    partitions = struct.pack(">i", 99_990) + b"".join(
-        struct.pack(">ii", number, -1) for number in range(99_990)
-    )
-    return wire.ask(
-        0, 7, struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 1) + text("many") + partitions
-    )
+    partitions = struct.pack(">i", 99_990) + b"".join(struct.pack(">ii", number, -1) for number in range(99_990))
+    return wire.ask(0, 7, struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 1) + text("many") + partitions)
 
 
 def produce_topics_100k(wire: Wire) -> Any:
@@ -219,12 +142,79 @@ def produce_topics_100k(wire: Wire) -> Any:
     return wire.ask(0, 7, struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 99_990) + topics)
 
 
-def fetch_1m(wire: Wire) -> Any:
-    partitions = b"".join(struct.pack(">iqi", number % 100_000, 0, 1000) for number in range(1_000_000))
-    head = struct.pack(">iiiib", -1, 0, 1, 1 * MIB, 0)
-    return wire.ask(
-        1, 4, head + struct.pack(">i", 1) + text("many") + struct.pack(">i", 1_000_000) + partitions
+def fetch(count: int, version: int, *, session: bool = False, fetched_epoch: int = 0) -> bytes:
+    """Of `count` partitions of one topic, from their beginnings."""
+    head = struct.pack(">iiiib", -1, 0, 1, 1 * MIB, 0) + (
+        struct.pack(">ii", 0, 0 if session else -1) if version >= 7 else b""
     )
+    if version < 12:
+        partition = ">iqi" if version < 7 else ">iqqi"
+        zeros = (0,) if version < 7 else (0, 0)
+        partitions = b"".join(struct.pack(partition, number % PARTITIONS, *zeros, 1000) for number in range(count))
+        body = struct.pack(">i", 1) + text("many") + struct.pack(">i", count) + partitions
+        return head + body + (struct.pack(">i", 0) if version >= 7 else b"")
+    partitions = b"".join(
+        struct.pack(">iiqiqib", number % PARTITIONS, -1, 0, fetched_epoch, 0, 1000, 0) for number in range(count)
+    )
+    return head + b"\x02\x05many" + unsigned_varint(count + 1) + partitions + b"\0\x01\x01\0"
+
+
+def fetch_1m(wire: Wire) -> Any:
+    return wire.ask(1, 4, fetch(1_000_000, 4))
+
+
+def fetch_most(wire: Wire) -> Any:
+    return wire.ask(1, 4, fetch(124_999, 4))
+
+
+def fetch_session(wire: Wire) -> Any:
+    """A session of as many partitions as one may follow, and a look at them all."""
+    opened = wire.ask(1, 7, fetch(60_000, 7, session=True))
+    assert opened is not None
+    (session_id,) = struct.unpack_from(">i", opened, 10)
+    head = struct.pack(">iiiib", -1, 0, 1, 1 * MIB, 0) + struct.pack(">ii", session_id, 1)
+    return wire.ask(1, 7, head + bytes(8))
+
+
+def fetch_epochs(wire: Wire) -> Any:
+    return wire.ask(1, 12, fetch(PARTITIONS, 12, fetched_epoch=0))
+
+
+def fetch_topics(wire: Wire) -> Any:
+    topics = b"".join(text(f"unknown-{number:06}") + struct.pack(">iiqi", 1, 0, 0, 1000) for number in range(62_490))
+    return wire.ask(1, 4, struct.pack(">iiiib", -1, 0, 1, 1 * MIB, 0) + struct.pack(">i", 62_490) + topics)
+
+
+def fetches(wire: Wire) -> Any:
+    """As many small requests as fit into a connection's buffer."""
+    request = request_frame(RequestHeader(1, 4, 1, "x"), fetch(1, 4))
+    wire.socket.sendall(request * 4_000)
+    for _ in range(3_999):
+        wire.receive()
+    return wire.receive()
+
+
+def produces(wire: Wire) -> Any:
+    """The same of small batches."""
+    batch = bytes(build_batch([NewRecord(timestamp=1_000, key=None, value=bytes(100))]).data)
+    request = request_frame(RequestHeader(0, 7, 1, "x"), produce("times", batch))
+    wire.socket.sendall(request * 4_000)
+    for _ in range(3_999):
+        wire.receive()
+    return wire.receive()
+
+
+def produce_10k_topics(wire: Wire) -> Any:
+    topics = b"".join(text(f"unknown-{number:06}") + struct.pack(">i", 0) for number in range(9_999))
+    return wire.ask(0, 7, struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 9_999) + topics)
+
+
+def names_most(wire: Wire) -> Any:
+    return wire.ask(3, 4, struct.pack(">i", 249_999) + text("many") * 249_999 + b"\0")
+
+
+def commits_most(wire: Wire) -> Any:
+    return wire.ask(8, 2, commits(249_990))
 
 
 def frame_90mb(wire: Wire) -> Any:
@@ -236,73 +226,33 @@ def describe_groups(wire: Wire) -> Any:
 
 
 def tags(wire: Wire) -> Any:
-    return wire.ask(3, 9, b"\x01\0\0\0" + b"\xff\xff\xff\x02" + bytes([99, 0]) * 6_000_000, flexible=True)
+    return wire.ask(3, 9, b"\x01\0\0\0" + b"\xff\xff\xff\x02" + bytes([99, 0]) * 6_000_000)
 
 
 ATTACKS: dict[str, Callable[[Wire], Any]] = {
     attack.__name__: attack
     for attack in (
         bomb, bomb_again, keys, keys_within_bounds, empty_names_4mb, empty_names_12mb, empty_names_legal, names_100k,
-        subscription, offsets_100k, commits_100k, committed_100k, committed_all, produce_100k, produce_topics_100k,
-        fetch_1m, frame_90mb, describe_groups, tags,
+        names_most, subscription, offsets_100k, commits_100k, commits_most, committed_100k, committed_all, produce_100k,
+        produce_topics_100k, produce_10k_topics, fetch_1m, fetch_most, fetch_session, fetch_epochs, fetch_topics,
+        fetches, produces, frame_90mb, describe_groups, tags,
     )
 }  # fmt: skip
 
 
-@contextmanager
-def running_node() -> Iterator[tuple[int, asyncio.AbstractEventLoop]]:
-    """A node on the loop of a thread of its own."""
-    started: list[Any] = []
-    ready, stop = threading.Event(), asyncio.Event()
-
-    async def run(directory: Path) -> None:
-        config = NodeConfig(
-            write_dir=str(directory / "disk1"),
-            store_dir=str(directory / "disk2"),
-            http="127.0.0.1:0",
-            rpc="127.0.0.1:0",
-            server=ServerConfig(listen=("127.0.0.1:0",)),
-            pipeline=PipelineConfig(mode="off"),
-        )
-        node = RunningNode(config)
-        addresses = await node.start()
-        started.extend([int(addresses.kafka.rsplit(":", 1)[1]), asyncio.get_running_loop()])
-        ready.set()
-        await stop.wait()
-        await node.close()
-
-    with tempfile.TemporaryDirectory() as directory:
-        thread = threading.Thread(target=lambda: asyncio.run(run(Path(directory))))
-        thread.start()
-        if not ready.wait(60):
-            raise SystemExit("the node did not start")
-        try:
-            yield started[0], started[1]
-        finally:
-            started[1].call_soon_threadsafe(stop.set)
-            thread.join()
-
-
 def main() -> None:
-    logging.basicConfig(level=logging.ERROR)
-    chosen = [name for name in sys.argv[1:] if name != "profile"] or list(ATTACKS)
-    held = Held()
-    with running_node() as (port, _):
-        wire = Wire(port)
-        many = (
-            struct.pack(">i", 1)
-            + text("many")
-            + struct.pack(">ihii", 100_000, 1, 0, 0)
-            + struct.pack(">i?", 60_000, False)
-        )
-        for request in (create("times"), create("compacted", cleanup_policy="compact"), many):
-            assert wire.ask(19, 2, request) is not None
+    chosen = sys.argv[1:] or list(ATTACKS)
+    with tempfile.TemporaryDirectory() as directory, TimedNode(directory) as node:
+        wire = Wire(node.address, ANSWER_SECONDS_MAX)
+        create(wire, "times")
+        create(wire, "compacted", cleanup_policy="compact")
+        create(wire, "many", PARTITIONS)
         wire.ask(10, 1, text("committed") + b"\0")
-        time.sleep(2)
+        time.sleep(SETTLING_SECONDS)
         print(f"{'attack':22} {'longest ms':>10} {'all ms':>9} {'s':>6}  answer")
         for name in chosen:
-            wire = Wire(port)
-            held.reset()
+            wire = Wire(node.address, ANSWER_SECONDS_MAX)
+            node.turns()
             began = time.monotonic()
             try:
                 answer = ATTACKS[name](wire)
@@ -310,10 +260,13 @@ def main() -> None:
             except TimeoutError:
                 outcome = "none in time"
             seconds = time.monotonic() - began
-            time.sleep(0.2)
-            blame = held.what if held.longest > TARGET_SECONDS else ""
-            longest, everything = held.longest * 1000, held.all * 1000
-            print(f"{name:22} {longest:10.1f} {everything:9.0f} {seconds:6.1f}  {outcome}  {blame}", flush=True)
+            time.sleep(AFTERWARDS_SECONDS)
+            turns = node.turns()
+            blame = turns.what if turns.longest > TARGET_MS else ""
+            print(
+                f"{name:22} {turns.longest:10.1f} {turns.all:9.0f} {seconds:6.1f}  {outcome}  {blame}",
+                flush=True,
+            )
             wire.close()
 
 

@@ -86,9 +86,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
     if options.what == "produce":
-        figures = produce(
-            options.address, options.topic, options.partitions, options.record_bytes, options.seconds
-        )
+        figures = produce(options.address, options.topic, options.partitions, options.record_bytes, options.seconds)
     else:
         figures = consume(options.address, options.topic, options.partitions)
     print(json.dumps(figures))

@@ -29,9 +29,10 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest
 from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -53,6 +54,9 @@ TOPICS_PER_REQUEST = 1_000
 PARTITIONS_PER_REQUEST = 100_000
 
 API_VERSIONS, METADATA, CREATE_TOPICS, LIST_OFFSETS, DESCRIBE_LOG_DIRS = 18, 3, 19, 2, 35
+
+
+Measured = TypeVar("Measured")
 
 
 class Node(NamedTuple):
@@ -184,9 +188,7 @@ class Table:
     def add(self, what: str, node: Node, seconds: float, cpu: float, stall: float | None, note: str) -> None:
         resident = node.resident_bytes
         stalled = "" if stall is None else f"{stall * 1000:.1f}"
-        print(
-            f"{what:34} {seconds:>9.3f} {cpu:>7.2f} {stalled:>9} {resident / 1e6:>8.1f}  {note}", flush=True
-        )
+        print(f"{what:34} {seconds:>9.3f} {cpu:>7.2f} {stalled:>9} {resident / 1e6:>8.1f}  {note}", flush=True)
         self.rows.append(
             {
                 "what": what,
@@ -210,8 +212,8 @@ def create(client: Client, topics: int, partitions: int) -> None:
         )  # fmt: skip
         request = CreateTopicsRequest(topics=wanted, timeout_ms=60_000)
         response: CreateTopicsResponse = client.ask(CREATE_TOPICS, 7, request, CreateTopicsResponse)
-        refused = [topic for topic in response.topics if topic.error_code]
-        if refused or len(response.topics) != len(wanted):
+        refused = [topic for topic in elements(response.topics) if topic.error_code]
+        if refused or len(elements(response.topics)) != len(wanted):
             raise SystemExit(f"topics were refused: {refused[:3]}")
 
 
@@ -223,10 +225,10 @@ def metadata(client: Client, names: tuple[str, ...] | None) -> bytearray:
 def check_metadata(frame: bytearray, topics: int, partitions: int) -> str:
     _, position = parse_response_header(bytes(frame[:16]), METADATA, 12)
     response = codec.read(MetadataResponse, 12, frame, position)
-    idle = [topic for topic in response.topics if (topic.name or "").startswith("idle-")]
-    if len(idle) != topics or any(len(topic.partitions) != partitions for topic in idle):
+    idle = [topic for topic in elements(response.topics) if (topic.name or "").startswith("idle-")]
+    if len(idle) != topics or any(len(elements(topic.partitions)) != partitions for topic in idle):
         raise SystemExit(f"Metadata lists {len(idle)} of {topics} topics, or not all of their partitions")
-    if any(partition.error_code for topic in idle for partition in topic.partitions):
+    if any(partition.error_code for topic in idle for partition in elements(topic.partitions)):
         raise SystemExit("Metadata has partitions with errors")
     return f"{len(frame) / 1e6:.1f} MB"
 
@@ -279,29 +281,31 @@ def run_shape(topics: int, partitions: int, table: Table, directory: Path) -> No
         with probing(node) as watcher:
             client = Client(node.host, node.port)
 
-            def measured(what: str, action: Callable[[], str]) -> None:
+            def measured(what: str, action: Callable[[], Measured], note: str = "") -> Measured:
+                """What comes of the action; a string is the note of its row unless one is given."""
                 watcher.longest()
                 before, begun = node.cpu_seconds, time.perf_counter()
-                note = action()
+                result = action()
                 seconds = time.perf_counter() - begun
-                table.add(what, node, seconds, node.cpu_seconds - before, watcher.longest(), note)
+                said = note or (result if isinstance(result, str) else "")
+                table.add(what, node, seconds, node.cpu_seconds - before, watcher.longest(), said)
+                return result
 
             idle = node.resident_bytes
             table.add("start, empty", node, node.ready_seconds, node.cpu_seconds, None, "")
-            measured("idle for a second", lambda: time.sleep(1) or "")
-            measured(f"create {topics} × {partitions}", lambda: create(client, topics, partitions) or "")
+            measured("idle for a second", lambda: time.sleep(1))
+            measured(f"create {topics} × {partitions}", lambda: create(client, topics, partitions))
             time.sleep(0.5)
             grown = node.resident_bytes - idle
             queues = topics * partitions
             name = (f"idle-{topics - 1:06d}",)
-            frames: list[bytearray] = []
             note = f"{grown / 1e6:.0f} MB more, {grown / queues:.0f} bytes a queue, {grown / topics:.0f} a topic"
-            measured("idle for a second", lambda: time.sleep(1) or note)
-            measured("Metadata of one topic", lambda: frames.append(metadata(client, name)) or "")
-            print(f"{'':34} {check_metadata(frames.pop(), 1, partitions)}")
-            measured("Metadata of all topics", lambda: frames.append(metadata(client, None)) or "")
-            print(f"{'':34} {check_metadata(frames.pop(), topics, partitions)}")
-            measured("Metadata of all topics, again", lambda: metadata(client, None) and "")
+            measured("idle for a second", lambda: time.sleep(1), note)
+            frame = measured("Metadata of one topic", lambda: metadata(client, name))
+            print(f"{'':34} {check_metadata(frame, 1, partitions)}")
+            frame = measured("Metadata of all topics", lambda: metadata(client, None))
+            print(f"{'':34} {check_metadata(frame, topics, partitions)}")
+            measured("Metadata of all topics, again", lambda: metadata(client, None))
             measured("ListOffsets of one topic", lambda: list_offsets(client, name[0], partitions))
             measured("DescribeLogDirs of everything", lambda: describe_log_dirs(client))
             measured("console: list of topics", lambda: console_topics(node))
@@ -315,8 +319,8 @@ def run_shape(topics: int, partitions: int, table: Table, directory: Path) -> No
         table.add("start after a clean stop", node, node.ready_seconds, node.cpu_seconds, None, note)
         with probing(node) as watcher:
             client = Client(node.host, node.port)
-            measured("Metadata of all topics", lambda: frames.append(metadata(client, None)) or "")
-            print(f"{'':34} {check_metadata(frames.pop(), topics, partitions)}")
+            frame = measured("Metadata of all topics", lambda: metadata(client, None))
+            print(f"{'':34} {check_metadata(frame, topics, partitions)}")
             client.close()
     finally:
         node.stop()
@@ -328,9 +332,7 @@ def shape_of(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=shape_of, action="append", help="TOPICSxPARTITIONS")
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     options = parser.parse_args()

@@ -49,11 +49,11 @@ def to_kafka(workload: str, title: str, durability: str, metric: str, system: st
     return lambda results: results.ratio(results.find(workload, title, durability), metric, system, KAFKA)
 
 
-def between(workload: str, title: str, base: str, metric: str) -> Figure:
+def between(workload: str, title: str, base: str, metric: str, system: str = MAINSTEM) -> Figure:
     """Ratio of Mainstem's medians in two rows."""
 
     def figure(results: Results) -> float | None:
-        over, under = (_own(results, results.find(workload, one), metric) for one in (title, base))
+        over, under = (results.median(results.find(workload, one), system, metric) for one in (title, base))
         return None if over is None or not under else over / under
 
     return figure
@@ -115,17 +115,17 @@ def _times_kafka(
     return Target(workload, name or f"{title}, {durability}", bound, True, "×", rate, cpu)
 
 
-def _keeps(workload: str, bound: float, title: str, base: str) -> Target:
+def _keeps(workload: str, bound: float, title: str, base: str, system: str = MAINSTEM) -> Target:
     """At least `bound` times Mainstem's own throughput in the row `base`."""
-    rate, cpu = between(workload, title, base, "mb_per_s"), inverse(between(workload, title, base, CPU))
-    return Target(workload, f"own throughput, {base} → {title}", bound, True, "×", rate, cpu)
+    rate = between(workload, title, base, "mb_per_s", system)
+    cpu = inverse(between(workload, title, base, CPU, system))
+    way = ", recycled" if system == RECYCLED else ""
+    return Target(workload, f"own throughput{way}, {base} → {title}", bound, True, "×", rate, cpu)
 
 
 def _produce() -> list[Target]:
     found = [
-        _times_kafka(
-            "1", 1.5, large_requests.TITLE, durability, system=system, name=f"throughput, {durability}, {way}"
-        )
+        _times_kafka("1", 1.5, large_requests.TITLE, durability, system=system, name=f"throughput, {durability}, {way}")
         for durability in (ASYNC, SYNC)
         for way, system in (("first pass", MAINSTEM), ("recycled", RECYCLED))
     ]
@@ -134,7 +134,8 @@ def _produce() -> list[Target]:
         found += [
             _times_kafka("2", 5, most, ASYNC, name=f"throughput, {most}"),
             _keeps("2", 0.9, most, few),
-            _keeps("2", 0.7, million, few),
+            _keeps("2", 0.9, most, few, RECYCLED),
+            _keeps("2", 0.7, million, many_queues.of_million(per_request)),
         ]
     return found
 
@@ -185,7 +186,4 @@ def _split() -> list[Target]:
 
 def _kernel() -> list[Target]:
     titles = [kernel_alone.title(queues, size) for queues in (16, 1_000_000) for size in (170, 1024)]
-    return [
-        Target("kernel", title, 1.3, False, "× plain C", own("kernel", title, "to_plain_c"))
-        for title in titles
-    ]
+    return [Target("kernel", title, 1.3, False, "× plain C", own("kernel", title, "to_plain_c")) for title in titles]

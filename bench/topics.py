@@ -33,9 +33,7 @@ class Queues:
         return [f"{self.prefix}-{number}" for number in range(self.topics)]
 
 
-def create(
-    address: str, queues: Queues, configs: dict[str, str] | None = None, *, replicas: int = 1
-) -> float:
+def create(address: str, queues: Queues, configs: dict[str, str] | None = None, *, replicas: int = 1) -> float:
     """Seconds it took until the last queue had a leader. Raises BenchError when it did not come to that."""
     admin = AdminClient(
         {"bootstrap.servers": address, "socket.timeout.ms": int(CREATE_SECONDS_MAX * 1000), "log_level": 0}
@@ -45,8 +43,7 @@ def create(
     step = max(1, min(_TOPICS_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST // queues.partitions))
     for start in range(0, len(names), step):
         wanted = [
-            NewTopic(name, queues.partitions, replicas, config=configs or {})
-            for name in names[start : start + step]
+            NewTopic(name, queues.partitions, replicas, config=configs or {}) for name in names[start : start + step]
         ]
         for name, future in admin.create_topics(wanted, request_timeout=CREATE_SECONDS_MAX).items():
             try:

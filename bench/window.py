@@ -18,20 +18,25 @@ from bench.process_tree import TICKS, ProcessTree
 class Window:
     """Begins when it is made. Loads must have ended when it is asked."""
 
-    def __init__(self, node: ProcessTree, cpus: CpuSets) -> None:
+    def __init__(self, node: ProcessTree, cpus: CpuSets, running: ProcessTree | None = None) -> None:
+        """`running`: a load that was begun before; what it has spent until now is not the window's."""
         self._node = node
         self._cores = cpus.both
         self._begun = time.perf_counter()
         self._busy_begun = _busy_seconds(self._cores)
-        self._bench_begun = _bench_seconds()
+        self._bench_begun = _bench_seconds() + (running.cpu_seconds() if running is not None else 0.0)
         self._node_begun = node.cpu_seconds()
 
     def node_cpu_seconds(self) -> float:
         return self._node.cpu_seconds() - self._node_begun
 
+    def bench_cpu_seconds(self) -> float:
+        """What the bench and its loads have spent in it."""
+        return _bench_seconds() - self._bench_begun
+
     def others_cores(self) -> float:
         """Cores that were busy for nobody of the bench, on average."""
-        ours = self.node_cpu_seconds() + _bench_seconds() - self._bench_begun
+        ours = self.node_cpu_seconds() + self.bench_cpu_seconds()
         busy = _busy_seconds(self._cores) - self._busy_begun
         return max(0.0, busy - ours) / (time.perf_counter() - self._begun)
 

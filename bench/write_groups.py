@@ -55,9 +55,7 @@ async def call(address: tuple[str, int], request: bytes) -> None:
 
 
 async def load(address: tuple[str, int], connections: int, seconds: float) -> Measured:
-    topic = CreatableTopic(
-        name="bench", num_partitions=PARTITIONS, replication_factor=-1, assignments=(), configs=()
-    )
+    topic = CreatableTopic(name="bench", num_partitions=PARTITIONS, replication_factor=-1, assignments=(), configs=())
     create = CreateTopicsRequest(topics=(topic,), timeout_ms=10_000, validate_only=False)
     await call(address, frame(CREATE_TOPICS, CREATE_VERSION, create))
     batch = bytes(build_batch([NewRecord(timestamp=1, key=None, value=b"x" * 100)]).data)
@@ -114,9 +112,7 @@ def measure(groups: int, connections: int, seconds: float) -> Measured:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
@@ -138,9 +134,7 @@ def main() -> None:
     print(f"{'groups':>6} {'requests/s':>11} {'ratio':>6} {'p50 ms':>7} {'p99 ms':>7}")
     for groups, measured in medians.items():
         ratio = measured.rate / base
-        print(
-            f"{groups:>6} {measured.rate:>11.0f} {ratio:>6.2f} {measured.p50_ms:>7.2f} {measured.p99_ms:>7.2f}"
-        )
+        print(f"{groups:>6} {measured.rate:>11.0f} {ratio:>6.2f} {measured.p50_ms:>7.2f} {measured.p99_ms:>7.2f}")
 
 
 if __name__ == "__main__":

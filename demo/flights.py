@@ -35,7 +35,9 @@ from mainstem.pipeline.java import find_java, spark_missing
 TOPICS = {"flights": 48, "airlines": 2, "airports": 4}
 """Name -> partitions."""
 TIERS = {
-    "write_cache": "memory", "journal": "journal, disk 1", "queue_store": "queue store, disk 2",
+    "write_cache": "memory",
+    "journal": "journal, disk 1",
+    "queue_store": "queue store, disk 2",
     "read_cache": "read ahead of it",
 }
 """The node's tiers -> what they are called here."""
@@ -356,9 +358,7 @@ class Story:
             )
         )
         from_memory = self._flow_tiers["write_cache"]
-        checks.append(
-            Check("while it flowed, memory served readers", from_memory > 0, f"{from_memory / 1e6:.1f} MB")
-        )
+        checks.append(Check("while it flowed, memory served readers", from_memory > 0, f"{from_memory / 1e6:.1f} MB"))
         return checks
 
 

@@ -39,12 +39,20 @@ class NodeProcess:
     def start(self) -> float:
         """Start and wait for the ready line; returns the seconds it took. Raises NodeFailed."""
         command = [
-            sys.executable, "-m", "mainstem.cli.main", "serve",
-            "--listen", self.addresses["kafka"],
-            "--http", self.addresses["http"],
-            "--rpc", self.addresses["rpc"],
-            "--write-dir", str(self._directory / "disk1"),
-            "--store-dir", str(self._directory / "disk2"),
+            sys.executable,
+            "-m",
+            "mainstem.cli.main",
+            "serve",
+            "--listen",
+            self.addresses["kafka"],
+            "--http",
+            self.addresses["http"],
+            "--rpc",
+            self.addresses["rpc"],
+            "--write-dir",
+            str(self._directory / "disk1"),
+            "--store-dir",
+            str(self._directory / "disk2"),
             *(f"--set={key}={value}" for key, value in self._settings.items()),
         ]
         started = time.monotonic()

@@ -1,10 +1,83 @@
-"""What the whole suite shares: how long Hypothesis searches."""
+"""What the whole suite shares: how long Hypothesis searches, what a failed test shows of its nodes, and in which order
+workers take the files.
+
+`make test` runs two workers, each of which takes one file after the other. The files that took longest when they were
+recorded come first, so that the workers end together. `pytest … --record-seconds` records anew.
+"""
 
 from __future__ import annotations
 
+import json
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+from tests.serving import reports
 
 settings.register_profile(
     "suite", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("suite")
+
+ROOT = Path(__file__).parents[1]
+SECONDS_OF_FILES = Path(__file__).with_name("seconds_of_files.json")
+"""File, relative to the root, → seconds that its tests took when they were recorded, all together. Only the order
+counts."""
+SECONDS_OF_UNKNOWN = 2.0
+"""Files that were never recorded come last: most are short."""
+
+_BEGAN = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-seconds", action="store_true", help=f"write to tests/{SECONDS_OF_FILES.name} how long each file took"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SecondsOfFiles())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files for workers; who runs tests in one process gets them in the order asked for."""
+    if hasattr(config, "workerinput"):
+        seconds = json.loads(SECONDS_OF_FILES.read_text())
+        items.sort(key=lambda item: -seconds.get(item.path.relative_to(ROOT).as_posix(), SECONDS_OF_UNKNOWN))
+
+
+class SecondsOfFiles:
+    """Sums up how long the tests of each file took, wherever they ran."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.split("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = json.loads(SECONDS_OF_FILES.read_text()) if SECONDS_OF_FILES.exists() else {}
+        known |= {file: round(seconds, 1) for file, seconds in self._seconds.items()}
+        there = {file: seconds for file, seconds in sorted(known.items()) if (ROOT / file).exists()}
+        SECONDS_OF_FILES.write_text(json.dumps(there, indent=1) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_BEGAN] = time.monotonic()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the nodes of a test that failed, those included that its fixtures have ended meanwhile."""
+    report = yield
+    if report.failed:
+        report.sections.extend(reports(item.stash[_BEGAN]))
+    return report

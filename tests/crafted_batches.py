@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from mainstem.kernel.batch_header import ATTRIBUTES_AT, CHECKSUM_AT, HEADER, HEADER_BYTES, MAGIC
 from mainstem.model import BatchAppend
 from mainstem.protocol.records import Compression, read_batch_header
 from mainstem.protocol.records.checksum import crc32c
 from mainstem.protocol.records.compression import compress
-from mainstem.protocol.records.header import (
-    ATTRIBUTES_POSITION,
-    CHECKSUM_POSITION,
-    FIXED,
-    HEADER_BYTES,
-    MAGIC,
-)
 
 KEYED_RECORD = bytes([14, 0, 0, 0, 2, 107, 1, 0])
 """Offset delta and timestamp delta 0, the key `k`, no value, no headers."""
@@ -30,14 +24,22 @@ def crafted_batch(
     payload = compress(compression, record * count)
     data = bytearray(HEADER_BYTES) + payload
     times = base_timestamp, max_timestamp
-    FIXED.pack_into(data, 0, 0, len(data) - 12, -1, MAGIC, 0, compression, count - 1, *times, -1, -1, -1, count)
-    data[CHECKSUM_POSITION : CHECKSUM_POSITION + 4] = crc32c(data, ATTRIBUTES_POSITION).to_bytes(4, "big")
+    HEADER.pack_into(data, 0, 0, len(data) - 12, -1, MAGIC, 0, compression, count - 1, *times, -1, -1, -1, count)
+    data[CHECKSUM_AT : CHECKSUM_AT + 4] = crc32c(data, ATTRIBUTES_AT).to_bytes(4, "big")
     return bytes(data)
 
 
 def to_append(queue_id: int, data: bytes) -> BatchAppend:
     header = read_batch_header(data)
     return BatchAppend(
-        queue_id, memoryview(data), header.record_count, header.last_offset_delta, header.max_timestamp,
-        header.producer_id, header.producer_epoch, header.base_sequence, header.attributes, header.checksum,
+        queue_id,
+        memoryview(data),
+        header.record_count,
+        header.last_offset_delta,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.attributes,
+        header.checksum,
     )

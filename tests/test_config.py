@@ -17,7 +17,7 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "node.toml"
     path.write_text(
         'node_id = 3\nwrite_dir = "/from/file"\nlisten = "127.0.0.1:1"\n'
-        '[storage]\nwrite_cache_bytes = 1\ncheckpoint_bytes = 8192\n'
+        "[storage]\nwrite_cache_bytes = 1\ncheckpoint_bytes = 8192\n"
         '[nameserver.topic_defaults]\n"retention.ms" = "1"\n"retention.bytes" = "7"\n'
     )
     return path
@@ -30,7 +30,11 @@ def loaded(**sources: object) -> NodeConfig:
 
 def test_defaults_are_valid_and_match_the_documented_ports() -> None:
     config = loaded()
-    assert (config.listen, config.http, config.rpc) == (("127.0.0.1:9092",), "127.0.0.1:9080", "127.0.0.1:9093")
+    assert (config.listen, config.http, config.rpc) == (
+        ("127.0.0.1:9092",),
+        "127.0.0.1:9080",
+        "127.0.0.1:9093",
+    )
 
 
 def test_each_source_overrides_the_one_before_it(file: Path) -> None:
@@ -62,6 +66,7 @@ def test_text_is_read_as_the_type_of_its_field() -> None:
         assignments=["journal.durability=async", "server.advertise=null", "storage.disk_check_seconds=0.5"],
     )
     assert config.journal.durability is Durability.ASYNC
+    assert loaded(assignments=["storage.write_cache_bytes=256MB"]).storage.write_cache_bytes == 256_000_000
     assert config.server.advertise is None
     assert config.storage.disk_check_seconds == 0.5
     assert config.nameserver.topic_defaults == {"retention.ms": "9"}
@@ -90,6 +95,11 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
     assert loaded(environment=environment) == loaded()
 
 
+def test_variables_of_the_command_line_are_not_settings() -> None:
+    names = ("MAINSTEM_BOOTSTRAP", "MAINSTEM_TOKEN", "MAINSTEM_PROFILE", "MAINSTEM_PROFILES")
+    assert loaded(environment=dict.fromkeys(names, "x")) == loaded()
+
+
 @pytest.mark.parametrize(
     ("sources", "parts"),
     [
@@ -101,7 +111,7 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
         ({"environment": {"MAINSTEM_STORAGE": "1"}}, ["MAINSTEM_STORAGE", "is a section", "storage."]),
         (
             {"assignments": ["storage.write_cache_bytes=12x"]},
-            ["--set storage.write_cache_bytes", "'12x'", "a whole number"],
+            ["--set storage.write_cache_bytes", "'12x'", "a number of bytes"],
         ),
         ({"assignments": ["journal.durability=maybe"]}, ["--set journal.durability", "one of sync, async"]),
         ({"assignments": ["write_cache_bytes=1"]}, ["did you mean storage.write_cache_bytes?"]),
@@ -121,6 +131,16 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
         ({"assignments": ["rack=" + "r" * 201]}, ["rack has 201 characters"]),
         ({"flags": {"roles": "broker"}}, ["roles = broker", "every node of this version has all roles"]),
         ({"flags": {"write_dir": ""}}, ["write_dir is empty", "--write-dir"]),
+        (
+            {"flags": {"write_dir": "/m", "store_dir": "/m/"}},
+            [
+                "write_dir = '/m' and store_dir = '/m/' are the same directory",
+                "/m/write and /m/store",
+                "--write-dir",
+            ],
+        ),
+        ({"flags": {"write_dir": "/m", "store_dir": "/m/x/../y"}}, ["store_dir is below /m", "--store-dir"]),
+        ({"flags": {"write_dir": "/m/w/x", "store_dir": "file:///m"}}, ["write_dir is below /m", "/m/write"]),
         ({"assignments": ["nameserver.topic_defaults.retention.mz=5"]}, ["retention.mz"]),
     ],
 )
@@ -140,6 +160,7 @@ def test_errors_say_where_what_and_what_is_allowed(sources: dict[str, object], p
         (b"[storag]\nx = 1", ["unknown key storag", "did you mean storage?"]),
         (b"storage = 1", ["this is a section, written [storage]"]),
         (b"[storage]\ncheckpoint_byte = 1", ["did you mean storage.checkpoint_bytes?"]),
+        (b"[storage]\nwrite_cache_bytes = '256M'", ["storage.write_cache_bytes", "256MB for powers of 1000"]),
         (b"[storage]\nwrite_cache_bytes = true", ["storage.write_cache_bytes = True", "a whole number"]),
     ],
 )

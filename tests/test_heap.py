@@ -10,7 +10,7 @@ import pytest
 
 from mainstem.heap import FREEZE_EVERY_TOPICS, Heap
 from mainstem.model import Topic
-from mainstem.nameserver.commands import TopicCreated, TopicDeleted
+from mainstem.nameserver.state.commands import TopicCreated, TopicDeleted
 
 TOPIC = Topic(name="t", number=1, topic_id=uuid.UUID(int=1), partitions=1)
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 from uuid import UUID
 
+from tests.patience import PATIENCE_SECONDS
+
 from mainstem.model import Topic
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.node_roles import ServedGroups
-from mainstem.storage.queue_admin import LocalQueueAdmin
+from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 
 TOPIC = Topic(name="t", number=1, topic_id=UUID(int=1), partitions=1)
 
@@ -50,7 +52,7 @@ def test_queues_are_settled_once_the_metadata_has_a_leader() -> None:
         node = Settling(unavailable=1)
         node.served.changed(3, True)
         running = asyncio.create_task(node.served.run(node.queues))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not node.settled:  # noqa: ASYNC110  # nobody tells
                 await asyncio.sleep(0.01)
         running.cancel()

@@ -6,7 +6,7 @@ import pytest
 
 from mainstem.config import NodeConfig
 from mainstem.node import RunningNode
-from mainstem.rpc.tls import RpcTlsConfig
+from mainstem.rpc.wire.tls import RpcTlsConfig
 
 TLS = RpcTlsConfig(certificate="c", key="k", ca="a")
 

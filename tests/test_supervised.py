@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import SmallNode, simulated
 
-from mainstem.supervised import PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, OnDeath, Supervision
+from mainstem.supervised import PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, Errands, OnDeath, Supervision
 
 
 def on_simulated_time(story: Callable[[], Awaitable[None]]) -> None:
@@ -80,6 +80,74 @@ def test_a_task_that_returns_has_done_its_work() -> None:
         assert supervision.why_not() is None
 
     on_simulated_time(story)
+
+
+async def dies(error: Exception) -> None:
+    await asyncio.sleep(1)
+    raise error
+
+
+def test_an_errand_that_dies_is_counted_and_nothing_else_ends_with_it() -> None:
+    async def story() -> None:
+        supervision = Supervision()
+        errands = Errands(supervision, "errand", answers=(LookupError,))
+        errands.start(dies(ValueError("made up")))
+        asked = errands.start(dies(KeyError("that there is none")))
+        long = errands.start(asyncio.sleep(5, "done"))
+        assert len(errands) == 3
+        with pytest.raises(KeyError):
+            await asked
+        assert await long == "done"
+        await errands.ended()
+        assert supervision.why_not() is None
+        failures = {sample.labels: sample.value for sample in supervision.samples() if "failures" in sample.name}
+        assert failures == {(("task", "errand"),): 1}
+
+    on_simulated_time(story)
+
+
+def test_an_errand_that_has_ended_is_not_under_way_even_before_its_end_is_told() -> None:
+    async def story() -> None:
+        errands, seen = Errands(None, "errand"), []
+
+        async def last_step() -> None:
+            asyncio.get_running_loop().call_soon(lambda: seen.append(len(errands)))
+
+        await errands.start(last_step())
+        assert seen == [0], "who looks whether to begin another one would wait for it in vain"
+
+    on_simulated_time(story)
+
+
+def test_errands_are_cancelled_and_waited_for() -> None:
+    async def story() -> None:
+        errands, ended = Errands(None, "errand"), []
+
+        async def takes_its_time() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(3)
+                ended.append(asyncio.get_running_loop().time())
+
+        errands.start(takes_its_time())
+        await asyncio.sleep(1)
+        errands.cancel()
+        await errands.ended()
+        assert len(ended) == 1
+
+    on_simulated_time(story)
+
+
+def test_a_failed_disk_ends_the_node_once_and_says_what_to_do() -> None:
+    supervision = Supervision(lambda: 0.0)
+    ended: list[bool] = []
+    supervision.on_end = lambda: ended.append(True)
+    supervision.disk_failed("a write failed")
+    supervision.disk_failed("votes cannot be written")
+    assert ended == [True]
+    assert supervision.lost
+    assert (supervision.why_not() or "").startswith("disk 1 failed, and this node ends: a write failed; put the disk")
 
 
 def test_what_stands_still_is_found_out_by_its_pulse() -> None:

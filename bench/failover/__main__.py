@@ -11,6 +11,7 @@ again. Measured from the kill, for every write group that the victim led (with K
     kafka-python the same of a client that is made like the Java client (100 ms between retries)
 
     python -m bench.failover --kills 100 [--system kafka]
+    python -m bench.failover --majority 10     two of the three killed and started again at once (`majority`)
 
 Prints a table, and with `--json FILE` writes every figure. Some six seconds per kill.
 """
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.__main__ import CACHE
+from bench.failover import majority
 from bench.failover.clients import ClientLoad, KafkaPython, Librdkafka
 from bench.failover.clusters import Cluster, KafkaCluster, MainstemCluster, bootstrap
 from bench.failover.knocker import Knocker
@@ -67,9 +69,7 @@ def kill_once(cluster: Cluster, clients: Sequence[ClientLoad], randomness: rando
         knocker = Knocker({node_id: cluster.addresses[node_id] for node_id in survivors})
         moments = await asyncio.gather(
             *(
-                knocker.until_acknowledged(
-                    survivors, cluster.partitions[group], killed_at + RECOVERY_SECONDS_MAX
-                )
+                knocker.until_acknowledged(survivors, cluster.partitions[group], killed_at + RECOVERY_SECONDS_MAX)
                 for group in led
             )
         )
@@ -87,10 +87,7 @@ def kill_once(cluster: Cluster, clients: Sequence[ClientLoad], randomness: rando
         victim,
         metadata_leader,
         seen,
-        {
-            name: {group: pauses[cluster.partitions[group]] for group in led}
-            for name, pauses in paused.items()
-        },
+        {name: {group: pauses[cluster.partitions[group]] for group in led} for name, pauses in paused.items()},
         time.monotonic() - begun,
     )
 
@@ -120,11 +117,15 @@ def figures(kills: Sequence[Kill], names: Sequence[str]) -> dict[str, Figures]:
     return table
 
 
-def show(system: str, table: Mapping[str, Figures], kills: int) -> None:
-    print(f"\n{system}: {kills} kills; seconds without a leader, per group that the victim led")
+def show_table(title: str, table: Mapping[str, Figures]) -> None:
+    print(f"\n{title}")
     print(f"{'':<22}{'samples':>8}{'median':>9}{'p99':>9}{'max':>9}")
     for name, row in table.items():
         print(f"{name:<22}{row.samples:>8}{row.median:>9.3f}{row.p99:>9.3f}{row.most:>9.3f}")
+
+
+def show(system: str, table: Mapping[str, Figures], kills: int) -> None:
+    show_table(f"{system}: {kills} kills; seconds without a leader, per group that the victim led", table)
     seen = table["cluster"]
     met = seen.median <= TARGET_MEDIAN_SECONDS and seen.p99 <= TARGET_P99_SECONDS
     print(f"target: median <= {TARGET_MEDIAN_SECONDS:g} s, p99 <= {TARGET_P99_SECONDS:g} s: "
@@ -132,15 +133,16 @@ def show(system: str, table: Mapping[str, Figures], kills: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--system", choices=["mainstem", "kafka"], default="mainstem")
+    parser.add_argument("--majority", type=int, default=0, metavar="ROUNDS", help="kill two of the three at a time")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.majority and options.system != "mainstem":
+        parser.error("--majority: only nodes of Mainstem say in their logs when they got how far")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     randomness = random.Random(options.seed)
     directory = Path(tempfile.mkdtemp(prefix="mainstem-failover-"))
@@ -148,6 +150,7 @@ def main() -> None:
         KafkaCluster(directory, CACHE) if options.system == "kafka" else MainstemCluster(directory, options.settings)
     )
     kills: list[Kill] = []
+    rounds: list[majority.Round] = []
     clients: list[ClientLoad] = []
     try:
         with cluster.running():
@@ -161,7 +164,11 @@ def main() -> None:
             for client in clients:
                 client.wait_for(partitions, time.monotonic())
             try:
-                for number in range(options.kills):
+                for number in range(options.majority):
+                    assert isinstance(cluster, MainstemCluster)
+                    rounds.append(majority.kill_majority(cluster, clients, randomness))
+                    print(majority.line(number, rounds[-1]), flush=True)
+                for number in range(0 if options.majority else options.kills):
                     kill = kill_once(cluster, clients, randomness)
                     kills.append(kill)
                     print(line(number, kill), flush=True)
@@ -170,19 +177,27 @@ def main() -> None:
                     client.close()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+        if rounds:
+            table = {name: Figures.of(values) for name, values in majority.last_of(rounds).items()}
+            show_table("a majority killed: seconds until the last partition is written to again", table)
+            report_failures(clients)
+            if options.json is not None:
+                options.json.write_text(json.dumps([one._asdict() for one in rounds], indent=1))
         if kills:
             table = figures(kills, [client.name for client in clients])
             show(cluster.name, table, len(kills))
-            for client in clients:
-                if client.failures:
-                    print(
-                        f"{client.name}: {len(client.failures)} messages failed, first: {client.failures[0]}"
-                    )
+            report_failures(clients)
             if options.json is not None:
                 content = {"system": cluster.name, "kills": [kill._asdict() for kill in kills],
                            "figures": {name: row._asdict() for name, row in table.items()},
                            "failures": {client.name: client.failures[:10] for client in clients}}  # fmt: skip
                 options.json.write_text(json.dumps(content, indent=1))
+
+
+def report_failures(clients: Sequence[ClientLoad]) -> None:
+    for client in clients:
+        if client.failures:
+            print(f"{client.name}: {len(client.failures)} messages failed, first: {client.failures[0]}")
 
 
 def line(number: int, kill: Kill) -> str:

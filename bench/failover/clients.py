@@ -92,9 +92,7 @@ class ClientLoad(ABC):
 class Librdkafka(ClientLoad):
     def __init__(self, bootstrap: str, partitions: Sequence[int]) -> None:
         super().__init__("librdkafka", partitions, Pauses(partitions))
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
-        )
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
 
     def send(self, partition: int) -> None:
         self._producer.produce(TOPIC, b"x" * 100, partition=partition, on_delivery=self._delivered)

@@ -36,10 +36,16 @@ class Cluster(Protocol):
     partition."""
 
     name: str
-    addresses: Mapping[int, str]
-    """Node -> where its Kafka clients connect."""
-    partitions: Mapping[int, int]
-    """Group -> a partition of it."""
+
+    @property
+    def addresses(self) -> Mapping[int, str]:
+        """Node -> where its Kafka clients connect."""
+        ...
+
+    @property
+    def partitions(self) -> Mapping[int, int]:
+        """Group -> a partition of it."""
+        ...
 
     def running(self) -> AbstractContextManager[None]: ...
 
@@ -130,11 +136,15 @@ class MainstemCluster:
         return moment
 
     def start_again(self, node_id: int) -> None:
+        self.launch_again(node_id)
+        self.nodes[node_id].wait_ready(time.monotonic() + START_SECONDS_MAX)
+
+    def launch_again(self, node_id: int) -> None:
+        """Start the process of a killed node, and wait for nothing."""
         node = self.nodes[node_id]
         assert node.process is not None
         node.process.wait()
         node.start()
-        node.wait_ready(time.monotonic() + START_SECONDS_MAX)
 
 
 class KafkaCluster:
@@ -187,9 +197,7 @@ class KafkaCluster:
         except KafkaException:
             return False
         partitions = metadata.topics[TOPIC].partitions.values()
-        return len(metadata.brokers) == NODES and all(
-            one.leader > 0 and len(one.isrs) == NODES for one in partitions
-        )
+        return len(metadata.brokers) == NODES and all(one.leader > 0 and len(one.isrs) == NODES for one in partitions)
 
     def kill(self, node_id: int) -> float:
         moment = time.monotonic()

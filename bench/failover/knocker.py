@@ -26,8 +26,9 @@ KNOCK_ANSWER_SECONDS_MAX = 5.0
 class Knocker:
     """Asks for appends until one is acknowledged, over connections that are there before they are needed."""
 
-    def __init__(self, addresses: Mapping[int, str]) -> None:
+    def __init__(self, addresses: Mapping[int, str], knock_seconds: float = KNOCK_SECONDS) -> None:
         self._addresses = addresses
+        self._knock_seconds = knock_seconds
 
     async def until_acknowledged(self, node_ids: Sequence[int], partition: int, deadline: float) -> float:
         """The moment at which the first of the nodes acknowledged an append. Raises TimeoutError."""
@@ -48,7 +49,7 @@ class Knocker:
             try:
                 reader, writer = await asyncio.open_connection(host, int(port))
             except OSError:
-                await asyncio.sleep(KNOCK_SECONDS)
+                await asyncio.sleep(self._knock_seconds)
                 continue
             try:
                 while True:
@@ -58,9 +59,9 @@ class Knocker:
                         answer = await reader.readexactly(size)
                     if error_of(answer) == 0:
                         return time.monotonic()
-                    await asyncio.sleep(KNOCK_SECONDS)
+                    await asyncio.sleep(self._knock_seconds)
             except (OSError, asyncio.IncompleteReadError, TimeoutError):
-                await asyncio.sleep(KNOCK_SECONDS)
+                await asyncio.sleep(self._knock_seconds)
             finally:
                 writer.transport.abort()
 
@@ -72,9 +73,7 @@ def append_request(partition: int) -> bytes:
         acks=-1,
         timeout_ms=round(KNOCK_ANSWER_SECONDS_MAX * 1000),
         topic_data=(
-            TopicProduceData(
-                name=TOPIC, partition_data=(PartitionProduceData(index=partition, records=batch),)
-            ),
+            TopicProduceData(name=TOPIC, partition_data=(PartitionProduceData(index=partition, records=batch),)),
         ),
     )
     header = RequestHeader(PRODUCE, PRODUCE_VERSION, 1, "failover")

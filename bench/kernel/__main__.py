@@ -13,6 +13,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -40,7 +41,8 @@ class Place(NamedTuple):
     batch_count: int
 
 
-class OpenBlock(NamedTuple):
+@dataclass(frozen=True)
+class OpenBlock:
     index: int
     builder: Any
 
@@ -83,7 +85,7 @@ def kernel_loop(kernel: ModuleType, bodies: list[bytes], names: list[bytes], par
     for number, name in enumerate(names):
         table.create(number, 0, partitions)
         topics[name] = kernel.ProduceTopic(number=number, partitions=partitions, message_bytes_max=1 << 20)
-    index = kernel.UnsplitIndex(table, CACHE_BYTES)
+    index = kernel.RecentIndex(table, CACHE_BYTES)
     arena = kernel.Arena()
     blocks: list[OpenBlock] = []
 
@@ -91,7 +93,7 @@ def kernel_loop(kernel: ModuleType, bodies: list[bytes], names: list[bytes], par
         blocks.append(OpenBlock(len(blocks) + 1, kernel.BlockBuilder(arena)))
         return blocks[-1]
 
-    log = kernel.GroupLog(0, table, producers, open_block, block_bytes_max=4 << 20, batch_bytes_max=4 << 20)
+    log = kernel.WriteGroupLog(0, table, producers, open_block, block_bytes_max=4 << 20, batch_bytes_max=4 << 20)
     slots = memoryview(array("H", [0] * SLOTS))
     errors = [(0, None)] * 64
     applied = 0

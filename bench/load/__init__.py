@@ -2,13 +2,15 @@
 
 A benchmark's client must not be what is measured, so the requests are built before the run and one core saturates a
 broker; the strategy stands at the head of each source. `build` compiles it, `run` executes it and returns what it
-measured, `start` and `Running.result` do so for several at a time.
+measured, `start` and `Running.result` do so for several at a time. Before a run counts anything, it asks the broker
+about all queues and builds its requests; `Running.await_counting` tells when that is over.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -160,9 +162,18 @@ def build(directory: Path) -> Path:
 class Running:
     """A run under way. `result` awaits it, `stop` ends it without one."""
 
-    def __init__(self, process: subprocess.Popen[str], seconds_max: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], seconds_max: float) -> None:
+        """`process`: its standard output is a pipe without a buffer here, or what the buffer holds were lost."""
         self.process = process
         self._seconds_max = seconds_max
+
+    def await_counting(self) -> None:
+        """Return when the run begins to count. A run that fails before that, or takes too long, returns as well:
+        `result` says why. Called once, before `result`."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], self._seconds_max)
+        if ready:
+            self.process.stdout.readline()  # that it counts
 
     def result(self) -> Result:
         """Raises LoadError when the program fails or is not over in time (it is killed then)."""
@@ -172,8 +183,9 @@ class Running:
             self.stop()
             raise LoadError(f"{self._name} was not over after {self._seconds_max:.0f} s") from None
         if self.process.returncode != 0:
-            raise LoadError(complaint.strip() or f"{self._name} ended with code {self.process.returncode}")
-        return cast(Result, json.loads(output))
+            said = complaint.decode(errors="replace").strip()
+            raise LoadError(said or f"{self._name} ended with code {self.process.returncode}")
+        return cast(Result, json.loads(output.splitlines()[-1]))
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -211,7 +223,7 @@ def start(binary: Path, load: Produce | Fetch, *, cpus: str | None = None) -> Ru
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        bufsize=0,
     )
     own_seconds = (load.seconds or 0.0) + (load.warmup_seconds or 0.0)
     unlimited = load.seconds is None

@@ -40,6 +40,9 @@ static void begin_counting(struct measurement *measurement)
     histogram_clear(&measurement->interval_latency);
     measurement->counting = true;
     measurement->interval_began_ns = measurement->counting_from_ns;
+    puts("counting");
+    if (fflush(stdout) != 0)
+        fail("nobody could be told that the run counts from here on");
     measurement->cpu_seconds_before = cpu_seconds();
 }
 

@@ -48,7 +48,8 @@ struct measurement {
 
 void measurement_open(struct measurement *measurement, double interval_seconds);
 
-/* The run begins; the warm-up with it. */
+/* The run begins; the warm-up with it. When the warm-up is over, a line that says "counting" goes to stdout: whoever
+ * counts what the broker spends begins there, behind the questions and the building of requests. */
 void measurement_begin(struct measurement *measurement, uint64_t now_ns, double warmup_seconds);
 
 /* Time has gone on: ends the warm-up and intervals. Called before anything finished now is counted. */
@@ -71,7 +72,7 @@ static inline void measurement_error(struct measurement *measurement, int16_t co
     measurement->totals.errors[at >= 0 && at < ERROR_CODES ? at : ERROR_CODES - 1]++;
 }
 
-/* The run is over: prints one JSON object to stdout. */
+/* The run is over: prints one JSON object to stdout, on a line of its own. */
 void measurement_print(struct measurement *measurement, const char *command, uint64_t now_ns);
 
 #endif

@@ -1,5 +1,4 @@
-"""Which figures are drawn: throughput and CPU time over the number of queues, publish latency,
-CPU time per MB."""
+"""Which figures are drawn: throughput and CPU time over the number of queues, publish latency, CPU time per MB."""
 
 from __future__ import annotations
 

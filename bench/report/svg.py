@@ -73,9 +73,7 @@ def bars(title: str, unit: str, digits: int, groups: Sequence[tuple[str, Mapping
             drawn.append(
                 f'<rect x="{LABELS}" y="{y + 1:.1f}" width="{length:.1f}" height="{_BAR - 2}" fill="{colour}"/>'
             )
-            drawn.append(
-                _line(LABELS + spread.least * scale, middle, LABELS + spread.most * scale, middle, "#333333")
-            )
+            drawn.append(_line(LABELS + spread.least * scale, middle, LABELS + spread.most * scale, middle, "#333333"))
             beyond = LABELS + max(length, spread.most * scale) + 6
             drawn.append(_text(beyond, middle + 4, f"{spread.median:,.{digits}f}"))
             y += _BAR
@@ -86,9 +84,7 @@ def bars(title: str, unit: str, digits: int, groups: Sequence[tuple[str, Mapping
 def _legend(systems: Sequence[str] | Mapping[str, object]) -> list[str]:
     drawn, x = [], 10.0
     for system in systems:
-        drawn.append(
-            f'<rect x="{x:.1f}" y="34" width="12" height="12" fill="{COLOURS.get(system, _OTHER)}"/>'
-        )
+        drawn.append(f'<rect x="{x:.1f}" y="34" width="12" height="12" fill="{COLOURS.get(system, _OTHER)}"/>')
         drawn.append(_text(x + 17, 45, system))
         x += 40 + 7 * len(system)
     return drawn
@@ -112,8 +108,6 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
 
 
 def _document(height: float, drawn: Sequence[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="sans-serif"'
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="sans-serif"'
     background = f'<rect width="{WIDTH}" height="{height:.0f}" fill="white"/>'
     return "\n".join([f'{head} font-size="12">', background, *drawn, "</svg>"]) + "\n"

@@ -25,9 +25,7 @@ def workload_table(results: Results, workload: str, shown: Sequence[str]) -> str
     for row in rows:
         head = [row.title, row.durability]
         for name in [*shown, DISTURBANCE]:
-            if name in results.metrics(row) and (
-                name != DISTURBANCE or disturbance(results, row) > DISTURBANCE_SHOWN
-            ):
+            if name in results.metrics(row) and (name != DISTURBANCE or disturbance(results, row) > DISTURBANCE_SHOWN):
                 lines.append([*head, *_cells(results, row, systems, compared, name)])
                 head = ["", ""]
     return markdown(lines)

@@ -23,10 +23,10 @@ from mainstem.model import Buffer
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, AppendResponse, Heartbeat, Message
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_end import NodeEnd
-from mainstem.rpc.raft_exchange import Address, Carried
-from mainstem.rpc.tls import NO_TLS, RpcTlsConfig
+from mainstem.rpc.raft.raft_exchange import Address, Carried
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig
 
 BLOCK_BYTES = 1 << 20
 OUTSTANDING_MAX = 8
@@ -71,12 +71,13 @@ class Group:
     async def load(self, entries: Sequence[Entry]) -> list[Carried]:
         raise AssertionError("all entries are in memory")
 
-    def entry(
-        self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview
-    ) -> Entry:
+    def entry(self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview) -> Entry:
         return Entry(term, index, kind, numbers[0], attachment)
 
     def unreachable(self, node_id: int) -> None:
+        pass
+
+    def gone(self, node_id: int) -> None:
         pass
 
 
@@ -147,9 +148,7 @@ async def send_blocks(end: NodeEnd, group: Group, blocks: int, payload: bytes) -
         await group.changed.wait()
 
 
-async def send_plain(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blocks: int, payload: bytes
-) -> None:
+async def send_plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blocks: int, payload: bytes) -> None:
     acknowledged = 0
     for index in range(blocks):
         while index - acknowledged >= OUTSTANDING_MAX:
@@ -258,4 +257,3 @@ def main() -> None:
             results[name] = table(name, run(tls, options.blocks, options.seconds), options.blocks, options.seconds)
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2))
-

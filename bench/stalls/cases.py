@@ -9,8 +9,8 @@ import numpy
 
 from bench.stalls.crowded_node import CrowdedNode
 from mainstem.kernel import LOG_START
-from mainstem.rpc.split import GroupRange
-from mainstem.storage.liveness import Liveness
+from mainstem.rpc.messages.split import GroupRange
+from mainstem.storage.queue_liveness import QueueLiveness
 
 DELETED_TOPICS = 3_000
 """In one run that retention looks at."""
@@ -34,7 +34,7 @@ async def newly_led_group(node: CrowdedNode) -> None:
 
 async def sparse_queue(node: CrowdedNode) -> None:
     store = node.storage.queue_store
-    await store._search.find(node.absent_queue, store._manifest.ranges(0), 0)
+    await store.runs.search.find(node.absent_queue, store.manifest.ranges(0), 0)
 
 
 async def store_read(node: CrowdedNode) -> None:
@@ -48,7 +48,7 @@ async def deletion(node: CrowdedNode) -> None:
     node.deleted.update(range(first, first + DELETED_TOPICS))
     queue_ids = numpy.arange(first, first + DELETED_TOPICS, dtype=numpy.uint64) << numpy.uint64(32)
     storage = node.storage
-    liveness = Liveness(storage.table, node.deleted.__contains__, storage.placement)
+    liveness = QueueLiveness(storage.table, node.deleted.__contains__, storage.placement)
     found = liveness.log_starts(numpy.repeat(queue_ids, 10))
     if inspect.isawaitable(found):
         await found
@@ -58,7 +58,7 @@ async def deletion(node: CrowdedNode) -> None:
 async def retention_pass(node: CrowdedNode) -> None:
     """Over the journal's segments, for all queues. The runs are only named, so they are left out."""
     storage = node.storage
-    manifest = storage.queue_store._manifest
+    manifest = storage.queue_store.manifest
     kept, manifest._ranges, manifest.files = (manifest._ranges, manifest.files), {}, {}
     try:
         await storage.maintenance._retention.run()
@@ -68,7 +68,7 @@ async def retention_pass(node: CrowdedNode) -> None:
 
 async def split_commit(node: CrowdedNode) -> None:
     storage = node.storage
-    reached = storage.queue_store.split_position(0)
+    reached = storage.queue_store.commits.split_position(0)
     storage.state.manifest._splits[0].applied = reached + 1
     storage.state.manifest._splits[0].committed = reached
     outcomes = await storage.split_log.commit([GroupRange(0, reached, reached + 1)], [])

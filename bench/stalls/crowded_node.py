@@ -16,27 +16,31 @@ from typing import Any, NamedTuple
 import numpy
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET
+from mainstem.kernel.pure.producer_states import ProducerState, SeenBatch
 from mainstem.model import SLOTS, Topic, TopicSettings
-from mainstem.rpc.split import RunFile
+from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.config import StorageConfig
-from mainstem.storage.disk_files import DiskFiles
+from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.extents.queue_filter import QueueFilter
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_name
 from mainstem.storage.journal.inventory import SegmentInfo
-from mainstem.storage.journal_map import Mark
-from mainstem.storage.queue_scan import chunks
+from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.queue_store.format import EXTENT_ROW
 from mainstem.storage.queue_store.manifest import FileRange, GroupPosition
-from mainstem.storage.queue_store.run_reader import QueueFilter
+from mainstem.storage.queue_store.prefix import Prefix
 from mainstem.storage.role import Storage
+from mainstem.storage.state.queue_scan import chunks
 
 GROUPS = 4
 PARTITIONS = 100
 """Of a topic."""
 
 ROWS_PER_SEGMENT = 1_000
+INDEX_CACHE_BYTES = 1 << 30
+"""Holds the indexes of all segments: they are made in memory alone, and one that is dropped could not be made again."""
 
 MARKS_PER_SEGMENT = 64
 """As a segment of 64 MiB has."""
@@ -89,7 +93,8 @@ async def crowded_node(directory: Path, crowd: Crowd) -> Any:
         storage = await Storage.open(
             write_files=disk1, store_files=disk2, clock=Clock(),
             config=StorageConfig(prune_seconds=1e6, retention_check_seconds=1e9, disk_check_seconds=1e6),
-            journal_config=JournalConfig(segment_bytes=1 << 20, pool_segments=0), store_config=QueueStoreConfig(),
+            journal_config=JournalConfig(segment_bytes=1 << 20, pool_segments=0, index_cache_bytes=INDEX_CACHE_BYTES),
+            store_config=QueueStoreConfig(),
             manifest_path=str(directory / "manifest.sqlite"), journal_path=str(directory / "write/journal"),
             slots=[slot % GROUPS for slot in range(SLOTS)], topics=lambda: topics, was_deleted=deleted.__contains__,
         )  # fmt: skip
@@ -124,17 +129,16 @@ def _queue_ids(topics: tuple[Topic, ...]) -> Iterator[int]:
 
 def _have_producers(storage: Storage, crowd: Crowd, topics: tuple[Topic, ...]) -> None:
     queue_ids = _queue_ids(topics)
-    batches = tuple((10 * number, 10 * number + 9, 10 * number, 1) for number in range(5))
+    batches = tuple(SeenBatch(10 * number, 10 * number + 9, 10 * number, 1) for number in range(5))
+    state = ProducerState(0, batches, 1)
     for group in storage.groups:
         for first in range(0, crowd.producers // GROUPS, PIECE):
-            group.producers.load(
-                [(next(queue_ids), producer_id, (0, batches, 1)) for producer_id in range(first, first + PIECE)]
-            )
+            group.producers.load([(next(queue_ids), first + number, state) for number in range(PIECE)])
 
 
 def _have_runs(storage: Storage, crowd: Crowd) -> None:
     store = storage.queue_store
-    manifest, search = store._manifest, store._search
+    manifest, search = store.manifest, store.runs.search
     known = QueueFilter(numpy.arange(1 << 40, (1 << 40) + 100, dtype=numpy.uint64))
     ranges = []
     for number in range(crowd.runs):
@@ -148,7 +152,7 @@ def _have_runs(storage: Storage, crowd: Crowd) -> None:
         run = search.run(name)
         run.filter = known
         run.witness = (1 << 32, 5)
-    manifest._ranges[0] = tuple(ranges)
+    manifest._ranges[0] = Prefix(ranges)
     manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)
 
 
@@ -164,7 +168,7 @@ def _have_segments(storage: Storage, crowd: Crowd) -> None:
         rows["length"] = 100
         rows.sort(order=["queue_id", "base_offset"])
         rows["last_offset"] = rows["base_offset"] = numpy.arange(ROWS_PER_SEGMENT)
-        journal._indexes._cached[sequence] = ExtentIndex(rows, segment_name(sequence))
+        journal._indexes._cached.put(sequence, ExtentIndex(rows, segment_name(sequence)))
         start = position_of(sequence, FIRST_BLOCK)
         infos.append(SegmentInfo(sequence, segment_name(sequence), start, start + 1000, True, 1, True, 1 << 20))
     journal._segments[:] = infos

@@ -21,8 +21,7 @@ _PROJECT = """\
 </project>
 """
 _DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId>"
-    "<artifactId>{}</artifactId><version>{}</version></dependency>"
+    "<dependency><groupId>org.apache.kafka</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 )
 
 
@@ -33,9 +32,7 @@ def fetch(cache: Path) -> Path:
         return jars
     maven = shutil.which("mvn")
     if maven is None:
-        raise BenchError(
-            "Kafka's jars come by Maven, and there is no mvn on the PATH (Debian: apt install maven)"
-        )
+        raise BenchError("Kafka's jars come by Maven, and there is no mvn on the PATH (Debian: apt install maven)")
     project = cache / "pom"
     project.mkdir(parents=True, exist_ok=True)
     dependencies = "".join(_DEPENDENCY.format(module, VERSION) for module in _MODULES)

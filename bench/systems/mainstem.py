@@ -1,8 +1,8 @@
 """Mainstem: `mainstem serve` from this tree, all roles in one process.
 
-Several nodes are the three-node cluster of the documentation: every write group has a replica on each. Defaults except
-where a row says otherwise: the durability, and the background split, which is off unless a session
-is about it (Kafka has no counterpart, and its cost is measured in sessions of its own).
+Several nodes are the three-node cluster of the documentation: every write group has a replica on each. Defaults
+except where a row says otherwise: the durability, and the background split, which is off unless a session is about it
+(Kafka has no counterpart, and its cost is measured in sessions of its own).
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ def _await_leaders(http: Sequence[str]) -> None:
         if groups and not elsewhere:
             return
         if time.monotonic() > deadline:
-            raise SystemFailed(
-                f"write groups {[group['group'] for group in elsewhere]} are not led where they should"
-            )
+            raise SystemFailed(f"write groups {[group['group'] for group in elsewhere]} are not led where they should")
         for group in elsewhere:
             if group["leader"] > 0:
                 _ask_to_lead(http[group["leader"] - 1], group["group"], group["preferred_leader"])

@@ -87,9 +87,7 @@ def _past(stage: Stage) -> None:
     warm = _fill(stage, "warm", 16, RECENT_BYTES)
     for _ in range(3):
         stage.finish(stage.begin(_fetch(stage, warm)))
-    filled = {
-        count: _fill(stage, f"past{count}", count, PAST_BYTES[stage.form.name] // 2) for count in COUNTS
-    }
+    filled = {count: _fill(stage, f"past{count}", count, PAST_BYTES[stage.form.name] // 2) for count in COUNTS}
     if split:
         size = PAST_BYTES[stage.form.name]
         await_lag(stage.node.http, below=1 << 20, seconds_max=split_seconds_max(size))

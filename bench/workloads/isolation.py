@@ -107,8 +107,7 @@ def sessions(form: Form) -> list[Session]:
     durabilities = (Durability.SYNC, Durability.ASYNC) if form.full else (Durability.SYNC,)
     systems = ("mainstem", "kafka") if form.full else ("mainstem",)
     found = [
-        Session(name="catch-up reader", run=_beside_reader, durability=one, systems=systems)
-        for one in durabilities
+        Session(name="catch-up reader", run=_beside_reader, durability=one, systems=systems) for one in durabilities
     ]
     found.append(Session(name="split", run=_beside_split, durability=Durability.SYNC, systems=("mainstem",),
                          settings={"pipeline.start_age_seconds": "1"}, all_cores=True))  # fmt: skip

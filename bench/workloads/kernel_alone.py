@@ -43,6 +43,4 @@ def sessions(form: Form) -> list[Session]:
     return [Session(name="kernel", run=_kernel, durability=Durability.NONE, systems=("mainstem",))]
 
 
-WORKLOAD = Workload(
-    "kernel", "The kernel alone beside plain C", sessions, shown=("ns_per_batch", "to_plain_c")
-)
+WORKLOAD = Workload("kernel", "The kernel alone beside plain C", sessions, shown=("ns_per_batch", "to_plain_c"))

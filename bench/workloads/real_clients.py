@@ -48,9 +48,7 @@ def _clients(stage: Stage) -> None:
     for partitions in PARTITIONS[stage.form.name]:
         queues = stage.create(f"clients{partitions}", partitions)
         _measure(stage, librdkafka(partitions), _librdkafka_command(stage, "produce", queues), partitions)
-        _measure(
-            stage, librdkafka_consume(partitions), _librdkafka_command(stage, "consume", queues), partitions
-        )
+        _measure(stage, librdkafka_consume(partitions), _librdkafka_command(stage, "consume", queues), partitions)
         _measure(stage, java(partitions), _java_command(stage, queues.names[0]), partitions)
 
 

@@ -51,10 +51,7 @@ def _on_schedule(stage: Stage) -> None:
 
 
 def sessions(form: Form) -> list[Session]:
-    found = [
-        Session(name="saturated", run=_saturate, durability=one)
-        for one in (Durability.ASYNC, Durability.SYNC)
-    ]
+    found = [Session(name="saturated", run=_saturate, durability=one) for one in (Durability.ASYNC, Durability.SYNC)]
     found.append(Session(name="half load", run=_on_schedule, durability=Durability.SYNC))
     if form.full:
         found.append(Session(name="half load", run=_on_schedule, durability=Durability.ASYNC))

@@ -46,9 +46,7 @@ def _split(stage: Stage) -> None:
 
 
 def _offered(stage: Stage, queues: Queues, seconds: float) -> Produce:
-    rate = round(
-        SUSTAINED_BYTES_PER_SECOND / stage.pass_bytes(stage.produce(queues, **_REQUEST)) * QUEUES / 10
-    )
+    rate = round(SUSTAINED_BYTES_PER_SECOND / stage.pass_bytes(stage.produce(queues, **_REQUEST)) * QUEUES / 10)
     return stage.produce(queues, **_REQUEST, seconds=seconds, rate=rate)
 
 

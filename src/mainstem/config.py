@@ -7,17 +7,19 @@ twice: the loader fills it in.
 
 from __future__ import annotations
 
-import re
+import os
+from pathlib import Path
 
 import msgspec
 
+from mainstem.address import AddressError, parsed
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.pipeline.config import PipelineConfig
-from mainstem.rpc.tls import RpcTlsConfig
+from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
@@ -31,8 +33,6 @@ RACK_LENGTH_MAX = 200
 NODE_WIDE = {("server", "listen"): "listen", ("nameserver", "node_id"): "node_id"}
 """(section, field) -> the node's own key that decides it."""
 
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):(\d{1,5})")
-
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set about a node. Built by `load`; `validate` raises ConfigError."""
@@ -40,7 +40,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     node_id: int = 1
     roles: tuple[str, ...] = ROLES
     rack: str = ""
-    """Kafka's `broker.rack`: replicas are put into different ones as long as there are any. Empty: one of its own."""
+    """Kafka's `broker.rack`: replicas go to different racks as long as there are any. Empty: the node is a
+    rack of its own."""
     listen: tuple[str, ...] = ("127.0.0.1:9092",)
     """HOST:PORT of the Kafka listeners; port 0 picks a free one, here and below."""
     http: str = "127.0.0.1:9080"
@@ -79,11 +80,32 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if not addresses:
                 raise ConfigError(f"{key} names no address; it takes HOST:PORT")
             for address in addresses:
-                match = _ADDRESS.fullmatch(address)
-                if match is None or int(match[2]) > 65_535:
-                    raise ConfigError(
-                        f"{key} = {address!r}: it takes HOST:PORT, the port from 0 (a free one) to 65535"
-                    )
+                try:
+                    parsed(address, port_min=0)
+                except AddressError as error:
+                    raise ConfigError(f"{key} = {error}") from None
         for key, value in (("write_dir", self.write_dir), ("store_dir", self.store_dir)):
             if not value:
                 raise ConfigError(f"{key} is empty; it takes a directory")
+        self._check_directories()
+
+    def _check_directories(self) -> None:
+        """Each disk has a directory of its own: the node counts, cleans up and backs up either as a whole."""
+        store_dir = self.store_dir.removeprefix("file://")
+        if "://" in store_dir:
+            return
+        write, store = (Path(os.path.realpath(Path(it).expanduser())) for it in (self.write_dir, store_dir))
+        if write == store:
+            how = "are the same directory"
+        elif write in store.parents:
+            how = f"are not apart: store_dir is below {write}"
+        elif store in write.parents:
+            how = f"are not apart: write_dir is below {store}"
+        else:
+            return
+        outer = min(write, store, key=lambda directory: len(directory.parts))
+        raise ConfigError(
+            f"write_dir = {self.write_dir!r} and store_dir = {self.store_dir!r} {how}. The journal and the queue store "
+            "each need a directory of their own, best on two disks; for example "
+            f"{outer / 'write'} and {outer / 'store'}"
+        )

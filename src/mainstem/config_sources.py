@@ -21,15 +21,21 @@ import msgspec
 
 from mainstem.config import NODE_WIDE, NodeConfig
 from mainstem.errors import ConfigError
+from mainstem.quantities import bytes_of
 
 DEFAULT_FILE = "mainstem.toml"
-"""Read from the working directory when it is there and no other file is named."""
+"""Read from the working directory if it is there and no other file is given."""
 
 VARIABLE_PREFIX = "MAINSTEM_"
-OTHER_VARIABLES = frozenset({"MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_KERNEL", "MAINSTEM_LOOP"})
-"""Variables of the command line itself."""
+OTHER_VARIABLES = frozenset(
+    {
+        "MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_KERNEL", "MAINSTEM_LOOP", "MAINSTEM_PROFILE",
+        "MAINSTEM_PROFILES", "MAINSTEM_TOKEN",
+    }
+)  # fmt: skip
+"""Variables for the command line itself."""
 _KUBERNETES_VARIABLE = re.compile(r"MAINSTEM_(SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*)")
-"""Kubernetes gives these to every pod beside a service called `mainstem`; they are not meant for us."""
+"""Kubernetes gives these to every pod beside a service called `mainstem`; they are not settings."""
 
 
 class Setting(NamedTuple):
@@ -39,7 +45,7 @@ class Setting(NamedTuple):
     """(key,) or (section, key) or (section, key, key of a table)."""
     value: object
     origin: str
-    """What an error names: a file, a variable or a flag."""
+    """The source that an error names: a file, a variable or a flag."""
     text: bool
 
 
@@ -133,6 +139,11 @@ def _checked(setting: Setting) -> Setting:
         value = _structured(typing.cast(str, value), kind)
     elif isinstance(value, str) and _is_sequence(kind):
         value = [value]
+    if isinstance(value, str) and _is_size(setting.path, kind) and not re.fullmatch(r"-?\d+", value):
+        try:
+            value = bytes_of(value)
+        except ValueError as error:
+            raise ConfigError(f"{setting.origin}: {'.'.join(setting.path)}: {error}") from None
     try:
         value = msgspec.convert(value, kind, strict=not setting.text)
     except msgspec.ValidationError:
@@ -208,7 +219,7 @@ def _validate(config: NodeConfig, chosen: Mapping[tuple[str, ...], Setting]) -> 
 
 
 def _origins(message: str, chosen: Mapping[tuple[str, ...], Setting], section: str | None) -> str:
-    """Where the keys that a section's complaint names were set, for the end of the message."""
+    """For the end of a section's error message: where the keys that it names were set."""
     words = set(re.findall(r"\w+", message))
     places = []
     for path, setting in chosen.items():
@@ -224,6 +235,11 @@ def _field_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _is_size(path: Sequence[str], kind: Any) -> bool:
+    """Whether a field counts bytes, so that it may be written as 256MB: by its name, where the unit stands."""
+    return "bytes" in path[-1].split("_") and (kind is int or int in typing.get_args(kind))
 
 
 def _is_sequence(kind: Any) -> bool:
@@ -246,7 +262,11 @@ def _structured(text: str, kind: Any) -> object:
 
 
 _PLAIN_WORDS = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
 }
 
 

@@ -1,5 +1,5 @@
-"""Which event loop a node runs on: uvloop where it is installed (it comes with Mainstem where it can be had), else
-asyncio's own. Nothing in a node can tell the two apart but by speed; tests run on either and on a simulated one.
+"""Chooses a node's event loop: uvloop where it is installed (it comes with Mainstem where it is available), else
+asyncio's own. A node cannot tell the two apart except by speed; tests run on either and on a simulated one.
 
 The variable MAINSTEM_LOOP chooses: `auto` (the default), `uvloop`, `asyncio`.
 """

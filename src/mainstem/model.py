@@ -1,4 +1,4 @@
-"""The nouns that all rooms share: queues, slots, topics, and what an append or a read comes back with.
+"""The nouns that all rooms share: queues, slots, topics, and the results of appends and reads.
 
 Nothing here does I/O or holds state. A queue is one topic-partition; its id packs the topic's number (u32,
 never reused) above the partition (u32), so that an id alone finds its topic and its write group.
@@ -21,18 +21,20 @@ Buffer = bytes | bytearray | memoryview
 
 
 class SharedBytes(bytes):
-    """Encoded once, and part of many responses: who counts memory need not count it for each of them."""
+    """Bytes that are encoded once and shared by many responses: memory accounts need not count them for
+    each."""
 
     __slots__ = ()
 
 
 class FeatureLevel(enum.IntEnum):
-    """What the nodes of a cluster may write, in order: at a level all that those before it had, too. A program reads
-    every level up to its newest, whatever the cluster's level is; it writes no more than the cluster's level allows.
+    """What the nodes of a cluster may write, in order: each level allows all that the levels before it did. A program
+    reads every level up to its newest, whatever the cluster's level is; it writes no more than the cluster's level
+    allows.
     """
 
     FIRST = 1
-    """What programs read that know of no levels and therefore name none."""
+    """The level of programs that know of no levels and therefore report none."""
     HARDENED = 2
     """Metadata commands that are marked optional; offsets that name the topic they were committed for; checkpoints that
     name files of producers; undecided blocks that lie in the journal twice."""
@@ -43,7 +45,8 @@ class FeatureLevel(enum.IntEnum):
 
 
 class LevelRange(NamedTuple):
-    """The feature levels that a program can work at. Plain numbers: another node's newest may have no name here."""
+    """The feature levels at which a program can work. Plain numbers: another node's newest may have no name
+    here."""
 
     oldest: int = FeatureLevel.FIRST
     newest: int = FeatureLevel.FIRST
@@ -53,7 +56,8 @@ class LevelRange(NamedTuple):
 
 
 OWN_LEVELS = LevelRange(FeatureLevel.FIRST, FeatureLevel.newest())
-"""Of this program. `oldest` goes up when it stops to work in clusters of the first levels."""
+"""This program's levels. `oldest` goes up when the program can no longer work in clusters of the first
+levels."""
 
 
 def queue_id_of(topic_number: int, partition: int) -> int:
@@ -75,14 +79,15 @@ def slot_of(queue_id: int) -> int:
 
 
 class Durability(enum.Enum):
-    """When an append counts as durable: on disk (`sync`), or in the page cache, flushed every second."""
+    """When an append counts as durable: once it is on disk (`sync`), or in the page cache, flushed every
+    second."""
 
     SYNC = "sync"
     ASYNC = "async"
 
 
 class Tier(enum.Enum):
-    """Where a fetch was served from."""
+    """The tier that served a fetch."""
 
     WRITE_CACHE = "write_cache"
     JOURNAL = "journal"
@@ -96,7 +101,7 @@ class TimestampType(enum.Enum):
 
 
 class Outcome(enum.Enum):
-    """What came of one append or one read of one queue; the broker maps each to a Kafka error code."""
+    """The outcome of one append or one read of one queue; the broker maps each to a Kafka error code."""
 
     OK = "ok"
     UNKNOWN_QUEUE = "unknown queue"
@@ -109,14 +114,15 @@ class Outcome(enum.Enum):
     UNKNOWN_PRODUCER = "unknown producer"
     STALE_PRODUCER_EPOCH = "stale producer epoch"
     SKIPPED_SEQUENCE = "sequence numbers before this batch's have not arrived"
-    """What is missing may be on its way, refused elsewhere for now; in its order, a retry will succeed."""
+    """The missing batches may be on their way, refused elsewhere for now; a retry in their order will
+    succeed."""
     COLD_PRODUCER = "what is known of the producer is on disk"
-    """Storage reads it and looks again: it is no answer to anybody."""
+    """The storage loads the producer and checks again: this outcome never reaches a client."""
     TOO_LARGE = "batch too large for a journal segment"
     STORAGE_BUSY = "storage busy"
     """Refused for now (disk 1 nearly full, or too much in flight); a retry may succeed."""
     UNDECIDED = "not known whether the batch will be committed"
-    """This node led when it took the batch and does not any more; a retry finds out."""
+    """This node led when it took the batch and no longer does; a retry finds out."""
     STORAGE_FAILED = "storage failed"
     """The disk failed; nothing was acknowledged, and this node accepts no more writes."""
 
@@ -157,7 +163,7 @@ class Topic:
 
 
 class NewTopic(NamedTuple):
-    """A topic that somebody wants: what `MetadataAdmin.create_topics` makes one of."""
+    """A topic that a client wants, as `MetadataAdmin.create_topics` takes it."""
 
     name: str
     partitions: int
@@ -184,15 +190,15 @@ class Node:
 
 
 class GroupReplicas(NamedTuple):
-    """Where a write group is, by node ids."""
+    """The nodes of a write group, by their ids."""
 
     leader: int
-    """-1: none is known."""
+    """The leader; -1: none is known."""
     leader_epoch: int
     replicas: tuple[int, ...]
-    """The one that is to lead, if it can, first."""
+    """The nodes that hold replicas; first the preferred leader."""
     in_sync: tuple[int, ...]
-    """Those of them that keep up with the leader, as far as is known: it knows it of all."""
+    """The replicas that keep up with the leader, as far as this node knows; the leader itself knows all."""
 
 
 class BatchAppend(NamedTuple):
@@ -214,7 +220,7 @@ class BatchAppend(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """What came of one batch; `base_offset` is -1 unless the outcome is OK."""
+    """The outcome for one batch; `base_offset` is -1 unless the outcome is OK."""
 
     outcome: Outcome
     base_offset: int = -1
@@ -241,7 +247,7 @@ class QueueOffsets(NamedTuple):
 
 
 class QueueSlice(NamedTuple):
-    """What a read of one queue came back with: whole batches in offset order.
+    """The result of reading one queue: whole batches in offset order.
 
     The views stay valid while they are referenced. `tier` is None when no batch came back. `next_offset`
     follows the last record returned.

@@ -1,8 +1,8 @@
-"""A node: its roles on the disks, the clock and the sockets of this machine, with its listeners around them; started in
-the order they need each other and closed in reverse.
+"""A node: its roles on the disks, the clock and the sockets of this machine, with its listeners around them. It
+starts them in the order in which they need each other, and closes them in reverse.
 
-This, `node_roles.py` and `config.py` are the only places that see the whole configuration. Nothing is decided here but
-who holds whom: the roles get ports, the server gets their dispatcher, the console gets views.
+This, `node_roles.py` and `config.py` are the only places that see the whole configuration. They decide nothing but
+which part gets which: the roles get ports, the server gets their dispatcher, the console gets views.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import time
 import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from mainstem.address import Address
 from mainstem.config import NodeConfig
-from mainstem.console.application import Console
-from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.errors import MainstemError
 from mainstem.heap import Heap, give_memory_back
+from mainstem.loop_watch import LoopWatch
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.node_reports import NodeReports
@@ -36,28 +36,31 @@ from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
 from mainstem.rpc.node_end import NodeEnd
-from mainstem.rpc.server import Server as RpcServer
-from mainstem.rpc.tls import context as tls_context
+from mainstem.rpc.server import RpcServer
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.tls import context as tls_context
 from mainstem.server.addresses import parse_address
-from mainstem.server.server import Server
+from mainstem.server.server import KafkaServer
 from mainstem.side_thread import SideThread
-from mainstem.storage.disk_files import DiskFiles
-from mainstem.storage.split_lease import SplitLease
-from mainstem.storage.split_service import SplitService
-from mainstem.supervised import OnDeath, Supervision
+from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.split.split_lease import SplitLease
+from mainstem.storage.split.split_service import SplitService
+from mainstem.supervised import Supervision
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 log = logging.getLogger(__name__)
 
 LOCK_NAME = "node.lock"
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Another one each time that Linux starts."""
+"""Linux makes a new one each time it boots."""
 
 SWITCH_INTERVAL_SECONDS = 0.0005
-"""How long a thread keeps the interpreter: the default of 5 ms makes the event loop wait that long for the
-reading thread (measured: p99 6.2 against 1.7 ms)."""
+"""Seconds for which a thread keeps the interpreter: the default of 5 ms makes the event loop wait that long
+for the reading thread (measured: p99 6.2 against 1.7 ms)."""
 
 
 class SystemClock:
@@ -66,11 +69,11 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    monotonic = staticmethod(time.monotonic)  # several times per request: a call less
+    monotonic = staticmethod(time.monotonic)  # called several times per request: this saves one call each
 
 
 class Addresses(NamedTuple):
-    """Where a started node is reached."""
+    """The addresses at which a started node is reached."""
 
     kafka: str
     http: str
@@ -96,16 +99,20 @@ class RunningNode:
         self._handlers = Handlers()
         self._supervision = Supervision(self._clock.monotonic)
         self.died = asyncio.Event()
-        """A task died that the node cannot do without: it is to be closed, and its process to end."""
+        """Set when a task died that the node cannot do without: close the node and end its process."""
         self._supervision.on_end = self.died.set
+        self._loop_watch = LoopWatch()
+        self._roles: Roles | None = None
         self._end: NodeEnd | None = None
-        """What other nodes know of this one; None: there are no others."""
+        """This node as other nodes know it; None: there are no others."""
 
     async def start(self) -> Addresses:
-        """Recover, listen, and accept clients. Raises a `MainstemError` that says what stands in the way; what
-        had been started is closed again."""
+        """Recover, listen, and accept clients. Raises a `MainstemError` that names the obstacle; the parts
+        that had been started are closed again."""
         heap = Heap()
         heap.start()
+        self._loop_watch.start()
+        self._stack.push_async_callback(self._loop_watch.close)  # closed last: closing may hang as well
         try:
             return await self._start(heap)
         except BaseException:
@@ -114,8 +121,16 @@ class RunningNode:
         finally:
             heap.started()
 
+    @property
+    def disk_failure(self) -> str | None:
+        """How disk 1 failed, in words; None: it has not. After a failure, close the node and end its
+        process."""
+        return self._supervision.disk_failure
+
     async def close(self) -> None:
-        """Stop accepting, finish what is in flight, write what was appended, close everything."""
+        """Stop accepting, finish requests in flight, write what was appended, close everything."""
+        if self.disk_failure is not None and self._roles is not None:
+            self._roles.nameserver.give_way()  # as its write groups did: closing takes a while
         await self._stack.aclose()
 
     async def _start(self, heap: Heap) -> Addresses:
@@ -125,20 +140,18 @@ class RunningNode:
         stack.callback(os.close, lock(write_dir))
 
         self._warn_of_open_rpc()
-        server = Server(config.server, clock, give_memory_back)
+        server = KafkaServer(config.server, clock, give_memory_back)
         server.bind()
         stack.push_async_callback(server.close)
         advertised = server.advertised
-        identity = Node(
-            node_id=config.node_id, host=advertised.host, port=advertised.port, rack=config.rack or None
-        )
+        identity = Node(node_id=config.node_id, host=advertised.host, port=advertised.port, rack=config.rack or None)
 
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)
         stack.push_async_callback(store_files.close)
         side_work = SideThread("inflate")
         stack.push_async_callback(side_work.close)
-        roles = await Roles.open(
+        roles = self._roles = await Roles.open(
             config,
             identity,
             NodePorts(
@@ -167,6 +180,7 @@ class RunningNode:
             SplitLease(clock, storage.hard_states.sequence, lambda: uuid.uuid4().hex),
             storage.pacing,
             lambda: storage.messages.appended_bytes,
+            self._supervision,
         )
         stack.push_async_callback(split.close)
         split.register(self._handlers)
@@ -195,34 +209,48 @@ class RunningNode:
             reports=reports,
             leader_of=roles.leadership.leader,
             supervision=self._supervision,
+            groups=roles.groups,
         )
-        measured: list[Statistics] = [server, dispatcher, roles.groups, nameserver, storage, self._supervision]
+        measured: list[Statistics] = [
+            server, dispatcher, roles.groups, nameserver, storage, self._supervision, self._loop_watch,
+        ]  # fmt: skip
         if self._end is not None:
             measured.append(self._end.exchange)
         http_configured = parse_address(config.http)
-        guard = ChangeGuard(token_of(write_dir), (http_configured.host, socket.gethostname()))
-        console = ConsoleServer(Console(views, measured, config.console, guard).application(), config.console)
-        http_host, http_port = console.bind(http_configured.host, http_configured.port)
-        console_task = self._supervision.start(console.serve, "console", OnDeath.END)
-        stack.push_async_callback(finish, console_task, console)
-        await supervisor.start(node=f"http://{http_host}:{http_port}")
+        token, hosts = token_of(write_dir), (http_configured.host, socket.gethostname())
+
+        def application() -> Starlette:
+            from mainstem.console.application import Console
+            from mainstem.console.change_guard import ChangeGuard
+
+            heap.more_stays()
+            return Console(views, measured, config.console, ChangeGuard(token, hosts)).application()
+
+        console = ConsoleServer(application, config.console, waits=True)
+        http = Address(*console.bind(http_configured.host, http_configured.port))
+        console_task = self._supervision.start(console.serve, "console")
+        stack.push_async_callback(console.finish, console_task)
+        await supervisor.start(node=f"http://{http}")
         stack.push_async_callback(supervisor.close)
         log.info("splitter %s (%s)", supervisor.state, config.pipeline.master)
 
         await server.start(dispatcher)
-        stack.push_async_callback(server.close)  # again, and first: what is in flight needs all of the above
-        reports.http = f"{http_host}:{http_port}"
+        stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
+        stack.push_async_callback(roles.groups.close)  # first: else members that wait for others are waited for
+        reports.http = str(http)
         views.ready = True
         roles.balance()
+        console.begin()
         return Addresses(
-            f"{advertised.host}:{advertised.port}",
-            f"{http_host}:{http_port}",
-            f"{rpc_address[0]}:{rpc_address[1]}",
+            str(advertised),
+            str(http),
+            str(Address(*rpc_address)),
             config.node_id,
         )
 
     def _warn_of_open_rpc(self) -> None:
-        """Whoever reaches the port of other nodes may do what nodes do to each other; only TLS tells them apart."""
+        """Warn that any host which reaches the port of other nodes may act as a node; only TLS tells nodes
+        from others."""
         host = parse_address(self._config.rpc).host
         if not self._config.rpc_tls.enabled and not is_loopback(host):
             log.warning(
@@ -246,23 +274,18 @@ class RunningNode:
         return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock)
 
     async def _listen_for_calls(self) -> tuple[str, int]:
-        """Where splitters and other nodes call; of a node among others it is open already."""
+        """Listen for splitters and other nodes; a node among others does so already."""
         configured = parse_address(self._config.rpc)
         if self._end is not None:
             return configured
         tls = tls_context(self._config.rpc_tls, server_side=True)
-        rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls)
+        rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls, supervision=self._supervision)
         self._stack.push_async_callback(rpc.close)
         return await rpc.start(configured.host, configured.port)
 
 
-async def finish(task: asyncio.Task[None], console: ConsoleServer) -> None:
-    console.stop()
-    await task
-
-
 def boot_of_this_machine() -> str:
-    """Empty where the system does not tell."""
+    """An id of the machine's present boot; empty where the system does not tell."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -270,7 +293,8 @@ def boot_of_this_machine() -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what listens there is reached from this host alone. A name that is no address may be anything."""
+    """Whether a listener on this host is reached from this host alone. A name that is no address may be
+    anything."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -304,7 +328,5 @@ def lock(write_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise DirectoryInUse(
-            f"{write_dir}: another node runs here; stop it or give another --write-dir"
-        ) from error
+        raise DirectoryInUse(f"{write_dir}: another node runs here; stop it or give another --write-dir") from error
     return descriptor

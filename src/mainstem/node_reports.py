@@ -1,4 +1,4 @@
-"""What a node tells others of itself and hears from them: for `mainstem cluster status`, and to move leaderships."""
+"""Reports that nodes send each other: for `mainstem cluster status`, and to move leaderships."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from mainstem.model import OWN_LEVELS
 from mainstem.raft import RaftError
-from mainstem.rpc.cluster import (
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.cluster import (
     REPORT,
     TRANSFER_LEADER,
     LedGroup,
@@ -17,21 +19,19 @@ from mainstem.rpc.cluster import (
     TransferLeader,
     TransferRefused,
 )
-from mainstem.rpc.errors import RpcError
-from mainstem.rpc.handlers import Call, Handlers
-from mainstem.rpc.method import Nothing, Reply
+from mainstem.rpc.messages.queues import GroupsNotLed
 from mainstem.rpc.node_calls import NodeCalls
-from mainstem.rpc.queues import GroupsNotLed
+from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.role import Storage
 
 REPORT_SECONDS_MAX = 1.0
-"""A node that says nothing by then is shown without what it would have said."""
+"""A node that has not answered by then is shown without its report."""
 TRANSFER_SECONDS_MAX = 5.0
 
 
 class NodeReports:
-    """Of one node; `calls` None where there are no others."""
+    """Makes this node's report, and asks for the others'; `calls` is None where there are no others."""
 
     def __init__(self, node_id: int, storage: Storage, calls: NodeCalls | None) -> None:
         self._node_id = node_id
@@ -39,13 +39,13 @@ class NodeReports:
         self._calls = calls
         self._started_at = time.monotonic()
         self.http = ""
-        """Where the node answers HTTP; known once it does."""
+        """The address at which the node answers HTTP; known once it does."""
 
     def register(self, handlers: Handlers) -> None:
-        async def report(call: Call[Nothing]) -> Reply[NodeReport]:
+        async def report(call: RpcCall[Nothing]) -> Reply[NodeReport]:
             return Reply(self.own())
 
-        async def transfer(call: Call[TransferLeader]) -> Reply[Nothing]:
+        async def transfer(call: RpcCall[TransferLeader]) -> Reply[Nothing]:
             self._transfer_here(call.request.group, call.request.to)
             return Reply(Nothing())
 
@@ -64,17 +64,15 @@ class NodeReports:
                 for peer in group.consensus.peers()
             ]
             members.sort(key=lambda member: member.node)
-            led.append(
-                LedGroup(
-                    group.group, group.term, group.serving, group.last_index, group.applied_index, members
-                )
-            )
+            led.append(LedGroup(group.group, group.term, group.serving, group.last_index, group.applied_index, members))
         waiting = list(self._storage.rejoining.not_back())
         why = self._storage.rejoining.why if waiting else ""
-        return NodeReport(self.http, time.monotonic() - self._started_at, led, *OWN_LEVELS, waiting, why)
+        uptime_seconds = time.monotonic() - self._started_at
+        unread = self._storage.waiting.reasons()
+        return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread)
 
     async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
-        """What these nodes say of themselves; None: nothing within a moment."""
+        """The reports of these nodes; None: the node did not answer in time."""
         reports = await asyncio.gather(*map(self._report, node_ids))
         return dict(zip(node_ids, reports, strict=True))
 
@@ -90,9 +88,7 @@ class NodeReports:
     async def transfer_leader(self, group: int, to: int, leader_of: Callable[[int], int]) -> None:
         """Have node `to` lead a write group. Raises `TransferRefused`, `GroupsNotLed`, `RpcError`."""
         if not 0 <= group < len(self._storage.groups):
-            raise TransferRefused(
-                f"there is no write group {group}; they are 0 to {len(self._storage.groups) - 1}"
-            )
+            raise TransferRefused(f"there is no write group {group}; they are 0 to {len(self._storage.groups) - 1}")
         leader = leader_of(group)
         if leader == -1:
             raise GroupsNotLed(f"write group {group} has no leader now")

@@ -1,7 +1,7 @@
 """The roles of a node, wired together on the ports they are given: everything of a node but its listeners.
 
-`node` hands in disks, sockets and the time of the machine; a whole node runs as well on simulated ones. Nothing is
-decided here but who holds whom, and in which order they start.
+`node` hands in disks, sockets and the time of the machine; a whole node runs as well on simulated ones. This module
+decides nothing but which part gets which, and the order in which they start.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import mainstem
+from mainstem.address import Address
 from mainstem.broker.broker import Broker, UnboundedRoom
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
@@ -25,31 +27,33 @@ from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
+from mainstem.disk_errors import DISK_REMEDY
 from mainstem.model import OWN_LEVELS, Durability, LevelRange, Node, Topic
+from mainstem.nameserver.cluster.heartbeats import Condition
+from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import ClusterPorts, Connect, Facts
-from mainstem.nameserver.commands import (
+from mainstem.nameserver.disk.starts_file import StartsFile
+from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import (
     Event,
     FeatureLevelRaised,
     PartitionsAdded,
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.liveness import State
-from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.starts_file import StartsFile
 from mainstem.ports import Clock, Files, QueueAdmin, ResponseRoom, SideWork
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.starts import SHOW_START
+from mainstem.rpc.messages.starts import SHOW_START
+from mainstem.rpc.wire.identity import Identity
 from mainstem.side_thread import AtOnce
-from mainstem.storage.cluster_queue_admin import ClusterQueueAdmin
+from mainstem.storage.cluster.leader_balance import LeaderBalance
+from mainstem.storage.cluster.membership_steps import MembershipSteps
+from mainstem.storage.cluster.queue_leadership import GroupLeadership
+from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.errors import NotTheLeader, StorageFailed
-from mainstem.storage.leader_balance import LeaderBalance
-from mainstem.storage.leadership import GroupLeadership
-from mainstem.storage.membership_steps import MembershipSteps
-from mainstem.storage.queue_admin import LocalQueueAdmin
-from mainstem.storage.replication import Consensus
+from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
+from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.role import Storage, stop
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
@@ -57,45 +61,48 @@ from mainstem.turns import Turns
 log = logging.getLogger(__name__)
 
 WAITING_SECONDS = 5.0
-"""Nodes that are started together have met by then; afterwards the log says who is missing, as often."""
+"""Seconds in which nodes that start together have met; after that the log names the missing ones, again and
+again."""
 
 MANIFEST_NAME = "manifest.sqlite"
 JOURNAL_DIRECTORY = "journal"
 
 SETTLING_PAUSE_SECONDS = 0.5
-"""Between two tries while the metadata has no leader."""
+"""Seconds between two tries while the metadata has no leader."""
 
 NODE_ALONE = 1
-"""Members of a write group are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
+"""Raft numbers members from 1: a node 0, which can only be a cluster of its own, goes by this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePorts:
-    """What a node stands on."""
+    """The disks, clock, randomness and network that a node's roles run on."""
 
     clock: Clock
     randomness: Callable[[], random.Random]
-    """Each caller gets one of its own."""
+    """A random source; each caller gets one of its own."""
     new_id: Callable[[], str]
-    """A text that nobody was given before."""
+    """A text that was never given before."""
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     write_files: Files
     store_files: Files
     write_dir: Path
-    """Where `write_files` are, for who opens them by name: sqlite, and splitters on this host."""
+    """The directory of `write_files`, for parts that open files by name: sqlite, and splitters on this
+    host."""
     store_dir: Path
     handlers: Handlers
-    """Takes what other nodes and splitters may ask."""
+    """The table of calls that other nodes and splitters may make."""
     connect: Connect | None
-    """To the other nodes; None: there are none."""
+    """Connects to the other nodes; None: there are none."""
     side_work: SideWork = field(default_factory=AtOnce)
-    """Where compressed batches are looked into."""
+    """Checks compressed batches beside the event loop."""
     supervision: Supervision | None = None
-    """Of all that goes on in the background; None: one of the roles' own."""
+    """Watches all background tasks; None: the roles make one of their own."""
     boot: str = ""
-    """Tells this start of the machine from any other; empty: that cannot be known."""
+    """An id of the machine's present boot; empty: it cannot be known."""
     response_room: ResponseRoom = field(default_factory=UnboundedRoom)
     levels: LevelRange = OWN_LEVELS
-    """The feature levels that this node's program can work at."""
+    """The feature levels at which this node's program can work."""
 
 
 class Roles:
@@ -113,34 +120,32 @@ class Roles:
         self._ports = ports
         self._stack = stack
         self._others: ClusterPorts | None = None
-        """The ways to the other nodes; None: there are none."""
+        """The calls and messages to the other nodes; None: there are none."""
         self._turns = Turns()
         self.supervision = ports.supervision or Supervision(ports.clock.monotonic)
         self.tasks: list[asyncio.Task[None]] = []
-        """What goes on in the background, that of the roles themselves excepted."""
+        """Runs the background tasks, except those of the roles themselves."""
 
     @classmethod
-    async def open(
-        cls, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack
-    ) -> Roles:
-        """Recover, and be ready to dispatch requests. `identity` is what the node registers as. Raises a
-        `MainstemError` that says what stands in the way."""
+    async def open(cls, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack) -> Roles:
+        """Recover, and be ready to dispatch requests. `identity` is registered as this node. Raises a
+        `MainstemError` that names the obstacle."""
         roles = cls(config, identity, ports, stack)
         await roles._open()
         return roles
 
     async def _open(self) -> None:
         config, ports, stack = self._config, self._ports, self._stack
-        self._starts = await self._begin_start()
+        self.starts = await self._begin_start()
         nameserver = self.nameserver = await self._open_metadata()
-        served = ServedGroups(nameserver.topics, nameserver.was_deleted, nameserver.current)
+        served = ServedGroups(nameserver.lookups.topics, nameserver.lookups.was_deleted, nameserver.waits.current)
         storage = self.storage = await self._open_storage(served)
         leadership = self.leadership = GroupLeadership(
             config.node_id,
             storage.placement,
             storage.groups,
-            partial(heard, nameserver),
-            nameserver.placements,
+            nameserver.lookups.heard,
+            nameserver.lookups.placements,
         )
         queue_admin = self._queue_admin()
         nameserver.when_found_late(storage.give_up)
@@ -149,15 +154,15 @@ class Roles:
         groups = self.groups = GroupCoordinator(
             node_id=config.node_id,
             config=config.groups,
-            metadata=nameserver,
-            metadata_admin=nameserver,
+            metadata=nameserver.lookups,
+            metadata_admin=nameserver.administration,
             leadership=leadership,
             store=storage.messages,
             queue_admin=queue_admin,
             clock=storage.agreed_clock,
             new_id=ports.new_id,
-            metadata_current=nameserver.current,
-            feature_level=lambda: nameserver.feature_level,
+            metadata_current=nameserver.waits.current,
+            feature_level=lambda: nameserver.lookups.feature_level,
             supervision=self.supervision,
         )
         broker = self._broker(queue_admin)
@@ -169,39 +174,38 @@ class Roles:
         stack.push_async_callback(groups.close)
         self._begin(partial(served.run, storage.queues), "served groups")
         if self._others is not None:
-            left_over = partial(storage.queues.left_over, nameserver.was_deleted)
-            care = QueueCare(nameserver, leadership, storage.messages, queue_admin, ports.clock, left_over)
+            left_over = partial(storage.queues.left_over, nameserver.lookups.was_deleted)
+            care = QueueCare(nameserver.lookups, leadership, storage.messages, queue_admin, ports.clock, left_over)
             nameserver.subscribe(partial(look_after, care))
             self._begin(care.run, "queue care")
         stack.push_async_callback(broker.auto_creation.close)
         self.dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, intake=storage.messages))
 
     async def _begin_start(self) -> StartsFile:
-        """Draw the nonce of this start, and answer others that show theirs, before anything else is said."""
+        """Draw the nonce of this start, and begin to judge the starts of others, before this node says
+        anything else."""
         config, ports = self._config, self._ports
         starts = await StartsFile.open(ports.write_files, config.node_id)
         self._stack.push_async_callback(starts.close)
         unsynced = config.journal.durability is Durability.ASYNC
-        await starts.begin(
-            config.node_id, ports.boot, ports.randomness().randbytes, acknowledges_unsynced=unsynced
-        )
+        await starts.begin(config.node_id, ports.boot, ports.randomness().randbytes, acknowledges_unsynced=unsynced)
         ports.handlers.unary(SHOW_START, starts.answer)
         self._stack.push_async_callback(self._end_well)
         return starts
 
     async def _end_well(self) -> None:
-        """Everything else is closed."""
+        """Note an orderly end; everything else is closed."""
         storage = getattr(self, "storage", None)
         if storage is None or storage.write_loop.failure is not None:
             return
         try:
-            await self._starts.end_well()
+            await self.starts.end_well()
         except MetadataUnavailable as error:
             log.warning("the next start does not know that this one ended well: %s", error)
 
     async def _open_metadata(self) -> Nameserver:
-        """The cluster's metadata. Where there are other nodes this returns once a majority of them has met, and the
-        write groups have their places."""
+        """Open the cluster's metadata. Where there are other nodes this returns once a majority of them has
+        met, and the write groups are placed."""
         config, ports = self._config, self._ports
         nameserver = await Nameserver.open(
             ports.write_files,
@@ -210,24 +214,31 @@ class Roles:
             self._identity,
             self._meet if config.nameserver.peers else None,
             Facts(rpc_advertised(config), config.roles, mainstem.__version__, ports.levels),
-            self._starts,
+            self.starts,
+            self.supervision,
         )
         self._stack.push_async_callback(nameserver.close)
+        nameserver.report_condition(self._condition)
         placed = asyncio.Event()
-        nameserver.subscribe(lambda _event: placed.set() if nameserver.placements() else None)
-        while not nameserver.placements():
+        nameserver.subscribe(lambda _event: placed.set() if nameserver.lookups.placements() else None)
+        while not nameserver.lookups.placements():
             try:
                 async with asyncio.timeout(WAITING_SECONDS):
                     await placed.wait()
             except TimeoutError:
-                met = {node.node_id for node in nameserver.nodes()}
+                met = {node.node_id for node in nameserver.lookups.nodes()}
                 absent = sorted(config.nameserver.peer_addresses.keys() - met)
                 log.warning(
                     "a new cluster begins once all of nameserver.peers have met; it waits for node %s",
                     ", ".join(map(str, absent)),
                 )
-        log.info("cluster %s, %d topics", nameserver.cluster_id(), sum(1 for _ in nameserver.topics()))
+        log.info("cluster %s, %d topics", nameserver.lookups.cluster_id(), sum(1 for _ in nameserver.lookups.topics()))
         return nameserver
+
+    def _condition(self) -> Condition:
+        """The state of disk 1, as heartbeats report it."""
+        failure = self.supervision.disk_failure
+        return Condition(f"disk 1 failed: {failure}; {DISK_REMEDY}" if failure is not None else "")
 
     async def _meet(self, node: Identity) -> ClusterPorts:
         assert self._ports.connect is not None, "nodes of a cluster are connected"
@@ -240,16 +251,16 @@ class Roles:
             node_id=config.node_id or NODE_ALONE,
             randomness=ports.randomness(),
             serving_changed=served.changed,
-            quorum_times=lambda: nameserver.quorum_times() or [ports.clock.now_ms()],
+            quorum_times=lambda: nameserver.lookups.quorum_times() or [ports.clock.now_ms()],
         )
         if others is not None:
             consensus = replace(
                 consensus,
                 exchange=others.exchange,
                 calls=others.calls,
-                forgotten=self._starts,
-                placements=nameserver.placements,
-                replicas=nameserver.placements(),
+                forgotten=self.starts,
+                placements=nameserver.lookups.placements,
+                replicas=nameserver.lookups.placements(),
                 leader_changed=lambda group, leader, term: (
                     nameserver.learned_leader(group, leader, term) if leader else None
                 ),
@@ -263,14 +274,15 @@ class Roles:
             store_config=config.queue_store,
             manifest_path=str(ports.write_dir / MANIFEST_NAME),
             journal_path=str(ports.write_dir / JOURNAL_DIRECTORY),
-            slots=nameserver.slots(),
-            topics=nameserver.topics,
-            was_deleted=nameserver.was_deleted,
+            slots=nameserver.lookups.slots(),
+            topics=nameserver.lookups.topics,
+            was_deleted=nameserver.lookups.was_deleted,
             consensus=consensus,
-            feature_level=lambda: nameserver.feature_level,
+            feature_level=lambda: nameserver.lookups.feature_level,
             side_work=ports.side_work,
             turns=self._turns,
             supervision=self.supervision,
+            new_id=ports.new_uuid,
         )
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)
@@ -278,6 +290,7 @@ class Roles:
         storage.rejoining.register(ports.handlers)
         storage.repair.register(ports.handlers)
         storage.damage.register(ports.handlers)
+        storage.producer_mending.register(ports.handlers)
         return storage
 
     def _queue_admin(self) -> QueueAdmin:
@@ -290,7 +303,7 @@ class Roles:
             self.leadership.leader,
             self._others.calls,
             self._ports.clock,
-            self.nameserver.deleted,
+            self.nameserver.waits.deleted,
         )
         queue_admin.register(self._ports.handlers)
         return queue_admin
@@ -300,17 +313,18 @@ class Roles:
         return Broker(
             node_id=config.node_id,
             config=config.broker,
-            metadata=nameserver,
-            metadata_admin=nameserver,
-            cluster=nameserver,
+            metadata=nameserver.lookups,
+            metadata_admin=nameserver.administration,
+            cluster=nameserver.lookups,
             store=self.storage.messages,
             leadership=self.leadership,
             queue_admin=queue_admin,
             groups=self.groups,
             clock=ports.clock,
-            timestamps_now_ms=self.storage.agreed_clock.steady_ms,
+            timestamps_now_ms=self.storage.agreed_clock.judged_ms,
             turns=self._turns,
             key_checks=KeyChecks(ports.side_work),
+            supervision=self.supervision,
             response_room=ports.response_room,
             fetch_sessions=FetchSessions(
                 sessions_max=config.broker.fetch_sessions_max,
@@ -319,35 +333,35 @@ class Roles:
                 random=ports.randomness(),
             ),
             facts=NodeFacts(
-                topic_defaults=nameserver.topic_defaults(),
+                topic_defaults=nameserver.lookups.topic_defaults(),
                 write_dir=LogDir(str(ports.write_dir), ports.write_files),
                 store_dir=LogDir(str(ports.store_dir), ports.store_files),
                 listeners=config.listen,
-                advertised=f"{self._identity.host}:{self._identity.port}",
+                advertised=str(Address(self._identity.host, self._identity.port)),
                 rack=config.rack,
                 replication_factor=config.nameserver.replication_factor,
             ),
         )
 
     def balance(self) -> None:
-        """From now on lead what this node should lead, and nothing when it stops. Last of all: whom it leads come to
-        it with their requests."""
+        """From now on lead what this node should lead, and hand it over at a stop. Call this last: clients
+        come to a leader with their requests."""
         if self._others is None:
             return
         nameserver, storage = self.nameserver, self.storage
         balance = LeaderBalance(
             self._config.node_id,
             storage.groups,
-            nameserver.preferred_leader,
-            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+            nameserver.lookups.preferred_leader,
+            lambda node_id: nameserver.lookups.verdict(node_id).state is NodeState.ALIVE,
             lambda: storage.messages.refusing or storage.write_loop.out_of_space,
             storage.repair.unfit,
         )
         steps = MembershipSteps(
             self._config.node_id,
             storage.groups,
-            nameserver.placements,
-            lambda node_id: nameserver.verdict(node_id).state is State.ALIVE,
+            nameserver.lookups.placements,
+            lambda node_id: nameserver.lookups.verdict(node_id).state is NodeState.ALIVE,
             storage.replication.take_part,
             storage.departures.look,
             self._ports.clock,
@@ -357,14 +371,14 @@ class Roles:
         self._begin(steps.run, "membership steps")
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Have a task do it until the node stops."""
+        """Run a background task until the node stops."""
         task = self.supervision.start(work, name)
         self.tasks.append(task)
         self._stack.push_async_callback(stop, [task])
 
 
 class ServedGroups:
-    """What a node does when it begins to serve a write group: it settles the group's queues."""
+    """Settles the queues of each write group that this node begins to serve."""
 
     def __init__(
         self,
@@ -372,14 +386,14 @@ class ServedGroups:
         was_deleted: Callable[[int], bool],
         current: Callable[[], Awaitable[None]],
     ) -> None:
-        """`current` returns once this node knows all that the metadata was before the call."""
+        """`current` returns once this node knows all changes of the metadata made before the call."""
         self._topics = topics
         self._was_deleted = was_deleted
         self._current = current
         self._new: set[int] = set()
         self._wake = asyncio.Event()
         self.listeners: list[Callable[[int, bool], None]] = []
-        """Told of every change within the turn in which it happens."""
+        """Called with every change within the turn in which it happens."""
 
     def changed(self, group: int, serving: bool) -> None:
         for listener in self.listeners:
@@ -391,8 +405,8 @@ class ServedGroups:
             self._new.discard(group)
 
     async def settle(self, queues: LocalQueueAdmin) -> None:
-        """Settle the queues of all groups that are newly served, by metadata that is at least as new: an older one,
-        which a node begins with, would bring queues back that were deleted since. Raises `MetadataUnavailable`."""
+        """Settle the queues of all newly served write groups, by metadata that is at least as new: older
+        metadata, as a node begins with, would bring back deleted queues. Raises `MetadataUnavailable`."""
         while self._new:
             group = self._new.pop()
             try:
@@ -405,7 +419,7 @@ class ServedGroups:
                 raise
 
     async def run(self, queues: LocalQueueAdmin) -> None:
-        """Settle whatever comes to be served, until cancelled or the disk fails."""
+        """Settle each newly served write group, until cancelled or the disk fails."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -419,20 +433,15 @@ class ServedGroups:
                 return
 
 
-def heard(nameserver: Nameserver, group: int) -> tuple[int, int]:
-    """Who leads a write group, as other nodes have told, and in which term; -1: nobody told."""
-    known = nameserver.group_leaders().get(group)
-    return nameserver.group_leader(group), -1 if known is None else known.term
-
-
 def look_after(care: QueueCare, event: Event) -> None:
-    """A listener of the nameserver."""
+    """Listens to the nameserver: has the care check the queues of changed topics."""
     if isinstance(event, (TopicCreated, PartitionsAdded, TopicDeleted)):
         care.changed(event.topic)
 
 
 def tell_groups(groups: GroupCoordinator, event: Event) -> None:
-    """A listener of the nameserver: what is committed of a topic goes with it, on whatever node it was deleted."""
+    """Listens to the nameserver: the offsets committed for a topic go when it is deleted, on whichever
+    node."""
     if isinstance(event, TopicDeleted):
         groups.topic_deleted(event.topic)
     elif isinstance(event, FeatureLevelRaised):
@@ -440,6 +449,6 @@ def tell_groups(groups: GroupCoordinator, event: Event) -> None:
 
 
 def rpc_advertised(config: NodeConfig) -> str:
-    """Where other nodes reach this one: as the list of peers has it, which may be another address than the one to
-    listen on."""
+    """The address at which other nodes reach this one: as the list of peers has it, which may differ from the
+    one to listen on."""
     return config.nameserver.peers.get(str(config.node_id), config.rpc)

@@ -1,7 +1,7 @@
-"""What the console shows of this node: `console.views.NodeViews`, read from the roles.
+"""The console's views of this node: implements `console.views.NodeViews` by reading the roles.
 
-Nothing here changes anything. Views are put together when asked for; the costly ones (bytes per queue) read the
-indexes of runs and segments, off the event loop where they are large.
+Reading changes nothing. Views are built on request; the costly ones (bytes per queue) read the indexes of runs and
+segments, off the event loop where they are large.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mainstem
+from mainstem.address import Address
+from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
 from mainstem.config import NodeConfig
 from mainstem.console.views import (
     ClusterView,
     DamagedBlockView,
+    DamagedProducersView,
     DamagedRunView,
     DiskView,
     FileView,
     LeaseView,
+    MissingView,
     NodeView,
     PartitionView,
     ReplicaView,
+    SegmentView,
     SplitEndpoint,
     SplitGroupView,
     SplitView,
@@ -35,17 +41,20 @@ from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
 from mainstem.pipeline.supervisor import SplitSupervisor
-from mainstem.rpc.cluster import LedGroup, NodeReport
 from mainstem.rpc.errors import RpcError
+from mainstem.rpc.messages.cluster import LedGroup, NodeReport
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.journal.format import segment_name
+from mainstem.storage.queue_store.stored_runs import QueueFile
+from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
-from mainstem.storage.split_service import SplitService
-from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.split.split_service import SplitService
 from mainstem.supervised import Supervision
 
 NO_USAGE = QueueUsage(0, 0)
 
 VIEWS_PER_TURN = 250
-"""Put together between two turns of the event loop: about a millisecond."""
+"""Topics built within one turn of the event loop: about a millisecond."""
 
 
 class LocalNodeViews:
@@ -66,6 +75,7 @@ class LocalNodeViews:
         reports: NodeReports,
         leader_of: Callable[[int], int],
         supervision: Supervision,
+        groups: GroupCoordinator,
     ) -> None:
         self._config = config
         self._nameserver = nameserver
@@ -79,6 +89,7 @@ class LocalNodeViews:
         self._reports = reports
         self._leader_of = leader_of
         self._supervision = supervision
+        self._groups = groups
         self.ready = False
 
     def not_alive(self) -> str | None:
@@ -98,9 +109,12 @@ class LocalNodeViews:
             return f"{self._storage.rejoining.why}: has no vote in write groups {states}"
         return None if self.ready else "starting"
 
+    def waiting(self) -> dict[int, str]:
+        return self._storage.waiting.reasons()
+
     async def cluster(self) -> ClusterView:
-        topics, partitions = self._nameserver.totals()
-        nodes = self._nameserver.nodes()
+        topics, partitions = self._nameserver.lookups.totals()
+        nodes = self._nameserver.lookups.nodes()
         reports = await self._reports.of([node.node_id for node in nodes])
         led: dict[int, LedGroup] = {}
         for report in reports.values():
@@ -108,31 +122,27 @@ class LocalNodeViews:
                 if group.group not in led or led[group.group].term < group.term:
                     led[group.group] = group
         return ClusterView(
-            cluster_id=self._nameserver.cluster_id(),
+            cluster_id=self._nameserver.lookups.cluster_id(),
             nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
             write_groups=[self._group_view(group, led.get(group.group)) for group in self._storage.groups],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
-            store_disk=disk(self._store_dir, self._storage.queue_store.file_bytes()),
+            store_disk=disk(self._store_dir, self._storage.queue_store.runs.file_bytes()),
             topics=topics,
             partitions=partitions,
-            metadata_leader=self._nameserver.metadata_leader,
-            feature_level=self._nameserver.feature_level,
+            metadata_leader=self._nameserver.lookups.metadata_leader,
+            feature_level=self._nameserver.lookups.feature_level,
             feature_level_newest=OWN_LEVELS.newest,
         )
 
     def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:
         own = node.node_id == self._node.node_id
-        registered = self._nameserver.registered(node.node_id)
-        verdict = self._nameserver.verdict(node.node_id)
+        registered = self._nameserver.lookups.registered(node.node_id)
+        verdict = self._nameserver.lookups.verdict(node.node_id)
         return NodeView(
             node_id=node.node_id,
             host=node.host,
             port=node.port,
-            rpc=f"{self._rpc[0]}:{self._rpc[1]}"
-            if own
-            else registered.rpc
-            if registered is not None
-            else None,
+            rpc=str(Address(*self._rpc)) if own else registered.rpc if registered is not None else None,
             http=report.http if report is not None else None,
             roles=self._config.roles if own else tuple(registered.roles) if registered is not None else (),
             version=mainstem.__version__ if own else registered.version if registered is not None else "",
@@ -143,10 +153,11 @@ class LocalNodeViews:
             level_newest=report.level_newest if report is not None else None,
             not_back=tuple(report.not_back) if report is not None else (),
             forgot=report.forgot if report is not None else "",
+            waiting=report.waiting if report is not None else {},
         )
 
     def _group_view(self, group: WriteGroup, led: LedGroup | None) -> WriteGroupView:
-        placed = self._nameserver.placements().get(group.group, ())
+        placed = self._nameserver.lookups.placements().get(group.group, ())
         replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
         if led is not None:
             replicas = [
@@ -163,7 +174,7 @@ class LocalNodeViews:
             leader=self._leader_of(group.group),
             term=led.term if led is not None else group.term,
             committed=led.committed if led is not None else group.applied_index,
-            preferred_leader=self._nameserver.preferred_leader(group.group),
+            preferred_leader=self._nameserver.lookups.preferred_leader(group.group),
             replicas=replicas,
         )
 
@@ -176,7 +187,7 @@ class LocalNodeViews:
 
     async def replace_node(self, old: int, new: int) -> str | None:
         nameserver = self._nameserver
-        placements = nameserver.placements()
+        placements = nameserver.lookups.placements()
         both = [group for group, replicas in placements.items() if old in replicas and new in replicas]
         if old == new or both:
             why = f"it has replicas of the same write groups ({both[0]}, …)" if both else "it is the same node"
@@ -184,24 +195,24 @@ class LocalNodeViews:
         try:
             for group, replicas in placements.items():
                 if old in replicas:
-                    await nameserver.move_replica(group, old, new)
-            voters = nameserver.metadata_voters
+                    await nameserver.operations.move_replica(group, old, new)
+            voters = nameserver.lookups.metadata_voters
             if old in voters:
-                await nameserver.change_member(old, new)
+                await nameserver.operations.change_member(old, new)
             elif new not in voters and len(voters) < len(self._config.nameserver.peers):
-                await nameserver.change_member(0, new)  # the old one was given up
+                await nameserver.operations.change_member(0, new)  # the old node was given up
         except NameserverError as error:
             return str(error)
         return None
 
     async def raise_feature_level(self, level: int) -> str | None:
         nameserver = self._nameserver
-        reports = await self._reports.of([node.node_id for node in nameserver.nodes()])
-        for node_id, report in reports.items():  # before a leader is asked that would not understand the question
+        reports = await self._reports.of([node.node_id for node in nameserver.lookups.nodes()])
+        for node_id, report in reports.items():  # first, since an old leader would not understand the call
             if report is not None and report.level_newest < level:
                 return f"feature level {level} must wait: node {node_id} reads those up to {report.level_newest}"
         try:
-            await nameserver.raise_feature_level(level)
+            await nameserver.operations.raise_feature_level(level)
         except NameserverError as error:
             return str(error)
         return None
@@ -209,7 +220,7 @@ class LocalNodeViews:
     async def topics(self) -> Sequence[TopicSummary]:
         usages = await self._storage.usage.of_topics()
         summaries: list[TopicSummary] = []
-        for topic in sorted(self._nameserver.topics(), key=lambda topic: topic.name):
+        for topic in sorted(self._nameserver.lookups.topics(), key=lambda topic: topic.name):
             if len(summaries) % VIEWS_PER_TURN == 0:
                 await asyncio.sleep(0)
             usage = usages.get(topic.number, NO_USAGE)
@@ -226,15 +237,17 @@ class LocalNodeViews:
         return summaries
 
     async def topic(self, name: str) -> TopicView | None:
-        topic = self._nameserver.topic(name)
+        topic = self._nameserver.lookups.topic(name)
         if topic is None:
             return None
         queue_ids = [topic.queue_id(partition) for partition in range(topic.partitions)]
+        segments = await self._storage.usage.segments_of(topic.number)
         partitions: list[PartitionView] = []
         for partition, usage in enumerate(await self._storage.queues.usage(queue_ids)):
             if partition % VIEWS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            partitions.append(await self._partition(topic, partition, usage or NO_USAGE))
+            shares = segments.get(partition, ())
+            partitions.append(await self._partition(topic, partition, usage or NO_USAGE, shares))
         return TopicView(
             name=topic.name,
             topic_id=str(topic.topic_id),
@@ -243,16 +256,20 @@ class LocalNodeViews:
             partitions=partitions,
         )
 
-    async def _partition(self, topic: Topic, partition: int, usage: QueueUsage) -> PartitionView:
+    async def _partition(
+        self, topic: Topic, partition: int, usage: QueueUsage, segments: Sequence[SegmentShare]
+    ) -> PartitionView:
         queue_id = topic.queue_id(partition)
         group = self._storage.group_of(queue_id)
-        offsets = self._storage.messages.offsets([queue_id])[0]
+        offsets = self._storage.read_path.offsets(queue_id)
         held = offsets is not None and offsets.high_watermark > 0
-        files = await self._storage.queue_store.files_of(queue_id, group) if held else ()
+        files: list[QueueFile] = []
+        for stay in self._storage.placement.history(queue_id) if held else ():
+            files += await self._storage.queue_store.runs.files_of(queue_id, stay.group)
         start = offsets.log_start if offsets else 0
         return PartitionView(
             partition=partition,
-            leader=self._nameserver.leader(queue_id),
+            leader=self._nameserver.lookups.leader(queue_id),
             leader_epoch=offsets.leader_epoch if offsets else -1,
             write_group=group,
             log_start=start,
@@ -269,12 +286,29 @@ class LocalNodeViews:
                     queue_bytes=file.queue_bytes,
                     first_offset=file.first_offset,
                     last_offset=file.last_offset,
+                    index_rows=file.extents,
                 )
                 for file in files
+            ],
+            segments=[
+                SegmentView(
+                    name=segment_name(share.sequence),
+                    queue_bytes=share.bytes,
+                    first_offset=share.first_offset,
+                    last_offset=share.last_offset,
+                    index_rows=share.batches,
+                    indexed=share.indexed,
+                )
+                for share in segments
+            ],
+            missing=[
+                MissingView(first_offset=gap.start, last_offset=gap.end - 1, fault=gap.why)
+                for gap in (self._groups.missing(partition) if topic.name == OFFSETS_TOPIC else ())
             ],
         )
 
     async def split(self) -> SplitView:
+        pages = self._storage.producers.damaged
         status = self._split.status()
         lease = self._split.lease_held()
         error = status["last_error"]
@@ -295,13 +329,15 @@ class LocalNodeViews:
             splitter=self._supervisor.state,
             lease=None
             if lease is None
-            else LeaseView(
-                holder=lease.holder, fence=lease.epoch, expires_in_seconds=lease.expires_in_seconds
-            ),
+            else LeaseView(holder=lease.holder, fence=lease.epoch, expires_in_seconds=lease.expires_in_seconds),
             last_error=error["message"] if error else None,
             last_progress=status["progress"],
             damaged_runs=[DamagedRunView(**run._asdict()) for run in self._storage.queue_store.damaged.all()],
             damaged_blocks=[DamagedBlockView(**entry) for entry in status["damaged_blocks"]],
+            damaged_producers=[
+                DamagedProducersView(group=page.group, fault=page.fault, lost=page.lost, seconds=pages.seconds(page))
+                for page in pages.noted()
+            ],
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

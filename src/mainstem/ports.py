@@ -1,4 +1,4 @@
-"""The seams between rooms: who calls whom, and with what. At most six methods each, defined by the caller.
+"""The seams between rooms, as protocols. At most six methods each, defined by the caller's needs.
 
 `MessageStore` and `QueueAdmin` are the compute/storage seam: a broker cannot tell whether it holds the local
 store of its own process or a remote one. `Files`, `Clock` and `Network` keep disks, time and sockets out of
@@ -11,6 +11,7 @@ import asyncio
 import enum
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload
 
 from mainstem.errors import MainstemError
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 
 class ReadPlan(Protocol):
-    """What one fetch is to read, partition by partition, in order; `kernel.FetchPlan` to those who know the kernel."""
+    """The reads of one fetch, partition by partition, in order; `kernel.FetchPlan` implements it."""
 
     @property
     def round(self) -> int:
@@ -51,16 +52,17 @@ class ReadPlan(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Found in this round."""
+        """Bytes found in this round."""
         ...
 
     @property
     def whole_first(self) -> bool:
-        """Nothing was found yet: the next batch comes back whole, whatever its size."""
+        """Whether nothing was found yet: the next batch then comes back whole, whatever its size."""
         ...
 
     def pending(self) -> QueueRead | None:
-        """The next partition to be read, with what the fetch still has room for as `bytes_max`. None: that was all."""
+        """The next partition to read, with the bytes that the fetch still has room for as `bytes_max`. None:
+        all are read."""
         ...
 
     def put(self, found: QueueSlice) -> None:
@@ -76,8 +78,8 @@ class Intake(Protocol):
     """Whether the store takes batches as fast as they come."""
 
     def has_room(self) -> bool:
-        """Whether those who send batches should be listened to: as long as they would wait in memory for no longer
-        than a disk takes, and when they would be refused."""
+        """Whether connections that send batches should be read: while batches would wait in memory no longer
+        than a disk takes, and also when they would be refused."""
         ...
 
     def tell_of_room(self, told: Callable[[], object]) -> None:
@@ -89,12 +91,12 @@ class ResponseRoom(Protocol):
     """The memory that responses may take."""
 
     def bytes_free(self) -> int:
-        """What one response should have at most."""
+        """The bytes that one response should have at most."""
         ...
 
     def change(self, more: int) -> None:
-        """A response that is being made holds so many bytes more than before, or fewer. A finished one is charged by
-        whoever sends it."""
+        """A response that is being made holds `more` additional bytes, or fewer if negative. The sender of a
+        finished response charges for it."""
         ...
 
 
@@ -102,16 +104,25 @@ class MessageStore(Protocol):
     """Append to queues and read them back."""
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+        self,
+        batches: Sequence[BatchAppend],
+        acks: int,
+        *,
+        copies_min: int | Mapping[int, int] = 0,
+        owner_epoch: int | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         """Append whole batches, in order. The copy is made before this returns; the future resolves when
         every batch is as durable as `acks` asks (0: at once, 1: leader, -1: committed, and on `copies_min` nodes
         where that is more than a majority; it may differ by write group) with one result each.
-        """
+
+        `owner_epoch` is what `QueueAdmin.own` gave the writer of an internal queue. If the writer is not the present
+        owner of each of the queues, or writes without an epoch to a queue that has an owner, every batch is `FENCED`
+        and nothing is appended."""
         ...
 
     def read_at_once(self, plan: ReadPlan) -> None:
-        """Settle what memory alone can answer, up to the first partition it cannot: that one is then pending."""
+        """Settle the reads that memory alone can answer, up to the first partition that it cannot: that one
+        is then pending."""
         ...
 
     async def read(
@@ -121,12 +132,13 @@ class MessageStore(Protocol):
         first batch of the first slice that has data is returned whole even when it is larger. Never blocks the
         event loop.
 
-        What is pending in a plan is settled, with what its round has found counted among the bytes, and there are
+        The plan's pending reads are settled, its round's findings count among the bytes, and there are
         no slices; it returns early when another round of the plan begins meanwhile."""
         ...
 
-    def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:
-        """The offsets of queues; None for a queue that does not exist here."""
+    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+        """The offsets of queues; None for a queue that does not exist here. A store that has them in memory answers
+        within the call: waiting for the result then costs no turn of the event loop."""
         ...
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
@@ -134,26 +146,26 @@ class MessageStore(Protocol):
         `MAX_TIMESTAMP` (-3) asks for the record with the largest timestamp."""
         ...
 
-    def wait(
-        self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
-    ) -> PromptFuture[None]:
-        """Settled when a queue's high watermark passes the one that was found (or is given) for it and `bytes_min`
-        bytes have been committed to these queues since the call, or when the timeout is over. Who does not wait any
-        longer cancels it."""
+    def wait(self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float) -> PromptFuture[None]:
+        """Done when a queue's high watermark passes the one that was found (or is given) for it and
+        `bytes_min` bytes have been committed to these queues since the call, or at the timeout. Cancel it to
+        stop waiting."""
         ...
 
 
 class SideWork(Protocol):
-    """A place beside the event loop for work that would hold it up."""
+    """Runs work beside the event loop that would hold it up."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises. Cancelled, it runs to its end all the same, for nobody."""
+        """Returns or raises what `work` does. If cancelled, `work` still runs to its end, and its result is
+        dropped."""
         ...
 
 
 class QueueAdmin(Protocol):
-    """Create, delete and trim queues. Every change is durable when the call returns. Raises `errors.LeaderMissing` when
-    a write group has no leader that could make it, or, of `truncate`, another node is that leader."""
+    """Create, delete and trim queues. Every change is durable when the call returns. Raises
+    `errors.LeaderMissing` when a write group has no leader that could make it, or, for `truncate` and `own`, when
+    another node is that leader."""
 
     async def create(self, ranges: Sequence[QueueRange]) -> None:
         """Create ranges of partitions, together; those that exist already are left alone."""
@@ -163,15 +175,23 @@ class QueueAdmin(Protocol):
         """Delete all queues of topics, together, and free their data."""
         ...
 
-    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         """Move log starts up to the offset given per queue id (-1: the high watermark). Returns the new log
-        start per queue, None where the offset is out of range or the queue unknown."""
+        start per queue, None where the offset is out of range or the queue unknown, or why it could not be moved:
+        queues of different write groups fail by themselves."""
+        ...
+
+    async def own(self, queue_id: int) -> int:
+        """Become the only writer of a queue: the owner epoch that appends carry from now on, greater than every one
+        before. Appends of earlier owners are refused from then on; what they appended before is part of the queue, or
+        lost, once its high watermark has reached its end. An owner is forgotten when the write group's leader
+        changes: its appends are refused then, and it must own the queue again and read it anew."""
         ...
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) of the largest epoch <= `leader_epoch` that has records; (`leader_epoch`, log
-        start) when all that is left is younger, so that a reader who stands right there goes on; (-1, -1) for
-        an epoch that has not begun; None for an unknown queue."""
+        start) when all that is left is younger, so that a reader at that offset goes on; (-1, -1) for an
+        epoch that has not begun; None for an unknown queue."""
         ...
 
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
@@ -193,8 +213,8 @@ class Metadata(Protocol):
     def cluster_id(self) -> str: ...
 
 
-class Leadership(Protocol):
-    """Who leads the write groups of the queues, and where their replicas are, as this node knows it."""
+class QueueLeadership(Protocol):
+    """The leaders of the queues' write groups, and the nodes of their replicas, as this node knows them."""
 
     def group_of(self, queue_id: int) -> int:
         """The write group of a queue, whether or not it exists."""
@@ -206,31 +226,46 @@ class Leadership(Protocol):
 
     def replicas(self, group: int) -> GroupReplicas: ...
 
-    def serves(self, group: int) -> bool:
-        """Whether this node leads a group and has applied all that was committed before it did."""
+    def leads(self, group: int) -> bool:
+        """Whether this node leads a write group and has applied all that was committed before it did: appends to it are
+        taken here, and what is committed in it is known here first."""
+        ...
+
+    def serves_here(self, queue_id: int) -> bool:
+        """Whether clients bring a queue's requests to this node, whether or not the queue exists. A node with replicas
+        serves the queues of the write groups that it leads; a broker without any serves queues that others lead."""
         ...
 
     async def confirm(self, group: int) -> None:
-        """Return once a majority has confirmed, after the call, that this node leads a group: so what it has applied
-        is all that anybody was told before the call. Raises `errors.LeaderMissing` when it does not lead, or nobody
-        confirms it for seconds."""
+        """Return once a majority has confirmed, after the call, that this node leads a write group: no client
+        was told anything before the call that this node has not applied. Raises `errors.LeaderMissing` when
+        it does not lead, or no majority confirms it for seconds."""
         ...
+
+
+class LeadershipHealth(Protocol):
+    """How well the write groups do in which this node takes part, in sum."""
 
     @property
     def leaderless(self) -> bool:
-        """Whether this node knows of no leader in any of the groups that it has a part in."""
+        """Whether this node knows of no leader in any of the write groups in which it takes part."""
         ...
 
     def in_sync_fewest(self) -> int:
-        """The in-sync replicas of that group of those this node serves which has the fewest; 0 when it serves none."""
+        """The number of in-sync replicas of that write group led here which has the fewest; 0 when this node
+        leads none."""
         ...
+
+
+class BrokerLeadership(QueueLeadership, LeadershipHealth, Protocol):
+    """All that a broker asks about leaders."""
 
 
 class Cluster(Protocol):
     """The nodes, as the metadata's leader sees them and this node has heard."""
 
     def alive_nodes(self) -> Sequence[Node]:
-        """Those that are registered and not held for dead."""
+        """The registered nodes that are not held for dead."""
         ...
 
     @property
@@ -240,8 +275,8 @@ class Cluster(Protocol):
 
     @property
     def out_of_touch(self) -> bool:
-        """Whether it is longer ago than a heartbeat may be late that this node heard from the metadata's leader: what
-        it knows of the others may be outdated."""
+        """Whether this node has not heard from the metadata's leader for longer than a heartbeat may be late:
+        its knowledge of the others may be outdated."""
         ...
 
 
@@ -262,8 +297,8 @@ class MetadataAdmin(Protocol):
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[Topic | MainstemError]:
-        """Create many topics with one write to the disk. One entry per wanted topic, in their order: the topic, or
-        why this one is refused. Raises what refuses them all."""
+        """Create many topics with one write to the disk. One entry per wanted topic, in their order: the
+        topic, or why it is refused. Raises an error that refuses all of them."""
         ...
 
     async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
@@ -279,16 +314,25 @@ class MetadataAdmin(Protocol):
         ...
 
     async def allocate_producer_id(self) -> int:
-        """A producer id never handed out before."""
+        """A producer id that was never given out before."""
         ...
 
 
-class Peer(NamedTuple):
-    """The client end of a connection, as the dispatcher sees it."""
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's name for a client that nobody has asked who it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One connection of a client, from its first byte to its last: where it comes from, how it came in, and who it is.
+    The server makes it, and hands the same object to the dispatcher with every request and every burst."""
 
     host: str
     port: int
     connection_id: int
+    listener: str = ""
+    """The address that the client connected to, as `host:port`."""
+    principal: str = ANONYMOUS
 
 
 Reply = Sequence[Buffer] | None
@@ -296,57 +340,79 @@ Reply = Sequence[Buffer] | None
 
 
 class Exchange(NamedTuple):
-    """What the dispatcher makes of one request frame.
+    """The dispatcher's result for one request frame.
 
-    `reply` is the response, at once or later. While a reply that is not `pipelined` is pending, the
-    connection dispatches no further request; pipelined ones (Produce) may overlap each other. Responses
-    leave in the order of the requests. A `last` one ends the connection once everything is answered: the client is
-    to ask somebody else, or nothing that it has sent behind this may be taken before this.
+    `reply` is the response, at once or later. While a reply that is not `pipelined` is pending, the connection
+    dispatches no further request; pipelined ones (Produce) may overlap each other. Responses leave in the order of
+    the requests. A `last` one ends the connection once everything is answered: the client must ask another node, or
+    its later requests must not be taken before this one.
     """
 
     reply: asyncio.Future[Reply] | PromptFuture[Reply] | Reply
     pipelined: bool = False
     last: bool = False
-    keeps: bool = False
-    """What was made of the request is held until the reply, and nobody else charges for that memory."""
+    holds: int = 0
+    """Bytes of memory that the decoded request takes until the reply, unless another account has them."""
 
 
 class Burst(PromptFuture[Reply]):
     """Several request frames that came together, all of them pipelined. The result is the responses to all of them, in
-    their order. A `last` one ends the connection, as in `Exchange`."""
+    their order. A `last` one ends the connection, and memory is held, as in `Exchange`."""
 
-    __slots__ = ("bytes_taken", "last", "requests")
+    __slots__ = ("bytes_taken", "holds", "last", "requests")
 
     def __init__(self, requests: int, bytes_taken: int) -> None:
         super().__init__()
         self.requests = requests
         self.bytes_taken = bytes_taken
-        """Of the frames, their length prefixes included."""
+        """Bytes of the frames, their length prefixes included."""
         self.last = False
+        self.holds = 0
+
+
+class LastReply(list[Buffer]):
+    """A response that turns out to be the last of its connection: later requests of the client are not taken.
+    Only for an exchange that is not pipelined, after which no request was taken yet."""
+
+
+def always(size_bytes: int) -> bool:
+    """Grants any amount of memory."""
+    return True
 
 
 class Dispatcher(Protocol):
     """Turns request frames into responses; handed to the server by the node."""
 
     def dispatch_burst(
-        self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
+        self,
+        frames: memoryview,
+        start: int,
+        stop: int,
+        requests_max: int,
+        frame_bytes_max: int,
+        session: Session,
     ) -> Burst | None:
-        """Take the requests that are cheaper together, of those that lie whole at the front of `frames[start:stop]`,
-        length prefixes included, up to `requests_max` and none of more than `frame_bytes_max`; None: there is none,
-        the first frame is for `dispatch`. `frames` is only valid during the call, and it raises as `dispatch` does."""
+        """Take those requests that are cheaper together, out of the whole frames at the front of
+        `frames[start:stop]`, length prefixes included, up to `requests_max` and none of more than
+        `frame_bytes_max`; None: there is none, and the first frame is for `dispatch`. `frames` is only valid
+        during the call, and it raises as `dispatch` does. All requests belong to `session`."""
         ...
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
-        """`frame` (without its length prefix) is only valid during the call. Raises a `MainstemError` when
-        the connection must be closed (the error's message goes to the log)."""
+    def dispatch(
+        self, frame: memoryview, session: Session, may_hold: Callable[[int], bool] = always
+    ) -> Exchange | None:
+        """`frame` (without its length prefix) is only valid during the call. Before the decoding of a request
+        that takes much memory, `may_hold` is asked for that many bytes. None: they were refused, nothing was
+        done, and the frame is to be dispatched again later. Raises a `MainstemError` when the connection must
+        be closed (the error's message goes to the log)."""
         ...
 
     def has_room(self) -> bool:
-        """Whether requests that bring batches are to be dispatched now."""
+        """Whether to dispatch requests that bring batches now."""
         ...
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
-        """Whether a request begins in `frames[start:stop]`, with its length prefix, that is not to be dispatched while
+        """Whether `frames[start:stop]` begins with a request, length prefix included, that must wait while
         there is no room."""
         ...
 
@@ -354,7 +420,7 @@ class Dispatcher(Protocol):
         """Call back, once and never at once, when there is room."""
         ...
 
-    def disconnected(self, peer: Peer) -> None:
+    def disconnected(self, session: Session) -> None:
         """The peer is gone or about to be: its reads may be given up (their replies are cancelled). May be
         called more than once."""
         ...
@@ -383,23 +449,24 @@ class DiskUsage(NamedTuple):
     free_bytes: int
 
 
-class Reading(enum.Enum):
-    """How a file is going to be read, which decides what its reads do to whoever else uses the disk."""
+class ReadingMode(enum.Enum):
+    """How a file will be read, which decides how its reads affect others on the same disk."""
 
     USUAL = enum.auto()
-    """As the operating system thinks best, read ahead by it."""
+    """As the operating system prefers, with its read-ahead."""
     PIECES = enum.auto()
-    """A small piece at a time and no further than asked: beside commits on the same disk, of what memory may hold."""
+    """One small piece at a time and no further than asked, through the operating system's memory: beside
+    commits on the same disk."""
     COLD = enum.auto()
-    """The same past the operating system's memory where the file system can: nobody else reads it soon, and it is not
-    to drive out what others need."""
+    """The same past the operating system's memory where the file system can: the data is not read again soon,
+    and must not evict data that is."""
 
 
 class Files(Protocol):
     """A directory tree of one disk. Paths are relative to the root it was made with. Calls run in executors
     where they can block; errors are `OSError`."""
 
-    async def open(self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL) -> File:
+    async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> File:
         """Open for reading and writing; a cold one for reading alone. FileNotFoundError unless it exists or `create`
         is set. Parent directories are made as needed."""
         ...
@@ -427,8 +494,8 @@ class File(Protocol):
 
     @overload
     async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
-        """The same; with `at_once` in one request to the disk even of a file that is read in pieces, since nobody else
-        wants it now."""
+        """The same; with `at_once` in one request to the disk, even if the file is read in pieces otherwise:
+        no other reader waits for the disk now."""
         ...
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
@@ -444,7 +511,7 @@ class File(Protocol):
         ...
 
     async def lock(self, *, exclusive: bool) -> bool:
-        """Try flock without waiting; False when somebody else holds it. Released by `close`."""
+        """Try flock without waiting; False when another holder has it. Released by `close`."""
         ...
 
     async def close(self) -> None: ...

@@ -1,10 +1,10 @@
 """A future whose callbacks run at once.
 
 asyncio runs the callbacks of a future in the next turn of its loop, which costs a turn per link where futures are
-chained, as they are between the store, the dispatcher and a connection. This one calls them from `set_result`. Who
-settles it must therefore be done with its own state, and who listens must be brief and must not raise. Should it all
-the same, that is logged and goes no further: it is no business of who settles, often the writing of everybody's
-batches, nor of the others who listen.
+chained, as they are between the store, the dispatcher and a connection. This one calls them from `set_result`. Code
+that settles it must therefore be done with its own state, and listeners must be brief and must not raise. An error of
+a listener is logged and goes no further: it must reach neither the code that settles, which often writes the batches
+of all clients, nor the other listeners.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PENDING, _FINISHED, _FAILED, _CANCELLED = range(4)
 
 
 class PromptFuture(Generic[T]):
-    """As much of `asyncio.Future` as those who pass results on need; `await` works as well. Who has more to keep until
-    the end makes a subclass of it: there are several per request."""
+    """As much of `asyncio.Future` as chained results need; `await` works as well. Code with more state per
+    request makes a subclass of it: there are several futures per request."""
 
     __slots__ = ("_callbacks", "_state", "_value")
 
@@ -83,6 +83,14 @@ class PromptFuture(Generic[T]):
                 callback(self)
             except Exception:
                 logger.exception("whoever was told of a result failed")
+
+    @classmethod
+    def settled(cls, result: T) -> PromptFuture[T]:
+        """One that has its result already: `await` goes on at once."""
+        future: PromptFuture[T] = cls()
+        future._state = _FINISHED
+        future._value = result
+        return future
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._state == _PENDING:

@@ -1,7 +1,8 @@
-"""One thread beside the event loop for work that lets go of the interpreter: inflating batches, walking their records.
+"""One thread beside the event loop for work that releases the interpreter: inflating batches, walking their
+records.
 
-One, so that such work takes one processor at the most, in the order it was asked for. What waits is bounded by who
-asks: a connection has one such request at a time.
+One, so that such work takes one processor at the most, in the order of the requests. Callers bound the waiting work:
+a connection has one such request at a time.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ T = TypeVar("T")
 
 
 class SideThread:
-    """`ports.SideWork`. Costs nothing until it is used."""
+    """Implements `ports.SideWork` with a thread, which is started on first use."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises."""
+        """Returns or raises what `work` does."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def close(self) -> None:
-        """Wait for what runs; what has not begun is cancelled."""
+        """Wait for running work; work that has not begun is cancelled."""
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)
 
 

@@ -36,8 +36,10 @@ from kio.schema.metadata.v4.response import (
 )
 from kio.schema.produce.v7.request import ProduceRequest
 from kio.schema.produce.v7.response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i32Timedelta
+from kio.static.primitive import Records, i32, i32Timedelta, i64
+from tests.patience import PATIENCE_SECONDS
 
 READ_BYTES = {"fast": 1 << 20, "slow": 3000}
 RECEIVE_WINDOW_BYTES = 32 << 10  # small: a megabyte request leaves the sender in many short writes
@@ -82,7 +84,7 @@ def produced(request: Request, code_of: Callable[[int], int] = lambda _: 0, drop
                 PartitionProduceResponse(
                     index=partition.index,
                     error_code=ErrorCode(code),
-                    base_offset=-1 if code else 10,
+                    base_offset=i64.parse(-1 if code else 10),
                     log_append_time=None,
                 )
             )
@@ -98,14 +100,16 @@ def described(
     brokers = []
     for node_id, address in addresses.items():
         host, _, port = address.rpartition(":")
-        brokers.append(MetadataResponseBroker(node_id=node_id, host=host, port=int(port)))
+        brokers.append(MetadataResponseBroker(node_id=BrokerId.parse(node_id), host=host, port=i32.parse(int(port))))
     topics = tuple(
         MetadataResponseTopic(
             error_code=ErrorCode(0),
             name=topic.name,
             partitions=tuple(
                 MetadataResponsePartition(
-                    error_code=ErrorCode(0), partition_index=index, leader_id=leader_of(index)
+                    error_code=ErrorCode(0),
+                    partition_index=i32.parse(index),
+                    leader_id=BrokerId.parse(leader_of(index)),
                 )
                 for index in range(partitions)
             ),
@@ -123,7 +127,9 @@ def offsets_told(request: Request, code_of: Callable[[int], int]) -> bytes:
             name=topic.name,
             partitions=tuple(
                 ListOffsetsPartitionResponse(
-                    partition_index=one.partition_index, error_code=ErrorCode(code_of(one.partition_index)), offset=10
+                    partition_index=one.partition_index,
+                    error_code=ErrorCode(code_of(one.partition_index)),
+                    offset=i64.parse(10),
                 )
                 for one in topic.partitions
             ),
@@ -138,18 +144,18 @@ def fetched(request: Request, found: Mapping[tuple[str, int], tuple[int, bytes]]
     topics: dict[str, list[PartitionData]] = {}
     for (topic, partition), (code, records) in found.items():
         data = PartitionData(
-            partition_index=partition,
+            partition_index=i32.parse(partition),
             error_code=ErrorCode(code),
-            high_watermark=1_000,
+            high_watermark=i64.parse(1_000),
             aborted_transactions=None,
-            records=records,
+            records=Records(records),
         )
         topics.setdefault(topic, []).append(data)
     response = FetchResponse(
         throttle_time=NO_TIME,
         error_code=ErrorCode(0),
         responses=tuple(
-            FetchableTopicResponse(topic=topic, partitions=tuple(partitions))
+            FetchableTopicResponse(topic=TopicName.parse(topic), partitions=tuple(partitions))
             for topic, partitions in topics.items()
         ),
     )
@@ -248,7 +254,7 @@ class ScriptedBroker:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE_SECONDS)
         assert not any(thread.is_alive() for thread in self._threads)
 
 

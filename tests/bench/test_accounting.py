@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bench.errors import BenchError
 from bench.machine import alone, share_cores
+from bench.new_files import one_pass, written
 from bench.process_tree import ProcessTree
 from bench.window import Window
 
@@ -21,9 +22,7 @@ PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BURN_A
 
 
 def test_a_tree_counts_its_descendants() -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     tree = ProcessTree(parent.pid)
     try:
         assert parent.stdout is not None
@@ -80,6 +79,19 @@ def test_a_window_counts_only_what_was_spent_in_it() -> None:
         node.communicate()
 
 
+def test_what_a_load_spent_before_the_window_is_not_the_windows() -> None:
+    load = subprocess.Popen(
+        [sys.executable, "-c", BURN_AND_SAY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert load.stdout is not None
+        assert load.stdout.readline() == "done\n"
+        window = Window(ProcessTree(os.getpid()), share_cores(), ProcessTree(load.pid))
+    finally:
+        load.communicate("\n")
+    assert window.bench_cpu_seconds() < 0.25  # it had burnt 0.3
+
+
 def test_cached_bytes_are_those_of_all_files_below(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "one").write_bytes(os.urandom(MEBIBYTE))
@@ -120,3 +132,17 @@ def test_two_benches_do_not_run_at_once(tmp_path: Path) -> None:
     with alone(lock, told.append):
         pass
     assert told == ["waiting for another bench on this machine to end"]
+
+
+def test_a_pass_of_new_files_has_a_figure_per_piece_and_leaves_nothing(tmp_path: Path) -> None:
+    figures = one_pass(tmp_path, 5, piece=2)
+    assert len(figures) == 3
+    assert all(figure >= 0 for figure in figures)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_figure_of_a_new_file_is_of_all_it_was_given(tmp_path: Path) -> None:
+    written(tmp_path / "one", 3)
+    assert (tmp_path / "one").stat().st_size == 3 * MEBIBYTE
+    with pytest.raises(FileExistsError):  # an old file's pages would be there already
+        written(tmp_path / "one", 1)

@@ -12,11 +12,12 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.load import Fetch, LoadError, Produce, build, run
+from bench.load import Fetch, LoadError, Produce, build, run, start
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.list_offsets.v1.request import ListOffsetsRequest
 from kio.schema.metadata.v4.request import MetadataRequest
@@ -34,9 +35,8 @@ from tests.bench.scripted_broker import (
     scripted,
 )
 from tests.clients import kafka_python
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
-
-SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 def create_topics(node: Serving, prefix: str, count: int, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": node.kafka})
     wanted = [NewTopic(f"{prefix}-{number}", partitions, 1) for number in range(count)]
-    for created in admin.create_topics(wanted, request_timeout=SECONDS_MAX).values():
-        created.result(SECONDS_MAX)
+    for created in admin.create_topics(wanted, request_timeout=PATIENCE_SECONDS).values():
+        created.result(PATIENCE_SECONDS)
 
 
 def test_it_is_compiled_again_only_when_a_source_is_newer(binary: Path) -> None:
@@ -71,7 +71,7 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch:
 
 
 def test_checksums_and_quantiles(binary: Path) -> None:
-    subprocess.run([binary, "self-check"], check=True, timeout=SECONDS_MAX)
+    subprocess.run([binary, "self-check"], check=True, timeout=PATIENCE_SECONDS)
 
 
 # A real node
@@ -90,9 +90,7 @@ def test_what_is_produced_comes_back(binary: Path, node: Serving) -> None:
     for load in loads:
         sent = run(
             binary,
-            Produce(
-                address=node.kafka, topics="back:3", partitions=8, bytes=400_000, record_bytes=300, **load
-            ),
+            Produce(address=node.kafka, topics="back:3", partitions=8, bytes=400_000, record_bytes=300, **load),
         )
         assert sent["errors"] == {}
         assert sent["bytes"] >= 400_000
@@ -120,17 +118,13 @@ def test_what_is_produced_comes_back(binary: Path, node: Serving) -> None:
         assert back["errors"] == {}
         assert (back["gaps"], back["checksum_errors"], back["abandoned"]) == (0, 0, 0)
         assert (back["bytes"], back["batches"], back["records"]) == (bytes_sent, batches_sent, records_sent)
-    nothing_new = run(
-        binary, Fetch(address=node.kafka, topics="back:3", partitions=8, from_="latest", until_end=True)
-    )
+    nothing_new = run(binary, Fetch(address=node.kafka, topics="back:3", partitions=8, from_="latest", until_end=True))
     assert (nothing_new["requests"], nothing_new["records"]) == (0, 0)
 
 
 def test_a_client_reads_what_it_wrote(binary: Path, node: Serving) -> None:
     create_topics(node, "client", count=1, partitions=1)
-    load = Produce(
-        address=node.kafka, topics="client:1", partitions=1, bytes=50_000, record_bytes=1_000, in_flight=1
-    )
+    load = Produce(address=node.kafka, topics="client:1", partitions=1, bytes=50_000, record_bytes=1_000, in_flight=1)
     sent = run(binary, load)
     received = kafka_python.consume(node.kafka, "client-0", sent["records"])
     assert [message.offset for message in received] == list(range(sent["records"]))
@@ -141,9 +135,7 @@ def test_a_client_reads_what_it_wrote(binary: Path, node: Serving) -> None:
 
 def test_a_schedule_is_kept_to_the_last_request(binary: Path, node: Serving) -> None:
     create_topics(node, "paced", count=1, partitions=4)
-    load = Produce(
-        address=node.kafka, topics="paced:1", partitions=4, seconds=0.5, rate=200, interval_seconds=0.1
-    )
+    load = Produce(address=node.kafka, topics="paced:1", partitions=4, seconds=0.5, rate=200, interval_seconds=0.1)
     sent = run(binary, load)
     assert sent["requests"] == 101  # due at 0, 5, … 500 ms
     assert (sent["unsent"], sent["errors"]) == (0, {})
@@ -260,11 +252,34 @@ def test_each_queue_s_requests_go_to_its_leader(binary: Path) -> None:
 
 def test_a_leader_of_too_few_queues_and_too_few_connections_are_named(binary: Path) -> None:
     with cluster_of((1, 2), 4, lambda partition: 1 + (partition == 0)) as brokers:
-        wanted = {"address": brokers[1].address, "topics": "led:1", "partitions": 4, "leaders": True, "seconds": 1.0}
+        wanted = Produce(address=brokers[1].address, topics="led:1", partitions=4, leaders=True, seconds=1.0)
         with pytest.raises(LoadError, match="leads 1 queues, too few for requests of 2"):
-            run(binary, Produce(**wanted, queues_per_request=2, connections=2))
+            run(binary, replace(wanted, queues_per_request=2, connections=2))
         with pytest.raises(LoadError, match="2 nodes lead the queues, and each needs one"):
-            run(binary, Produce(**wanted))
+            run(binary, wanted)
+
+
+def test_a_run_counts_once_it_has_asked_about_all_queues(binary: Path) -> None:
+    with cluster_of((1,), 12, lambda partition: 1) as brokers:
+        running = start(
+            binary, Produce(address=brokers[1].address, topics="told:2", partitions=12, leaders=True, bytes=1_000)
+        )
+        running.await_counting()
+        asked = [request.body for request in brokers[1].requests if isinstance(request.body, ListOffsetsRequest)]
+        sent = running.result()
+    assert sum(len(topic.partitions) for body in asked for topic in body.topics) == 24
+    assert sent["errors"] == {}
+    assert sent["bytes"] >= 1_000
+
+
+def test_a_run_that_never_counts_says_why(binary: Path) -> None:
+    with cluster_of((1,), 4, lambda partition: 1) as brokers:
+        running = start(
+            binary, Produce(address=brokers[1].address, topics="told:1", partitions=5, leaders=True, bytes=1)
+        )
+        running.await_counting()
+        with pytest.raises(LoadError, match="topic told-0 has 4 partitions, not 5"):
+            running.result()
 
 
 def test_errors_are_counted_by_partition(binary: Path) -> None:
@@ -320,7 +335,7 @@ def test_what_a_broker_does_wrong_is_named(binary: Path, answer: Any, complaint:
 
 
 def scripted_fetch(broker: ScriptedBroker, **load: Any) -> Fetch:
-    return Fetch(**{"address": broker.address, "no_check": True, "from_": 0, "seconds": SECONDS_MAX, **load})
+    return Fetch(**{"address": broker.address, "no_check": True, "from_": 0, "seconds": PATIENCE_SECONDS, **load})
 
 
 def asked_for(request: Request) -> dict[tuple[str, int], int]:

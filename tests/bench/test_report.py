@@ -59,9 +59,7 @@ def test_a_line_has_medians_spreads_and_the_ratio_of_medians() -> None:
 
 def test_better_is_bold_whichever_way_better_is() -> None:
     table = workload_table(produced((100,), (200,)), "1", ("mb_per_s", "cpu_ms_per_mb"))
-    ratios = [
-        cells(table, ROW.title, ASYNC, figure)[-1] for figure in ("throughput MB/s", "node's CPU ms/MB")
-    ]
+    ratios = [cells(table, ROW.title, ASYNC, figure)[-1] for figure in ("throughput MB/s", "node's CPU ms/MB")]
     assert ratios == ["0.50", "**0.50**"]
 
 
@@ -105,6 +103,28 @@ def test_own_throughput_over_more_queues() -> None:
     name = f"own throughput, {many_queues.title(16, 1)} → {many_queues.title(16_384, 1)}"
     assert verdict(results, name) == (0.85, False)
     assert cells(targets_table(results), "2", name)[2:] == ["≥ 0.9 ×", "0.85 ×", "**short**", "0.85 ×"]
+
+
+def test_own_throughput_over_a_million_queues_is_compared_on_one_node() -> None:
+    results = Results()
+    for title, rate in (
+        (many_queues.title(16, 16), 400.0),
+        (many_queues.of_million(16), 200.0),
+        (many_queues.title(1_000_000, 16), 180.0),
+    ):
+        results.add(Row("2", title, ASYNC), "mainstem", {"mb_per_s": rate})
+    name = f"own throughput, {many_queues.of_million(16)} → {many_queues.title(1_000_000, 16)}"
+    assert verdict(results, name) == (0.9, True)
+
+
+def test_own_throughput_on_recycled_files_is_compared_with_itself() -> None:
+    results = Results()
+    for queues, rates in ((16, (100.0, 300.0)), (16_384, (10.0, 285.0))):
+        for system, rate in zip(("mainstem", "mainstem recycled"), rates, strict=True):
+            results.add(Row("2", many_queues.title(queues, 16), ASYNC), system, {"mb_per_s": rate})
+    name = f"{many_queues.title(16, 16)} → {many_queues.title(16_384, 16)}"
+    assert verdict(results, f"own throughput, {name}") == (0.1, False)
+    assert verdict(results, f"own throughput, recycled, {name}") == (0.95, True)
 
 
 def test_latency_beside_others_is_compared_within_mainstem() -> None:
@@ -155,11 +175,7 @@ def test_lines_stand_where_their_values_are() -> None:
 
     series = {"mainstem": [(16, exactly(100.0)), (256, exactly(50.0)), (4_096, exactly(0.0))]}
     drawn = ElementTree.fromstring(svg.lines("Title & more", "MB/s", "queues", series))
-    marks = [
-        (float(mark.get("cx", "")), float(mark.get("cy", "")))
-        for mark in drawn
-        if mark.tag.endswith("circle")
-    ]
+    marks = [(float(mark.get("cx", "")), float(mark.get("cy", ""))) for mark in drawn if mark.tag.endswith("circle")]
     across, down = zip(*marks, strict=True)
     assert across[1] - across[0] == across[2] - across[1] > 0  # equal factors are equal distances
     assert down[1] - down[0] == down[2] - down[1] > 0  # and values are linear from zero
@@ -169,8 +185,6 @@ def test_bars_are_as_long_as_their_values() -> None:
     groups = [("a row", {"mainstem": Spread(10.0, 8.0, 12.0, 3), "kafka": Spread(40.0, 40.0, 40.0, 3)})]
     drawn = ElementTree.fromstring(svg.bars("Title", "ms", 1, groups))
     lengths = [
-        float(bar.get("width", ""))
-        for bar in drawn
-        if bar.tag.endswith("rect") and bar.get("x") == str(svg.LABELS)
+        float(bar.get("width", "")) for bar in drawn if bar.tag.endswith("rect") and bar.get("x") == str(svg.LABELS)
     ]
     assert lengths[1] / lengths[0] == 4.0

@@ -28,9 +28,7 @@ def test_ratio_is_of_medians() -> None:
     assert filled().ratio(ROW, "mb_per_s", "mainstem", "kafka") == 2.5
 
 
-@pytest.mark.parametrize(
-    ("row", "metric"), [(None, "mb_per_s"), (Row("9", "b"), "mb_per_s"), (ROW, "p99_ms")]
-)
+@pytest.mark.parametrize(("row", "metric"), [(None, "mb_per_s"), (Row("9", "b"), "mb_per_s"), (ROW, "p99_ms")])
 def test_what_was_not_measured_is_none(row: Row | None, metric: str) -> None:
     results = filled()
     assert results.median(row, "mainstem", metric) is None

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench.errors import LoadFailed, SystemFailed
-from bench.machine import CpuSets
+from bench.machine import CpuSets, share_cores
 from bench.results import Results
 from bench.runner import Runner
 from bench.session import SHORT, Bench, Form, Session, Stage, Workload
 from bench.systems.system import Durability, Node, Setup
+from bench.topics import Queues
+from tests.bench.load_result import load_result
+
+BURNT_SECONDS = 0.5
+NODE = """
+import sys, time
+while True:
+    open(sys.argv[1]).read()
+    begun = time.process_time()
+    while time.process_time() - begun < float(sys.argv[3]): pass
+    open(sys.argv[2], "w").close()
+"""
+"""A node that spends some CPU time whenever somebody opens and closes its first pipe, and then opens its second."""
+LOAD = """#!{python}
+open({asked!r}, "w").close()
+open({answered!r}).read()
+print("counting", flush=True)
+print({result!r})
+"""
+"""A load that asks the node something before it counts, and then nothing any more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +104,7 @@ def test_a_failure_is_noted_and_costs_no_other_figures(tmp_path: Path) -> None:
         stage.record("row", {"mb_per_s": 1.0})
 
     made = bench(tmp_path, dataclasses.replace(SHORT, repetitions=1))
-    Runner(made, ("kafka", "mainstem"), lambda line: None, lambda: None).run(
-        [workload("1", half_broken, "a")]
-    )
+    Runner(made, ("kafka", "mainstem"), lambda line: None, lambda: None).run([workload("1", half_broken, "a")])
     assert made.results.notes == ["1, a, on disk, kafka failed: it answered with errors"]
     assert made.results.median(made.results.find("1", "row", "on disk"), "mainstem", "mb_per_s") == 1.0
 
@@ -102,12 +124,43 @@ def test_variants_of_a_system_have_columns_of_their_own(tmp_path: Path) -> None:
         def record(stage: Stage) -> None:
             stage.record("row", {"mb_per_s": 2.0})
 
-        return [
-            Session(
-                name="a", run=record, durability=Durability.ASYNC, systems=("mainstem",), variant="recycled"
-            )
-        ]
+        return [Session(name="a", run=record, durability=Durability.ASYNC, systems=("mainstem",), variant="recycled")]
 
     made = bench(tmp_path, dataclasses.replace(SHORT, repetitions=1))
     Runner(made, ("mainstem",), lambda line: None, lambda: None).run([Workload("1", "1", sessions, ())])
     assert made.results.systems(made.results.rows[0]) == ["mainstem recycled"]
+
+
+class OneNode(NoSystem):
+    """Its node is `NODE`, with two pipes in `directory`."""
+
+    def start(self, setup: Setup) -> Node:
+        pipes = [str(setup.directory.parent / name) for name in ("asked", "answered")]
+        process = subprocess.Popen([sys.executable, "-c", NODE, *pipes, str(BURNT_SECONDS)])
+        return Node(setup, [process], ["nowhere"])
+
+
+def test_what_a_node_spends_before_the_load_counts_is_not_measured(tmp_path: Path) -> None:
+    result = load_result(seconds=1.0, size=1_000_000)
+    asked, answered = (tmp_path / name for name in ("asked", "answered"))
+    for pipe in (asked, answered):
+        os.mkfifo(pipe)
+    program = tmp_path / "load"
+    program.write_text(
+        LOAD.format(python=sys.executable, asked=str(asked), answered=str(answered), result=json.dumps(result))
+    )
+    program.chmod(0o700)
+
+    def run(stage: Stage) -> None:
+        stage.start()
+        stage.measure("row", stage.produce(Queues("some", 1, 1)))
+
+    made = dataclasses.replace(
+        bench(tmp_path, dataclasses.replace(SHORT, repetitions=1)),
+        load_program=program, cpus=share_cores(), systems={"mainstem": OneNode("mainstem")},
+    )  # fmt: skip
+    Runner(made, ("mainstem",), lambda line: None, lambda: None).run([workload("1", run, "a")])
+    assert made.results.notes == []
+    spent_us = made.results.median(made.results.find("1", "row"), "mainstem", "cpu_us_per_batch")
+    assert spent_us is not None
+    assert spent_us * result["batches"] / 1e6 < BURNT_SECONDS / 2

@@ -13,19 +13,20 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.server.raw_client import RawClient
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator
+from mainstem.broker.request_context import RequestContext
 from mainstem.model import Node, QueueRange, Topic
-from mainstem.ports import Clock, Peer
+from mainstem.ports import Clock, Session
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.server.config import ServerConfig
-from mainstem.server.server import Server
+from mainstem.server.server import KafkaServer
 
-PEER = Peer("127.0.0.1", 40_000, 1)
+SESSION = Session("127.0.0.1", 40_000, 1)
 
 
 @dataclass
@@ -82,13 +83,13 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
     return Fakes(broker, store, metadata, leadership)
 
 
-def call(version: int) -> Call:
-    return Call(version, "test", PEER)
+def call(version: int) -> RequestContext:
+    return RequestContext(version, "test", SESSION)
 
 
 @dataclass
 class Serving(Fakes):
-    server: Server
+    server: KafkaServer
     dispatcher: BrokerDispatcher
 
     async def connect(self) -> RawClient:
@@ -101,7 +102,7 @@ async def serving(config: BrokerConfig | None = None) -> AsyncIterator[Serving]:
     clock = LoopClock()
     fakes = make_broker(clock, config)
     async with BrokerDispatcher(fakes.broker) as dispatcher:
-        server = Server(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
+        server = KafkaServer(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
         server.bind()
         host, port = server.advertised
         fakes.metadata.nodes_known[:] = [Node(node_id=1, host=host, port=port)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.simulated_loop import SimulatedLoop
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.broker import auto_creation
 from mainstem.broker.auto_creation import AutoCreation
@@ -22,6 +23,7 @@ from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import NewTopic, QueueRange, Topic
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -133,7 +135,7 @@ def test_a_name_that_nobody_waits_for_any_more_is_not_made() -> None:
         gone.cancel()
         assert isinstance((await stays)["shared"], Topic)
         assert cluster.names == {"begun", "shared"}
-        assert not cluster.creation._creations
+        assert not cluster.creation.awaited
         assert isinstance((await cluster.creation.topics(["left"]))["left"], Topic)
 
     simulated(story)
@@ -147,12 +149,12 @@ def test_what_waits_is_bounded() -> None:
             names = [f"t{number}-{index}" for index in range(100)]
             tasks.append(asyncio.create_task(cluster.creation.topics(names)))
             await asyncio.sleep(0)
-        assert len(cluster.creation._creations) <= auto_creation.NAMES_MAX + auto_creation.NAMES_TOGETHER_MAX
+        assert len(cluster.creation.awaited) <= auto_creation.NAMES_MAX + auto_creation.NAMES_TOGETHER_MAX
         answers = [outcome for made in await asyncio.gather(*tasks) for outcome in made.values()]
         refused = [it for it in answers if isinstance(it, MetadataUnavailable) and "too many" in str(it)]
         assert len(refused) >= 20_000 - auto_creation.NAMES_MAX - auto_creation.NAMES_TOGETHER_MAX
         await asyncio.sleep(100)
-        assert not cluster.creation._creations
+        assert not cluster.creation.awaited
         assert max(map(len, cluster.changes)) == auto_creation.NAMES_TOGETHER_MAX
 
     simulated(story)
@@ -160,13 +162,13 @@ def test_what_waits_is_bounded() -> None:
 
 def test_whatever_fails_everybody_is_answered() -> None:
     async def story(cluster: Cluster) -> None:
-        async def broken(wanted: Sequence[NewTopic]) -> Any:
+        async def broken(wanted: Sequence[NewTopic], **_options: Any) -> list[Topic | MainstemError]:
             raise RuntimeError("a fault of our own")
 
         cluster.creation._metadata_admin.create_topics = broken  # type: ignore[method-assign]
         made = await cluster.creation.topics(["a", "b"])
         assert all(isinstance(it, MetadataUnavailable) for it in made.values())
-        assert not cluster.creation._creations
+        assert not cluster.creation.awaited
 
     simulated(story)
 
@@ -178,7 +180,7 @@ def test_whatever_fails_everybody_is_answered() -> None:
 def test_reserved_names_are_never_made_by_asking(name: str) -> None:
     async def scenario() -> None:
         fakes = make_broker()
-        found, other = (await ask(fakes, name, "mine")).topics
+        found, other = elements((await ask(fakes, name, "mine")).topics)
         assert (found.error_code, other.error_code) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, OK)
         assert {topic.name for topic in fakes.metadata.topics()} == {"mine"}
 
@@ -198,8 +200,8 @@ def test_one_request_is_one_change_however_many_topics_it_asks_for() -> None:
         fakes.metadata.create_topics = counted  # type: ignore[method-assign]
         names = [f"t{number}" for number in range(metadata.TOPICS_CREATED_MAX)]
         response = await ask(fakes, *names)
-        assert [topic.error_code for topic in response.topics] == [OK] * len(names)
-        assert [topic.name for topic in response.topics] == names
+        assert [topic.error_code for topic in elements(response.topics)] == [OK] * len(names)
+        assert [topic.name for topic in elements(response.topics)] == names
         assert changes == [metadata.TOPICS_CREATED_MAX]
 
     asyncio.run(scenario())
@@ -211,14 +213,14 @@ def test_a_request_for_topics_without_a_leader_is_bounded_like_any_other() -> No
         fakes.store.create = missing(fakes)  # type: ignore[method-assign]
         names = [f"t{number}" for number in range(3 * metadata.TOPICS_CREATED_MAX)]
         response = await ask(fakes, *names)
-        assert sum(topic.error_code == ASK_AGAIN for topic in response.topics) == metadata.TOPICS_CREATED_MAX
+        assert sum(topic.error_code == ASK_AGAIN for topic in elements(response.topics)) == metadata.TOPICS_CREATED_MAX
         assert len(list(fakes.metadata.topics())) == metadata.TOPICS_CREATED_MAX
         await fakes.broker.auto_creation.close()
 
     asyncio.run(scenario())
 
 
-def missing(fakes: Fakes) -> Callable[[Sequence[QueueRange]], Awaitable[None]]:
+def missing(fakes: Fakes) -> Callable[..., Coroutine[Any, Any, None]]:
     async def create(ranges: Sequence[QueueRange]) -> None:
         raise LeaderMissing("nobody leads")
 
@@ -247,16 +249,16 @@ def test_the_wait_ends_when_the_client_is_gone() -> None:
             client = await node.connect()
             request = MetadataRequest(topics=(MetadataRequestTopic(name="left"),), allow_auto_topic_creation=True)
             await client.request(request, 9)
-            creations = node.broker.auto_creation._creations
-            await until(lambda: "left" in creations and creations["left"].wanted_by == 1)
+            creation = node.broker.auto_creation
+            await until(lambda: creation.awaited.get("left") == 1)
             await client.close()
-            await until(lambda: creations["left"].wanted_by == 0)
+            await until(lambda: creation.awaited["left"] == 0)
             go_on.set()
             await other
-            await until(lambda: not creations)
+            await until(lambda: not creation.awaited)
             assert {topic.name for topic in node.metadata.topics()} == {"first"}
 
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 # CreateTopics
@@ -283,7 +285,7 @@ def test_topics_of_one_request_are_answered_each_for_itself_where_a_leader_is_mi
         request = CreateTopicsRequest(topics=wanted, timeout_ms=1000)
         response = await create_topics.handle(fakes.broker, request, call(5))
         answered = codec.read(CreateTopicsResponse, 5, codec.write(response, 5))
-        codes = {topic.name: topic.error_code for topic in answered.topics}
+        codes = {topic.name: topic.error_code for topic in elements(answered.topics)}
         assert codes == {"a": OK, "b": ErrorCode.REQUEST_TIMED_OUT, "c": OK}
 
     asyncio.run(scenario())
@@ -320,14 +322,14 @@ def test_a_change_that_hangs_holds_up_changes_of_its_own_topics_alone() -> None:
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())
             request = CreateTopicsRequest(topics=(topic,), timeout_ms=1000)
             response = await create_topics.handle(fakes.broker, request, call(5))
-            return codec.read(CreateTopicsResponse, 5, codec.write(response, 5)).topics[0].error_code
+            return elements(codec.read(CreateTopicsResponse, 5, codec.write(response, 5)).topics)[0].error_code
 
         hanging = asyncio.create_task(made("slow"))
         await asyncio.sleep(0)
         same = asyncio.create_task(made("slow"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await made("quick") == OK
-            assert (await ask(fakes, "asked-for")).topics[0].error_code == OK
+            assert elements((await ask(fakes, "asked-for")).topics)[0].error_code == OK
         assert not hanging.done()
         assert not same.done()
         hangs.set()

@@ -11,16 +11,20 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import PEER, Serving, batch, make_broker, serving
+from tests.broker.harness import SESSION, Serving, batch, make_broker, serving
+from tests.patience import PATIENCE_SECONDS
 from tests.server.raw_client import RawClient
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.bounded_log import LINES_AT_ONCE
+from mainstem.broker.broker import Broker
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.failures import failure_response
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.routes import ROUTES
 from mainstem.model import HistogramSample, Sample
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import (
     RequestHeader,
@@ -47,7 +51,7 @@ from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, declarati
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 30))
+    asyncio.run(asyncio.wait_for(test, PATIENCE_SECONDS))
 
 
 def produce(*records: bytes, acks: int = -1, name: str = "t") -> ProduceRequest:
@@ -150,8 +154,8 @@ def test_what_is_produced_is_fetched_over_the_wire() -> None:
             for count in range(3):
                 response = await client.call(produce(batch(b"v" * 100_000)), 9)
                 assert response.responses[0].partition_responses[0].base_offset == count
-            (topic,) = (await client.call(fetch(1), 12)).responses
             size = len(batch(b"v" * 100_000))
+            (topic,) = (await client.call(fetch(1), 12)).responses
             assert len(topic.partitions[0].records) == 2 * size
             assert bytes(topic.partitions[0].records)[16:size] == batch(b"v" * 100_000)[16:]
             await client.close()
@@ -254,7 +258,7 @@ def test_bytes_behind_a_request_are_ignored() -> None:
             content = await client.receive()
             position = parse_response_header(content, 3, 13)[1]
             response = codec.read(MetadataResponse, 13, content, position)
-            assert [topic.name for topic in response.topics] == ["t"]
+            assert [topic.name for topic in elements(response.topics)] == ["t"]
             await client.close()
 
     run(scenario())
@@ -330,7 +334,7 @@ def test_a_corrupt_batch_is_an_answer_and_the_connection_goes_on() -> None:
     run(scenario())
 
 
-async def fail(broker: Broker, request: object, call: Call) -> object:
+async def fail(broker: Broker, request: object, call: RequestContext) -> object:
     raise ZeroDivisionError("a fault of ours")
 
 
@@ -362,17 +366,137 @@ def test_a_failing_handler_is_logged_once_and_answered_where_that_can_be_said(
     assert "InitProducerId v4 of client 'raw' failed unexpectedly" in record.getMessage()
 
 
-def test_a_failing_handler_whose_response_has_no_room_closes_the_connection() -> None:
+def test_a_failing_handler_that_was_asked_for_nothing_says_nothing_and_the_connection_goes_on() -> None:
     async def scenario() -> None:
         async with serving() as node:
             client = await answer_broken(node, 2, ListOffsetsRequest(replica_id=-1, topics=()), 5)
-            assert await client.closed_by_server()
-            other = await node.connect()
-            assert (await other.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
-            await other.close()
+            assert (await client.response(2, 5)).topics == ()
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
             await client.close()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.api.name)
+def test_a_failing_request_for_nothing_or_for_everything_has_an_answer_that_no_client_takes_for_all_there_is(
+    route: Any,
+) -> None:
+    for version in range(route.api.version_min, route.api.version_max + 1):
+        for nothing in (None, ()):
+            full = sample(route.api.request, version)
+            lists = [
+                field
+                for field in declaration_of(route.api.request).fields
+                if isinstance(field.kind, ArrayKind) and version in field.versions
+            ]
+            asked = replace(full, **{f.name: nothing for f in lists if nothing == () or version in f.nullable})
+            response = failure_response(route.api.response, version, asked)
+            assert response is not None
+            read, _ = codec.read_prefix(route.api.response, version, memoryview(codec.write(response, version)), 0)
+            if isinstance(read, MetadataResponse):
+                assert read.brokers == (), "which clients take for no answer at all"
+            elif route.api.name == "DescribeLogDirs":
+                assert ErrorCode.UNKNOWN_SERVER_ERROR in codes_in(read)
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("a fault of ours")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_produce_request_that_fails_is_answered_of_each_batch(
+    alone: bool, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t", partitions=2)
+            client = await node.connect()
+            future: PromptFuture[Any] = PromptFuture()
+            append = (lambda *_, **__: future) if late else broken
+            if alone:
+                monkeypatch.setattr(node.dispatcher, "dispatch_burst", lambda *_: None)
+            with monkeypatch.context() as patch:
+                patch.setattr(node.store, "append", append)
+                await client.request(produce(batch(b"a"), b"junk"), 9)
+                if late:
+                    while not future._callbacks:  # noqa: ASYNC110
+                        await asyncio.sleep(0)
+                    future.set_exception(ZeroDivisionError("a fault of ours"))
+                (topic,) = (await client.response(0, 9)).responses
+            codes = [part.error_code for part in topic.partition_responses]
+            assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE]
+            response = await client.call(produce(batch(b"a")), 9)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            assert node.server.counters.failures == 0
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_produce_request_that_cannot_be_looked_at_is_answered_of_each_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            await node.topic("t")
+            client = await node.connect()
+            monkeypatch.setattr(node.dispatcher, "dispatch_burst", lambda *_: None)
+            with monkeypatch.context() as patch:
+                patch.setattr(node.broker.produce_topics, "by_name", broken)
+                (topic,) = (await client.call(produce(batch(b"a"), batch(b"b")), 9)).responses
+            assert [part.error_code for part in topic.partition_responses] == 2 * [ErrorCode.UNKNOWN_SERVER_ERROR]
+            await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("version", [4, 6, 7, 12])
+@pytest.mark.parametrize("when", ["at once", "later", "beside the loop"])
+def test_a_fetch_request_that_fails_is_answered(version: int, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            topic = await node.topic("t")
+            client = await node.connect()
+            if when == "beside the loop":
+                node.store.cold.add(topic.queue_id(0))
+                monkeypatch.setattr(node.store, "read", broken)
+            elif when == "at once":
+                monkeypatch.setattr(node.store, "read_at_once", broken)
+            await client.request(fetch(0, max_wait_ms=60_000 if when == "later" else 0), version)
+            if when == "later":
+                while not node.store.waiting:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                monkeypatch.setattr(node.store, "read_at_once", broken)
+                await (await node.connect()).call(produce(batch(b"a")), 9)
+            response = await client.response(1, version)
+            if version >= 7:
+                assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            else:
+                (answered,) = response.responses
+                assert answered.topic == "t"
+                codes = [(part.partition_index, part.error_code) for part in answered.partitions]
+                assert codes == [(0, ErrorCode.UNKNOWN_SERVER_ERROR)]
+            assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
+            await client.close()
+
+    run(scenario())
+
+
+def test_tracebacks_are_as_many_as_somebody_can_read(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            client = await answer_broken(node, 22, request, 4)
+            for _ in range(3 * LINES_AT_ONCE):
+                await client.request(request, 4)
+            for _ in range(3 * LINES_AT_ONCE + 1):
+                assert (await client.response(22, 4)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert LINES_AT_ONCE <= len([record for record in caplog.records if record.exc_info]) <= LINES_AT_ONCE + 3
 
 
 def sample(message_class: type[Any], version: int, number: int = 1) -> Any:
@@ -424,11 +548,15 @@ def test_items_of_a_failed_request_are_named_in_its_answer() -> None:
         ListOffsetsTopic(name="b", partitions=()),
     ))  # fmt: skip
     response = failure_response(ListOffsetsResponse, 5, request)
+    assert response is not None
     assert [(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics] == [
-        ("a", [7]), ("b", [])]
+        ("a", [7]),
+        ("b", []),
+    ]
     assert response.topics[0].partitions[0].timestamp == -1, "nothing but names is taken from the request"
-    groups = failure_response(DescribeGroupsResponse, 5, DescribeGroupsRequest(groups=("x", "y"))).groups
-    assert [group.group_id for group in groups] == ["x", "y"]
+    described = failure_response(DescribeGroupsResponse, 5, DescribeGroupsRequest(groups=("x", "y")))
+    assert described is not None
+    assert [group.group_id for group in described.groups] == ["x", "y"]
 
 
 def test_a_long_poll_ends_with_its_connection() -> None:
@@ -473,14 +601,15 @@ def test_leaving_the_dispatcher_ends_what_waits_and_handlers_even_before_they_be
         header = RequestHeader(1, 12, 1, "c")
         frame = memoryview(request_frame(header, codec.write(fetch(0, max_wait_ms=60_000), 12))[4:])
         async with BrokerDispatcher(fakes.broker) as dispatcher:
-            waiting = dispatcher.dispatch(frame, PEER)
+            waiting = dispatcher.dispatch(frame, SESSION)
             assert fakes.store.waiting == 1
             fakes.store.cold.add(topic.queue_id(0))
-            begun = dispatcher.dispatch(frame, PEER._replace(connection_id=2))
+            begun = dispatcher.dispatch(frame, replace(SESSION, connection_id=2))
             while fakes.store.waiting < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            unbegun = dispatcher.dispatch(frame, PEER._replace(connection_id=3))
+            unbegun = dispatcher.dispatch(frame, replace(SESSION, connection_id=3))
         for exchange in (waiting, begun, unbegun):
+            assert exchange is not None
             assert isinstance(exchange.reply, (asyncio.Future, PromptFuture))
             assert exchange.reply.cancelled()
             assert not exchange.pipelined
@@ -518,10 +647,10 @@ def test_a_long_request_is_charged_until_it_is_answered_and_a_batch_until_it_is_
             await client.request(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
             while not budget.bytes_most:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            kept = [account.kept for account in (each.account for each in node.server._connections)]
+            kept = [account.kept for account in (each.account for each in node.server.connections)]
             while not any(kept):
                 await asyncio.sleep(0)
-                kept = [connection.account.kept for connection in node.server._connections]
+                kept = [connection.account.kept for connection in node.server.connections]
             assert max(kept) > 20_000 * len("topic-0")
             assert len((await client.response(3, 9)).topics) == 20_000
             node.server.relieve()

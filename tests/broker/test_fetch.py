@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -10,6 +11,7 @@ from uuid import UUID
 import pytest
 from tests.broker.harness import Fakes, batch, call, make_broker
 from tests.fakes.clock import LoopClock
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
@@ -98,7 +100,7 @@ async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> Fe
     assert correlation_id == call(version).correlation_id
     response = codec.read(FetchResponse, version, frame[4:], position)
     codes = [part.error_code for topic in response.responses for part in topic.partitions]
-    assert list(answered.errors) == [code for code in (response.error_code, *codes) if code]
+    assert answered.errors == Counter(code for code in (response.error_code, *codes) if code)
     return response
 
 
@@ -278,7 +280,7 @@ def test_it_waits_for_enough_bytes_and_not_for_less() -> None:
         found = parts(await waiting)
         assert [len(records(found[n])) for n in range(2)] == [size, size]
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 def test_it_answers_with_what_there_is_when_its_time_is_over() -> None:
@@ -290,7 +292,7 @@ def test_it_answers_with_what_there_is_when_its_time_is_over() -> None:
         assert len(records(parts(response)[0])) == len(batch(b"a"))
         assert fakes.store.waiting == 0
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 def test_it_does_not_wait_for_more_than_its_limits_let_it_have() -> None:
@@ -301,7 +303,7 @@ def test_it_does_not_wait_for_more_than_its_limits_let_it_have() -> None:
         request = request_for(topic, Ask(0, max_bytes=100), min_bytes=MIB, max_wait_ms=60_000)
         assert len(records(parts(await ask(fakes, request))[0])) > 200
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("bounded", ["partition", "response"])
@@ -322,7 +324,7 @@ def test_it_does_not_wait_for_data_that_would_not_fit_anyway(bounded: str) -> No
         found = parts(await ask(fakes, request))
         assert len(records(found[0])) == len(one)
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 def test_a_session_answers_only_news() -> None:
@@ -485,7 +487,7 @@ def test_a_cold_reader_waits_like_any_other() -> None:
         assert [len(records(found[n])) for n in range(2)] == [size, size]
         assert fakes.store.waiting == 0
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -500,9 +502,7 @@ def test_a_request_of_a_session_that_moved_on_is_refused_and_the_later_one_answe
         overtaken = asyncio.ensure_future(ask(fakes, poll))
         while not fakes.store.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        later = asyncio.ensure_future(
-            ask(fakes, request_for(None, session=(id, 2), min_bytes=1, max_wait_ms=30_000))
-        )
+        later = asyncio.ensure_future(ask(fakes, request_for(None, session=(id, 2), min_bytes=1, max_wait_ms=30_000)))
         while fakes.store.waiting < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await append(fakes, topic, 0, batch(b"a"))
@@ -510,7 +510,7 @@ def test_a_request_of_a_session_that_moved_on_is_refused_and_the_later_one_answe
         assert (refused.error_code, refused.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, ())
         assert len(records(parts(await later)[0])) == len(batch(b"a"))
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 def test_every_round_finds_the_topic_that_has_the_name_then() -> None:
@@ -527,7 +527,7 @@ def test_every_round_finds_the_topic_that_has_the_name_then() -> None:
         await append(fakes, again, 0, batch(b"new"))
         assert records(parts(await asking)[0])[16:] == batch(b"new")[16:]
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("version", [11, 12, 13, 16, 18])

@@ -20,12 +20,13 @@ from uuid import UUID
 
 import pytest
 from tests.broker.harness import make_broker
+from tests.patience import PATIENCE_SECONDS
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange, Topic, queue_id_of
-from mainstem.ports import Peer
+from mainstem.ports import Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, write_request_header
@@ -52,7 +53,6 @@ PARTITIONS_MAX = 4
 PRODUCERS = 3
 NAMELESS = UUID(int=0)
 RECORDS_AT = 61
-PATIENCE_SECONDS = 60
 
 
 class Hammer:
@@ -70,8 +70,8 @@ class Hammer:
         self.topics: list[Topic] = []
         self.gone: list[Topic] = []
         self.correlation_id = 0
-        self.peers = [Peer("127.0.0.1", number, number) for number in range(PEERS)]
-        self.pending: dict[Any, tuple[Peer, Any]] = {}
+        self.clients = [Session("127.0.0.1", number, number) for number in range(PEERS)]
+        self.pending: dict[Any, tuple[Session, Any]] = {}
         self.idle = asyncio.Event()
         self.sequences: dict[tuple[int, int], int] = {}
         self.sessions: dict[int, tuple[int, int, int]] = {}
@@ -81,17 +81,19 @@ class Hammer:
 
     # --- frames -------------------------------------------------------------------------------------------
 
-    def dispatched(self, frame: memoryview, peer: Peer) -> Any:
+    def dispatched(self, frame: memoryview, session: Session) -> Any:
         """The reply to a frame, which half of the time comes as if it may be one of several."""
         if self.random.random() < 0.5:
             framed = bytearray(struct.pack(">i", len(frame)) + frame)
             with memoryview(framed) as frames:
-                burst = self.dispatcher.dispatch_burst(frames, 0, len(framed), 10, 1 << 20)
+                burst = self.dispatcher.dispatch_burst(frames, 0, len(framed), 10, 1 << 20, session)
             framed[:] = b"\xa5" * len(framed)
             if burst is not None:
                 assert (burst.requests, burst.bytes_taken) == (1, len(framed))
                 return burst
-        return self.dispatcher.dispatch(frame, peer).reply
+        exchange = self.dispatcher.dispatch(frame, session)
+        assert exchange is not None, "there is memory for every request"
+        return exchange.reply
 
     def send(self, api_key: int, version: int, request: Any, sent: Any, *, spoil: bool) -> None:
         """Dispatch a request and overwrite its bytes."""
@@ -107,10 +109,10 @@ class Hammer:
                     del body[place:]
                     break
                 body[place] = random_.choice((0, 1, 0x7F, 0x80, 0xFF, random_.randrange(256)))
-        peer = random_.choice(self.peers)
+        session = random_.choice(self.clients)
         try:
             with memoryview(body) as frame:
-                reply = self.dispatched(frame, peer)
+                reply = self.dispatched(frame, session)
         except MainstemError:
             assert spoil or request.acks == 0, "a sound request was taken for nonsense"
             self.lost += 1
@@ -120,7 +122,7 @@ class Hammer:
         if not isinstance(reply, (PromptFuture, asyncio.Future)):
             self.take(sent, reply)
         else:
-            self.pending[reply] = peer, sent
+            self.pending[reply] = session, sent
             reply.add_done_callback(self.replied)
 
     def replied(self, future: Any) -> None:
@@ -193,7 +195,9 @@ class Hammer:
                 values = [b"repeated"] * len(values)
         new = build_batch(
             [NewRecord(1000 + number, None, value) for number, value in enumerate(values)],
-            producer_id=producer, producer_epoch=min(producer, 0), base_sequence=sequence,
+            producer_id=producer,
+            producer_epoch=min(producer, 0),
+            base_sequence=sequence,
         )
         return bytes(new.data)
 
@@ -212,7 +216,7 @@ class Hammer:
             partitions = []
             for _ in range(random_.randint(0, 4)):
                 partition = random_.randint(0, topic.partitions - 1 + (random_.random() < 0.05))
-                (offsets,) = self.node.storage.messages.offsets([queue_id_of(topic.number, partition)])
+                (offsets,) = self.node.storage.messages.offsets([queue_id_of(topic.number, partition)]).result()
                 end = offsets.high_watermark if offsets is not None else 0
                 partitions.append(
                     FetchPartition(
@@ -294,7 +298,7 @@ class Hammer:
         elif chance < 0.95:
             await asyncio.sleep(self.random.choice((0, 0, 0.01, 1)))
         elif chance < 0.97:
-            self.dispatcher.disconnected(self.random.choice(self.peers))
+            self.dispatcher.disconnected(self.random.choice(self.clients))
         elif len(self.topics) > 1 and chance < 0.98:
             await self.delete_topic()
         elif len(self.topics) < TOPICS_MAX and chance < 0.99:
@@ -335,7 +339,9 @@ def test_clients_who_do_everything_at_once(tmp_path: Path, seed: int) -> None:
         node.groups = 1 + seed % 3
         node.topics = []
         node.config = type(node.config)(
-            write_cache_bytes=(0, 60_000, 1 << 20)[seed % 3], prune_seconds=1.0, retention_check_seconds=1e9,
+            write_cache_bytes=(0, 60_000, 1 << 20)[seed % 3],
+            prune_seconds=1.0,
+            retention_check_seconds=1e9,
             block_bytes_max=(4096, 20_000)[seed % 2],
         )
 

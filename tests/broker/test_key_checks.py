@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -13,6 +14,7 @@ from tests.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
 
 from mainstem.broker.key_checks import AT_ONCE_BYTES, KeyChecks
 from mainstem.kernel import Verdict
+from mainstem.model import Outcome
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.produce import ProduceResponse
 from mainstem.protocol.records import Compression, NewRecord, build_batch
@@ -103,6 +105,66 @@ def test_a_keyless_record_in_a_bomb_is_refused() -> None:
                 assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
             assert node.broker.key_checks.beside == 2
             assert all(not queue.batches for queue in node.store.queues.values())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_behind_a_batch_that_waited_and_finds_no_room_nothing_of_its_pipeline_is_appended(late: bool) -> None:
+    """As where nothing is looked into: a producer that numbers nothing would be overtaken by its own batches, however
+    late the store says that it has no room."""
+
+    async def story(node: Serving) -> None:
+        await _compacted(node)
+        work = HeldWork()
+        node.broker.key_checks = KeyChecks(work)
+        client = await node.connect()
+        for batch in (SOUND_AND_LARGE, SOUND_AND_SMALL):
+            await client.request(request_for("t", batch), 9)
+        await work.asked.wait()
+        node.store.refuse = Outcome.STORAGE_BUSY
+        held = len(node.store.appended_acks)
+        if late:
+            node.store.hold()
+        work.go_on.set()
+        while len(node.store.appended_acks) == held:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        node.store.refuse = None  # at once: what comes behind it would be taken
+        if late:
+            node.store.release()
+        refused = (await client.response(0, 9)).responses[0].partition_responses[0]
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.response(0, 9)
+        assert all(not queue.batches for queue in node.store.queues.values())
+
+    async def run() -> None:
+        async with serving() as node:
+            await story(node)
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_comes_to_be_compacted_while_another_is_looked_into_is_looked_into_as_well() -> None:
+    async def story(node: Serving) -> None:
+        await _compacted(node)
+        await node.topic("u")
+        work = HeldWork()
+        node.broker.key_checks = KeyChecks(work)
+        client = await node.connect()
+        asked = request_for("t", SOUND_AND_LARGE)
+        asked = replace(asked, topic_data=asked.topic_data + request_for("u", KEYLESS_AND_LARGE).topic_data)
+        await client.request(asked, 9)
+        await work.asked.wait()
+        await node.metadata.alter_configs("u", {"cleanup.policy": "compact"})
+        work.go_on.set()
+        answered = await client.response(0, 9)
+        codes = {topic.name: topic.partition_responses[0].error_code for topic in answered.responses}
+        assert codes == {"t": ErrorCode.NONE, "u": ErrorCode.INVALID_RECORD}
+
+    async def run() -> None:
+        async with serving() as node:
+            await story(node)
 
     asyncio.run(run())
 

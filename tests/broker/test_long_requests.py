@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+from uuid import UUID
 
-from tests.broker.harness import Serving, call, make_broker, serving
+import pytest
+from tests.broker.harness import Serving, batch, call, make_broker, serving
 
+from mainstem.broker.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
 from mainstem.broker.handlers import offset_commit, offset_fetch
+from mainstem.broker.handlers.fetch import EPOCHS_PER_TURN, ROWS_AT_ONCE
 from mainstem.broker.steps import PARTITIONS_PER_STEP, in_steps
+from mainstem.kernel import TOPICS_AT_ONCE_MAX, FetchPlan
+from mainstem.protocol import codec
+from mainstem.protocol.decoded_size import decoded_bytes_max
+from mainstem.protocol.headers import RequestHeader, request_frame
+from mainstem.protocol.letting_go import let_go_in_slices
+from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -21,9 +35,15 @@ from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.turns import Turns
 
 PARTITIONS = 3_000
+
+
+def request_for(name: str, records: bytes, index: int = 0) -> ProduceRequest:
+    data = (PartitionProduceData(index=index, records=records),)
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(TopicProduceData(name=name, partition_data=data),))
 
 
 def served(story: Callable[[Serving], Awaitable[None]]) -> None:
@@ -140,6 +160,207 @@ def test_offsets_of_many_partitions_are_committed_and_fetched_in_steps() -> None
         assert {topic.name: len(topic.partitions) for topic in fetched.topics} == {"u": 2, "t": PARTITIONS}
 
     served(story)
+
+
+def test_each_offset_that_is_committed_has_its_own_answer_in_the_order_of_the_request() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", PARTITIONS)
+        too_long = "m" * 10_000
+
+        def item(index: int, metadata: str | None = None) -> OffsetCommitRequestPartition:
+            return OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=metadata)
+
+        partitions = (item(0, too_long), item(PARTITIONS), *(item(index) for index in range(PARTITIONS)), item(-1))
+        topics = tuple(OffsetCommitRequestTopic(name="t", partitions=partitions) for _ in range(2))
+        loaded = OffsetFetchRequest(group_id="g", topics=None)
+        while (await offset_fetch.handle(node.broker, loaded, call(7))).error_code:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        response = await offset_commit.handle(node.broker, OffsetCommitRequest(group_id="g", topics=topics), call(7))
+        for topic in response.topics:
+            assert [partition.error_code for partition in topic.partitions] == [12, 3, *[0] * PARTITIONS, 3]
+            assert [partition.partition_index for partition in topic.partitions] == [
+                partition.partition_index for partition in partitions
+            ]
+
+    served(story)
+
+
+MANY = ROWS_AT_ONCE + 500
+
+
+def many_partitions(session: tuple[int, int] = (0, -1), epoch: int = -1, max_wait_ms: int = 0) -> FetchRequest:
+    wanted = tuple(
+        FetchPartition(
+            partition=index, fetch_offset=0, partition_max_bytes=1000,
+            current_leader_epoch=-1, last_fetched_epoch=epoch,
+        )
+        for index in range(MANY)
+    )  # fmt: skip
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1],
+        topics=(FetchTopic(topic="t", partitions=wanted),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_fetch_of_many_partitions_takes_turns_and_finds_what_a_short_one_does(epoch: int) -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", MANY - 1)
+        client, other = await node.connect(), await node.connect()
+        await other.call(request_for("t", batch(b"v"), index=7), 9)
+        before = node.broker.turns.taken
+        await client.request(many_partitions(epoch=epoch), 12)
+        answer = asyncio.ensure_future(client.response(1, 12))
+        meanwhile = 0
+        while not answer.done():
+            await other.call(MetadataRequest(topics=(), allow_auto_topic_creation=False), 9)
+            meanwhile += 1
+        assert meanwhile >= 2
+        assert node.broker.turns.taken - before >= (4 if epoch < 0 else MANY // EPOCHS_PER_TURN)
+        (topic,) = answer.result().responses
+        assert [part.partition_index for part in topic.partitions] == list(range(MANY))
+        assert [part.partition_index for part in topic.partitions if part.records] == [7]
+        assert [part.error_code for part in topic.partitions] == [0] * (MANY - 1) + [3]
+
+    served(story)
+
+
+def test_a_long_session_waits_for_news_and_tells_them() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", MANY)
+        client, other = await node.connect(), await node.connect()
+        opened = await client.call(many_partitions((0, 0)), 7)
+        assert opened.session_id
+        again = replace(
+            many_partitions((opened.session_id, 1), max_wait_ms=60_000), topics=(), forgotten_topics_data=()
+        )
+        await client.request(again, 7)
+        while not node.store.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await other.call(request_for("t", batch(b"v"), index=MANY - 1), 9)
+        (topic,) = (await client.response(1, 7)).responses
+        assert [part.partition_index for part in topic.partitions] == [MANY - 1]
+
+    served(story)
+
+
+def test_a_later_request_of_a_long_session_takes_it_over_between_two_looks() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", MANY)
+        client, other = await node.connect(), await node.connect()
+        session_id = (await client.call(many_partitions((0, 0)), 7)).session_id
+        for number, connection in enumerate((client, other), 1):
+            asked = many_partitions((session_id, number))
+            await connection.request(replace(asked, topics=(), forgotten_topics_data=()), 7)
+        codes = {(await connection.response(1, 7)).error_code for connection in (client, other)}
+        assert codes <= {0, 71}
+        assert 0 in codes
+        await other.request(replace(many_partitions((session_id, 3)), topics=()), 7)
+        assert (await other.response(1, 7)).error_code == 0
+
+    served(story)
+
+
+def test_who_follows_too_many_partitions_goes_on_without_a_session() -> None:
+    sessions = FetchSessions(sessions_max=9, idle_ms_min=0, partitions_max=10**9, random=Random(1))
+    plan = FetchPlan()
+    plan.add_topic("t")
+    for index in range(PARTITIONS_PER_SESSION_MAX):
+        plan.add_partition(index, 0, 1, -1, -1)
+    session = sessions.open(plan, 0, by_id=False)
+    assert session is not None
+    more = FetchPlan()
+    more.add_topic("t")
+    more.add_partition(PARTITIONS_PER_SESSION_MAX, 0, 1, -1, -1)
+    assert not sessions.update(session, more, [])
+    more.add_topic("u")
+    for index in range(PARTITIONS_PER_SESSION_MAX):
+        more.add_partition(index, 0, 1, -1, -1)
+    assert sessions.open(more, 0, by_id=False) is None
+
+
+@pytest.mark.parametrize("version", [7, 9, 13])
+def test_a_produce_request_of_very_many_topics_is_taken_in_parts_and_answered_as_one(version: int) -> None:
+    async def story(node: Serving) -> None:
+        topics = {number: await node.topic(f"t{number}") for number in (0, 5_000, TOPICS_AT_ONCE_MAX)}
+        ids = {number: topic.topic_id for number, topic in topics.items()}
+        data = (PartitionProduceData(index=0, records=batch(b"v")),)
+        asked = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=tuple(
+            TopicProduceData(name=f"t{number}", topic_id=ids.get(number, UUID(int=number + 1)), partition_data=data)
+            for number in range(TOPICS_AT_ONCE_MAX + 1)
+        ))  # fmt: skip
+        client = await node.connect()
+        before = node.broker.turns.taken
+        answer = await client.call(asked, version)
+        assert node.broker.turns.taken - before > TOPICS_AT_ONCE_MAX // 1000
+        if version < 13:
+            assert [topic.name for topic in answer.responses] == [topic.name for topic in asked.topic_data]
+        codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+        assert [number for number, code in enumerate(codes) if code == 0] == list(topics)
+        assert len(codes) == TOPICS_AT_ONCE_MAX + 1
+        assert sum(len(queue.batches) for queue in node.store.queues.values()) == len(topics)
+        assert (await client.call(request_for("t0", batch(b"v")), 9)).responses[0].partition_responses[0].base_offset
+
+    served(story)
+
+
+def test_a_produce_request_of_very_many_topics_that_ends_early_appends_nothing() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t")
+        data = (PartitionProduceData(index=0, records=batch(b"v")),)
+        asked = ProduceRequest(
+            acks=-1, timeout_ms=1000,
+            topic_data=(TopicProduceData(name="t", partition_data=data),) * (TOPICS_AT_ONCE_MAX + 1),
+        )  # fmt: skip
+        client = await node.connect()
+        content = request_frame(RequestHeader(0, 9, 1, "c"), codec.write(asked, 9))[4:-20]
+        await client.send_frame(content)
+        assert await client.closed_by_server()
+        assert not any(queue.batches for queue in node.store.queues.values())
+
+    served(story)
+
+
+def test_requests_that_grow_beyond_memory_when_they_are_decoded_wait_for_each_other() -> None:
+    async def story(node: Serving) -> None:
+        size = 2 + 100_000 * len(b"\0\x06topic")
+        grown = decoded_bytes_max(MetadataRequest, 4, size)
+        assert grown > 10 * size
+        budget = node.server.budget
+        budget.bytes_max = 3 * grown  # of which an address has half: one, and the one that has waited for longest
+        clients = [await node.connect() for _ in range(5)]
+        asked = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(name="topic") for _ in range(100_000)),
+            allow_auto_topic_creation=False,
+        )
+        for client in clients:
+            await client.request(asked, 4)
+        most = 0
+        answers = [asyncio.ensure_future(client.response(3, 4)) for client in clients]
+        while not all(answer.done() for answer in answers):
+            most = max(most, sum(connection.account.kept > 0 for connection in node.server.connections))
+            await asyncio.sleep(0)
+        assert 1 <= most <= 2, "too many were decoded at once"
+        assert all([topic.name for topic in answer.result().topics] == ["topic"] for answer in answers)
+        node.server.relieve()
+        assert budget.bytes_taken == 0
+
+    served(story)
+
+
+def test_long_messages_are_freed_in_slices() -> None:
+    asked = [OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata=None)
+        for index in range(10_000)
+    )),))]  # fmt: skip
+    alive = sys.getrefcount(OffsetCommitRequestPartition)
+    slices = let_go_in_slices(asked)
+    left = []
+    for _ in slices:
+        left.append(sys.getrefcount(OffsetCommitRequestPartition) - alive)
+    assert asked == []
+    assert len(left) >= 4
+    assert all(later <= earlier - 1_000 for earlier, later in pairwise(left))
 
 
 def test_steps_hold_every_partition_once() -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from tests.broker.harness import Fakes, call, make_broker
 from tests.fakes.metadata import FakeMetadata
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
@@ -17,7 +18,7 @@ from mainstem.errors import ConfigError
 from mainstem.model import Node, QueueRange, SharedBytes, Topic, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
 from mainstem.protocol import codec
-from mainstem.protocol.encoded_array import EncodedArray
+from mainstem.protocol.encoded_array import EncodedArray, elements
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
     AUTHORIZED_OPERATIONS_UNKNOWN,
@@ -51,10 +52,10 @@ def test_every_version_describes_nodes_and_topics(version: int) -> None:
         (node,) = response.brokers
         assert (node.node_id, node.host, node.port) == (1, "127.0.0.1", 9092)
         assert response.cluster_id == ("fake-cluster" if version >= 2 else None)
-        (found,) = response.topics
+        (found,) = elements(response.topics)
         topic_id = topic.topic_id if version >= 10 else ZERO_UUID
         assert (found.name, found.topic_id, found.error_code) == ("t", topic_id, ErrorCode.NONE)
-        assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in found.partitions] == [
+        assert [(p.partition_index, p.leader_id, p.isr_nodes) for p in elements(found.partitions)] == [
             (0, 1, (1,)),
             (1, 1, (1,)),
         ]
@@ -67,8 +68,8 @@ def test_all_topics_are_asked_for_by_null_or_in_version_0_by_nothing() -> None:
         fakes = make_broker()
         await fakes.topic("a")
         await fakes.topic("b")
-        assert [topic.name for topic in (await ask(fakes, everything=True)).topics] == ["a", "b"]
-        assert [topic.name for topic in (await ask(fakes, version=0)).topics] == ["a", "b"]
+        assert [topic.name for topic in elements((await ask(fakes, everything=True)).topics)] == ["a", "b"]
+        assert [topic.name for topic in elements((await ask(fakes, version=0)).topics)] == ["a", "b"]
         assert (await ask(fakes, version=1)).topics == ()
 
     asyncio.run(scenario())
@@ -77,8 +78,8 @@ def test_all_topics_are_asked_for_by_null_or_in_version_0_by_nothing() -> None:
 def test_unknown_topics_are_created_with_the_nodes_defaults() -> None:
     async def scenario() -> None:
         fakes = make_broker(config=BrokerConfig(num_partitions=3))
-        (found,) = (await ask(fakes, "new", "new")).topics
-        assert (found.error_code, len(found.partitions)) == (ErrorCode.NONE, 3)
+        (found,) = elements((await ask(fakes, "new", "new")).topics)
+        assert (found.error_code, len(elements(found.partitions))) == (ErrorCode.NONE, 3)
         assert len(fakes.store.queues) == 3
 
     asyncio.run(scenario())
@@ -88,7 +89,7 @@ def test_unknown_topics_are_created_with_the_nodes_defaults() -> None:
 def test_creation_can_be_switched_off_by_node_and_client(by_node: bool, by_client: bool) -> None:
     async def scenario() -> None:
         fakes = make_broker(config=BrokerConfig(auto_create_topics=by_node))
-        (found,) = (await ask(fakes, "new", create=by_client)).topics
+        (found,) = elements((await ask(fakes, "new", create=by_client)).topics)
         assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert list(fakes.metadata.topics()) == []
 
@@ -100,7 +101,7 @@ def test_creation_can_be_switched_off_by_node_and_client(by_node: bool, by_clien
 def test_illegal_names_are_told_apart(name: str, create: bool) -> None:
     async def scenario() -> None:
         fakes = make_broker()
-        (found,) = (await ask(fakes, name, create=create)).topics
+        (found,) = elements((await ask(fakes, name, create=create)).topics)
         assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     asyncio.run(scenario())
@@ -109,7 +110,7 @@ def test_illegal_names_are_told_apart(name: str, create: bool) -> None:
 def test_internal_topics_are_not_made_by_asking() -> None:
     async def scenario() -> None:
         fakes = make_broker()
-        (found,) = (await ask(fakes, "__consumer_offsets")).topics
+        (found,) = elements((await ask(fakes, "__consumer_offsets")).topics)
         assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     asyncio.run(scenario())
@@ -122,7 +123,7 @@ def test_one_request_creates_a_bounded_number_of_topics() -> None:
         for left in (5, 0):
             response = await ask(fakes, *names)
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert sum(topic.error_code == unknown for topic in response.topics) == left
+            assert sum(topic.error_code == unknown for topic in elements(response.topics)) == left
 
     asyncio.run(scenario())
 
@@ -131,7 +132,7 @@ def test_metadata_that_cannot_change_now_is_a_retriable_error() -> None:
     async def scenario() -> None:
         fakes = make_broker()
         fakes.metadata.refuse = MetadataUnavailable("the disk is away")
-        (found,) = (await ask(fakes, "new")).topics
+        (found,) = elements((await ask(fakes, "new")).topics)
         assert ErrorCode.LEADER_NOT_AVAILABLE.retriable
         assert found.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -142,14 +143,14 @@ def test_who_asks_for_a_topic_that_is_being_created_is_not_told_that_it_exists_a
     async def scenario() -> None:
         fakes = make_broker()
         async with fakes.broker.topic_changes.of(["t"]):  # by another client; it takes its time
-            async with asyncio.timeout(10):  # it would wait for ever
-                (unknown,) = (await ask(fakes, "t", create=False)).topics
+            async with asyncio.timeout(PATIENCE_SECONDS):  # it would wait for ever
+                (unknown,) = elements((await ask(fakes, "t", create=False)).topics)
             assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             created = asyncio.create_task(ask(fakes, "t"))
             await asyncio.sleep(0)  # it waits for its turn
             await fakes.topic("t", partitions=3)
-        (found,) = (await created).topics
-        assert (found.error_code, len(found.partitions)) == (ErrorCode.NONE, 3)
+        (found,) = elements((await created).topics)
+        assert (found.error_code, len(elements(found.partitions))) == (ErrorCode.NONE, 3)
 
     asyncio.run(scenario())
 
@@ -165,7 +166,7 @@ def test_a_topic_that_appears_while_its_name_is_checked_is_described() -> None:
     async def scenario() -> None:
         fakes = make_broker()
         fakes.broker.metadata = fakes.broker.metadata_admin = Racing()
-        (found,) = (await ask(fakes, "t", create=False)).topics
+        (found,) = elements((await ask(fakes, "t", create=False)).topics)
         assert (found.name, found.error_code) == ("t", ErrorCode.NONE)
 
     asyncio.run(scenario())
@@ -177,13 +178,13 @@ def test_topics_are_found_by_id_from_version_12() -> None:
         topic = await fakes.topic("t")
         asked = tuple(MetadataRequestTopic(topic_id=id, name=None) for id in (topic.topic_id, UUID(int=1)))
         response = await answer(fakes, MetadataRequest(topics=asked), 12)
-        assert [(t.name, t.error_code) for t in response.topics] == [
+        assert [(t.name, t.error_code) for t in elements(response.topics)] == [
             ("t", ErrorCode.NONE),
             (None, ErrorCode.UNKNOWN_TOPIC_ID),
         ]
         response = await answer(fakes, MetadataRequest(topics=asked[:1]), 10)
-        assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
-        assert response.topics[0].topic_id == ZERO_UUID
+        assert elements(response.topics)[0].error_code == ErrorCode.INVALID_REQUEST
+        assert elements(response.topics)[0].topic_id == ZERO_UUID
 
     asyncio.run(scenario())
 
@@ -193,8 +194,8 @@ def test_a_partition_without_a_leader_says_so() -> None:
         fakes = make_broker()
         topic = await fakes.topic("t", partitions=2)
         fakes.metadata.leaders[topic.queue_id(1)] = -1
-        (found,) = (await ask(fakes, "t")).topics
-        assert [p.error_code for p in found.partitions] == [ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE]
+        (found,) = elements((await ask(fakes, "t")).topics)
+        assert [p.error_code for p in elements(found.partitions)] == [ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE]
 
     asyncio.run(scenario())
 
@@ -212,19 +213,19 @@ def test_a_cluster_of_several_nodes_is_described() -> None:
         response = await ask(fakes, "t")
         assert [node.node_id for node in response.brokers] == [1, 2, 3]
         assert response.controller_id == 2
-        found = [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in response.topics[0].partitions]
+        found = [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in elements(elements(response.topics)[0].partitions)]
         assert found == [(1, (1, 2), (1, 2)), (2, (2, 3), (2, 3)), (3, (3, 1), (3, 1))]
         fakes.metadata.dead = {2}
         response = await ask(fakes, "t")
         assert [node.node_id for node in response.brokers] == [1, 3]
         assert response.controller_id == 1, "changes are taken anywhere"
-        described = response.topics[0].partitions
-        assert [p.error_code for p in described] == [
+        described = elements(response.topics)[0].partitions
+        assert [p.error_code for p in elements(described)] == [
             ErrorCode.NONE,
             ErrorCode.LEADER_NOT_AVAILABLE,
             ErrorCode.NONE,
         ]
-        assert [(p.leader_id, p.replica_nodes, p.isr_nodes, p.offline_replicas) for p in described] == [
+        assert [(p.leader_id, p.replica_nodes, p.isr_nodes, p.offline_replicas) for p in elements(described)] == [
             (1, (1, 2), (1,), (2,)),
             (-1, (2, 3), (3,), (2,)),
             (3, (3, 1), (3, 1), ()),
@@ -244,7 +245,7 @@ def test_authorized_operations_are_listed_when_asked_for() -> None:
         )
         response = await answer(fakes, request, 9)
         assert response.cluster_authorized_operations & 1 << 5
-        assert response.topics[0].topic_authorized_operations & 1 << 3
+        assert elements(response.topics)[0].topic_authorized_operations & 1 << 3
         plain = await ask(fakes, "t")
         assert plain.cluster_authorized_operations == AUTHORIZED_OPERATIONS_UNKNOWN
 
@@ -284,7 +285,7 @@ def test_all_topics_are_encoded_once_for_all_who_ask_and_anew_when_something_cha
         broker = fakes.broker
 
         async def ask(version: int = 9, **how: bool) -> MetadataResponse:
-            return await metadata.handle(broker, MetadataRequest(topics=None, **how), call(version))  # type: ignore[arg-type]
+            return await metadata.handle(broker, MetadataRequest(topics=None, **how), call(version))
 
         def encoded(answer: MetadataResponse) -> object:
             assert isinstance(answer.topics, EncodedArray)
@@ -294,14 +295,14 @@ def test_all_topics_are_encoded_once_for_all_who_ask_and_anew_when_something_cha
         first, *others = await asyncio.gather(*(ask() for _ in range(50)))
         assert broker.all_topics.encodings == 1
         assert all(encoded(answer) is encoded(first) for answer in others)
-        assert len(codec.read(MetadataResponse, 9, codec.write(first, 9)).topics) == 5
+        assert len(elements(codec.read(MetadataResponse, 9, codec.write(first, 9)).topics)) == 5
         await asyncio.gather(*(ask(12) for _ in range(10)), ask(9, include_topic_authorized_operations=True))
         assert broker.all_topics.encodings == 3
         await ask()
         assert broker.all_topics.encodings == 3
         await fakes.topic("new")
         named = codec.read(MetadataResponse, 9, codec.write(await ask(), 9)).topics
-        assert {topic.name for topic in named} == {"t0", "t1", "t2", "t3", "t4", "new"}
+        assert {topic.name for topic in elements(named)} == {"t0", "t1", "t2", "t3", "t4", "new"}
         queue_id = (await fakes.metadata.create_topic("led", 1, 1, {})).queue_id(0)
         await fakes.store.create([QueueRange(queue_id >> 32, 0, 1)])
         await ask()

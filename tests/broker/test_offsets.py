@@ -32,12 +32,8 @@ LATEST, EARLIEST, MAX, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -
 async def offset(
     fakes: Fakes, timestamp: int, version: int = 11, *, partition: int = 0, leader_epoch: int = -1, times: int = 1
 ) -> ListOffsetsPartitionResponse:
-    asked = ListOffsetsPartition(
-        partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch
-    )
-    request = ListOffsetsRequest(
-        replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked,) * times),)
-    )
+    asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch)
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked,) * times),))
     response = await list_offsets.handle(fakes.broker, request, call(version))
     codec.write(response, version)
     found: ListOffsetsPartitionResponse = response.topics[0].partitions[-1]
@@ -111,12 +107,10 @@ def test_what_is_asked_of_many_partitions_is_confirmed_once_per_write_group_and_
             await append(fakes, topic, 0, batch(b"acknowledged meanwhile"))
 
         fakes.leadership.group_of = lambda queue_id: 7  # type: ignore[method-assign]
-        fakes.leadership.serves = lambda group: True  # type: ignore[method-assign]
+        fakes.leadership.serves_here = lambda queue_id: True  # type: ignore[method-assign]
         fakes.leadership.confirm = confirm  # type: ignore[method-assign]
         asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 2, 9))
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=asked),)
-        )
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=asked),))
         response = await list_offsets.handle(fakes.broker, request, call(11))
         assert [answer.offset for answer in response.topics[0].partitions] == [1, 0, 0, -1]
         assert fakes.leadership.confirmations == [7]
@@ -156,15 +150,19 @@ def test_what_cannot_be_read_is_an_error_of_its_partition() -> None:
         fakes.store.unreadable.add(topic.queue_id(0))
         times = tuple(ListOffsetsPartition(partition_index=place, timestamp=5) for place in range(2))
         response = await list_offsets.handle(
-            fakes.broker, ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=times),)),
-            call(11))
+            fakes.broker,
+            ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=times),)),
+            call(11),
+        )
         codec.write(response, 11)
         found = [(part.error_code, part.offset) for part in response.topics[0].partitions]
         assert found == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 0)]
         epochs = tuple(OffsetForLeaderPartition(partition=place, leader_epoch=0) for place in range(2))
         ends = await offset_for_leader_epoch.handle(
             fakes.broker,
-            OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic="t", partitions=epochs),)), call(4))
+            OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic="t", partitions=epochs),)),
+            call(4),
+        )
         codec.write(ends, 4)
         answers = [(part.error_code, part.end_offset) for part in ends.topics[0].partitions]
         assert answers == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (ErrorCode.NONE, 1)]

@@ -54,7 +54,7 @@ def told(story: Callable[[Fakes, CountingStore, QueueCare], Awaitable[None]]) ->
         fakes = make_broker(loop)
         store = CountingStore(loop)
         care = QueueCare(fakes.metadata, fakes.leadership, store, store, loop, store.left_over)
-        fakes.leadership._store = store
+        fakes.leadership.store = store
         running = asyncio.ensure_future(care.run())
         await story(fakes, store, care)
         running.cancel()

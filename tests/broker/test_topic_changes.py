@@ -16,7 +16,7 @@ def test_changes_of_other_topics_do_not_wait() -> None:
         changes = TopicChanges()
         async with changes.of(["a", "b"]), asyncio.timeout(1), changes.of(["c"]), changes.of([]):
             pass
-        assert not changes._newest
+        assert not changes.topics_in_line
 
     asyncio.run(story())
 
@@ -45,7 +45,27 @@ def test_who_gives_up_in_line_lets_nobody_pass() -> None:
             assert "fifth" not in seen
         await asyncio.gather(third, fourth, fifth)
         assert seen.index("fourth") < seen.index("fifth")
-        assert not changes._newest
+        assert not changes.topics_in_line
+
+    asyncio.run(story())
+
+
+def test_changes_that_waited_for_one_go_on_in_the_order_in_which_they_were_begun() -> None:
+    async def story() -> None:
+        changes, topics = TopicChanges(), [f"topic-{number}" for number in range(50)]
+        seen: list[str] = []
+
+        async def change(topic: str) -> None:
+            async with changes.of([topic]):
+                seen.append(topic)
+
+        async with changes.of(reversed(topics)):
+            waiting = []
+            for topic in topics:
+                waiting.append(asyncio.create_task(change(topic)))
+                await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+        assert seen == topics
 
     asyncio.run(story())
 
@@ -79,7 +99,7 @@ def test_at_random_each_topic_has_one_change_at_a_time_in_order_and_nobody_hangs
                     given_up.cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(one is None or isinstance(one, asyncio.CancelledError) for one in done), done
-        assert not changes._newest
+        assert not changes.topics_in_line
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(asyncio.wait_for(story(), 600))

@@ -19,9 +19,7 @@ from mainstem.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-REFUSED = MetadataResponseTopic(
-    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="unknown", partitions=()
-)
+REFUSED = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="unknown", partitions=())
 
 
 def topic(number: int, partitions: int) -> Topic:
@@ -63,9 +61,7 @@ def check(fakes: Fakes, entries: Sequence[Entry], version: int) -> None:
         encoded = await TopicDescriptions(fakes.leadership, alive, version, 7).encode(entries)
         topics = tuple(plainly(fakes, entry) for entry in entries)
         expected = MetadataResponse(brokers=(), topics=topics)
-        assert codec.write(MetadataResponse(brokers=(), topics=encoded), version) == codec.write(
-            expected, version
-        )
+        assert codec.write(MetadataResponse(brokers=(), topics=encoded), version) == codec.write(expected, version)
 
     asyncio.run(encode())
 

@@ -22,6 +22,10 @@ def serving(answers: Answers) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         def log_message(self, format: str, *arguments: object) -> None:
             pass
 

@@ -10,14 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
 from mainstem.cli.main import run
-
-COMMAND_SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +26,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     serving.close()
 
 
+class Said(NamedTuple):
+    """What a command wrote."""
+
+    out: str
+    err: str
+
+
 class Bench:
     """Runs `mainstem` commands in this process against one node."""
 
@@ -34,10 +40,10 @@ class Bench:
         self._node = node
         self._capsys = capsys
 
-    def __call__(self, *arguments: str, code: int = 0) -> pytest.CaptureResult[str]:
+    def __call__(self, *arguments: str, code: int = 0) -> Said:
         words = [*arguments, "--bootstrap", self._node.kafka, "--http", self._node.http]
         assert run(words) == code, self._capsys.readouterr().err
-        return self._capsys.readouterr()
+        return Said(*self._capsys.readouterr())
 
     def data(self, *arguments: str, code: int = 0) -> Any:
         """What `bench` prints with --json, which must be one object and nothing else."""
@@ -153,7 +159,7 @@ def test_a_record_above_the_limit_is_told_with_the_limit(mainstem: Bench) -> Non
 def test_a_topic_with_other_partitions_is_refused_and_left(mainstem: Bench) -> None:
     mainstem("topic", "create", "four", "--partitions", "4")
     error = mainstem("bench", "produce", "-t", "four", "-p", "5", "--delete", code=1).err
-    assert error == "mainstem: topic four is there already and has 4 partitions, not 5\n"
+    assert error == "mainstem: topic four exists already and has 4 partitions, not 5\n"
     assert mainstem.topics()["four"] == 4
 
 
@@ -167,9 +173,24 @@ def test_consume_needs_a_topic_that_is_there(mainstem: Bench) -> None:
 def test_ctrl_c_ends_with_the_summary_so_far(mainstem: Bench, node: Serving, words: list[str]) -> None:
     mainstem("bench", "produce", "-t", "endless", "-n", "100", "--keep")
     process = subprocess.Popen(
-        [sys.executable, "-m", "mainstem.cli.main", "bench", *words, "-t", "endless", "--seconds", "600",
-         "--progress", "--json", "--bootstrap", node.kafka],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [
+            sys.executable,
+            "-m",
+            "mainstem.cli.main",
+            "bench",
+            *words,
+            "-t",
+            "endless",
+            "--seconds",
+            "600",
+            "--progress",
+            "--json",
+            "--bootstrap",
+            node.kafka,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
     )
     try:
@@ -177,7 +198,7 @@ def test_ctrl_c_ends_with_the_summary_so_far(mainstem: Bench, node: Serving, wor
         # A progress line: it is under way.
         assert "records/s" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
         process.wait()

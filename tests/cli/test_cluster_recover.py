@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from mainstem.cli.main import root
-from mainstem.nameserver.starts import Remembers
-from mainstem.nameserver.starts_file import StartsFile
+from mainstem.nameserver.disk.starts import Remembers
+from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.node import lock
-from mainstem.rpc.handlers import Call
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.starts import StartShown
-from mainstem.storage.disk_files import DiskFiles
+from mainstem.rpc.handlers import RpcCall
+from mainstem.rpc.messages.starts import StartShown
+from mainstem.rpc.wire.identity import Identity
+from mainstem.storage.disks.disk_files import DiskFiles
 
 
 def remembers(write_dir: Path, *, forgot: bool = False) -> Remembers:
@@ -75,7 +75,7 @@ def test_going_on_alone_gives_up_the_nodes_it_has_met(write_dir: Path) -> None:
         starts = await StartsFile.open(files, 3)
         for node_id in (1, 2):
             caller = Identity("cluster", node_id, bytes(16))
-            await starts.answer(Call(StartShown([bytes(8)], False), b"", "a node", caller))
+            await starts.answer(RpcCall(StartShown([bytes(8)], False), b"", "a node", caller))
         await starts.close()
         await files.close()
 

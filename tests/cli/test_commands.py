@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -60,6 +61,56 @@ def test_every_command_has_help(path: list[str], capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith(" ".join(["Usage: mainstem", *path]))
 
 
+@pytest.mark.parametrize("path", all_commands(), ids=" ".join)
+def test_every_option_says_what_it_does(path: list[str]) -> None:
+    command: click.Command = root
+    for name in path:
+        assert isinstance(command, LazyGroup)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    assert command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            # A sentence, not a fragment such as "Repeatable."
+            assert parameter.help, parameter.name
+            assert len(re.sub(r"Default:.*", "", parameter.help).split()) >= 3, (
+                parameter.name,
+                parameter.help,
+            )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--version"], 0),
+        (["cluster", "status"], 0),
+        (["cluster", "status", "--http", "127.0.0.1:1"], 1),
+        (["cluster", "status", "--http", "nowhere"], 2),
+        (["cluster", "statsu"], 2),
+        (["cluster", "status", "--jsno"], 2),
+        (["group", "list", "--bootstrap", "127.0.0.1:1"], 1),
+        (["serve", "--set", "nothing"], 2),
+    ],
+)
+def test_exit_codes(arguments: list[str], code: int, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSTEM_HTTP", node)
+    assert run(arguments) == code
+
+
+def test_a_wrong_address_in_a_variable_is_wrong_usage_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MAINSTEM_BOOTSTRAP", "localhost")
+    assert run(["group", "list"]) == 2
+    assert "'localhost' is not an address: the port is missing" in capsys.readouterr().err
+
+
+def test_mistyped_options_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "create", "t", "--partitons", "3"]) == 2
+    assert "--partitions" in capsys.readouterr().err
+
+
 def test_help_imports_no_heavy_module() -> None:
     code = (
         "import sys; from mainstem.cli.main import run; run(['--help'])\n"
@@ -73,7 +124,12 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
     assert run(["split", "status", "--http", node, "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert status["groups"]["0"] == {
-        "committed": 41, "split": 30, "pruned": 20, "lag_bytes": 4096, "lag_seconds": 1.5, "files": 2,
+        "committed": 41,
+        "split": 30,
+        "pruned": 20,
+        "lag_bytes": 4096,
+        "lag_seconds": 1.5,
+        "files": 2,
         "waits_for": "runs/7.run: 3 bytes have no room for header and footer",
     }
     assert [run["name"] for run in status["damaged_runs"]] == ["3.run"]
@@ -104,7 +160,7 @@ def test_every_command_takes_both_addresses() -> None:
             found = command.get_command(click.Context(command), name)
             assert found is not None
             command = found
-        if isinstance(command, LazyGroup) or path in (["serve"], ["dev", "cluster"]):
+        if isinstance(command, LazyGroup) or path in (["serve"], ["dev", "cluster"], ["completion"], ["man"]):
             continue
         taken = {option for parameter in command.params for option in parameter.opts}
         assert {"--bootstrap", "--http"} <= taken, path
@@ -133,6 +189,13 @@ def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.Capt
     assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
 
 
+@pytest.mark.parametrize("words", ["cluster transfer-leader", "cluster replace"])
+def test_changes_tell_the_documented_keys(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving({f"/v1/{words.replace(' ', '/')}": (200, b"{}")}) as address:
+        assert run([*words.split(), "3", "4", "--http", address, "--token", "t", "--json"]) == 0
+    assert keys_of(json.loads(capsys.readouterr().out), documented_keys()[words]) == documented_keys()[words]
+
+
 def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with serving({"/v1/split": (200, b"<html>")}) as address:
         assert run(["split", "status", "--http", address]) == 1
@@ -141,11 +204,19 @@ def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["topic", "list", "--bootstrap"], ["topic", "describe", "t", "--bootstrap"],
-     ["group", "list", "--bootstrap"], ["produce", "t", "--bootstrap"], ["consume", "t", "--bootstrap"],
-     ["bench", "produce", "--bootstrap"], ["bench", "consume", "--bootstrap"],
-     ["bench", "latency", "--bootstrap"], ["split", "run", "--http"], ["split", "status", "--http"],
-     ["cluster", "status", "--http"]],
+    [
+        ["topic", "list", "--bootstrap"],
+        ["topic", "describe", "t", "--bootstrap"],
+        ["group", "list", "--bootstrap"],
+        ["produce", "t", "--bootstrap"],
+        ["consume", "t", "--bootstrap"],
+        ["bench", "produce", "--bootstrap"],
+        ["bench", "consume", "--bootstrap"],
+        ["bench", "latency", "--bootstrap"],
+        ["split", "run", "--http"],
+        ["split", "status", "--http"],
+        ["cluster", "status", "--http"],
+    ],
 )
 def test_a_closed_port_says_what_to_do(
     arguments: list[str], closed_port: str, capsys: pytest.CaptureFixture[str]
@@ -160,20 +231,34 @@ def test_a_closed_port_says_what_to_do(
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["tpic"], "No such command"),
-        (["consume", "t", "--from", "yesterday"], "no position"),
+        (["tpic"], "there is no command 'tpic'; did you mean topic?"),
+        (["consume", "t", "--from", "yesterday"], "'yesterday' is not a valid position; expected beginning"),
         (["consume", "t", "--format", "%z"], "there is no %z"),
         (["consume", "t", "-g", "g", "-p", "1"], "exclude each other"),
         (["produce", "t", "-H", "novalue"], "KEY=VALUE"),
         (["produce", "t", "--idempotent", "--acks", "1"], "--acks all"),
         (["bench", "produce", "--records", "0"], "0 is not in the range"),
-        (["bench", "produce", "--rate", "nan"], "'nan' is no number"),
+        (["bench", "produce", "--rate", "nan"], "'nan' is not a number"),
         (["bench", "produce", "--seconds", "inf"], "inf is not in the range"),
         (["bench", "produce", "--idempotent", "--acks", "1"], "--acks all"),
         (["bench", "latency", "--record-bytes", "10"], "10 is not in the range"),
         (["bench", "latency", "--rate", "0.1", "--seconds", "1"], "makes 0 records"),
         (["topic", "alter", "t"], "nothing to change"),
         (["topic", "create", "t", "-p", "0"], "0 is not in the range"),
+        (["consume", "t", "--tail", "3", "--from", "end"], "--tail excludes --from"),
+        (["consume", "t", "--until", "end", "--follow"], "exclude each other"),
+        (["consume", "t", "-g", "g", "--tail", "3"], "--group excludes --until and --tail"),
+        (["consume", "t", "--bootstrap", "nowhere"], "'nowhere' is not an address: the port is missing"),
+        (["consume", "t", "--bootstrap", "127.0.0.1:1,::1:9092"], "an IPv6 host stands in brackets"),
+        (["cluster", "status", "--http", "http://127.0.0.1:9080"], "leave out http://"),
+        (["doctor", "--bootstrap", "nowhere"], "the port is missing"),
+        (["produce", "t", "--json-lines", "--whole"], "--json-lines excludes --whole"),
+        (["produce", "t", "--keep-partitions"], "--keep-partitions needs --json-lines"),
+        (["topic", "creat"], "there is no command 'creat'; did you mean create?"),
+        (["xyzzy"], "known are serve, topic, produce"),
+        (["produce", "t", "--compresion", "lz4"], "--compression"),
+        (["bench", "produce", "--record-bytes", "1M"], "write 1MB for powers of 1000, 1MiB for 1024"),
+        (["serve", "--write-dir", "/x", "--store-dir", "/x/y"], "store_dir is below /x"),
         (["serve", "--set", "storage.write_cash_bytes=1"], "did you mean storage.write_cache_bytes?"),
         (["serve", "--config", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
     ],

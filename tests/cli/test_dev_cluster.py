@@ -14,25 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.free_port import free_ports
+from tests.patience import PATIENCE_SECONDS
 
+DEV_CLUSTER_PORTS = [kind + node_id for kind in (0, 100, 200) for node_id in (1, 2)]
+"""Of two nodes, counted from `--port`."""
 MAINSTEM = [sys.executable, "-m", "mainstem.cli.main"]
-
-
-def free_base() -> int:
-    """A port such that the next ones, and those 100 and 200 above them, are free now."""
-    for base in range(20_000, 30_000, 307):
-        ports = [base + kind + node_id for kind in (0, 100, 200) for node_id in (1, 2)]
-        try:
-            held = []
-            for port in ports:
-                held.append(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        finally:
-            for one in held:
-                one.close()
-        return base
-    raise AssertionError("no free ports")
 
 
 @contextmanager
@@ -46,7 +33,7 @@ def dev_cluster(directory: Path, port: int, nodes: int) -> Iterator[subprocess.P
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
@@ -60,7 +47,7 @@ def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
 
 
 def test_two_nodes_from_one_command_one_killed_and_all_ended(tmp_path: Path) -> None:
-    port = free_base()
+    port = free_ports(DEV_CLUSTER_PORTS)
     with dev_cluster(tmp_path / "cluster", port, 2) as cluster:
         started = lines_until(cluster, r"kill -9")
         pids = {int(line.split()[1].rstrip(":")): int(re.findall(r"pid (\d+)", line)[0])
@@ -78,17 +65,17 @@ def test_two_nodes_from_one_command_one_killed_and_all_ended(tmp_path: Path) -> 
         assert "SIGKILL" in told
         assert "node-2/mainstem.toml" in told
         cluster.terminate()
-        assert cluster.wait(60) == 0
+        assert cluster.wait(PATIENCE_SECONDS) == 0
         with pytest.raises(ProcessLookupError):
             os.kill(pids[1], 0)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    port = free_base()
+    port = free_ports(DEV_CLUSTER_PORTS)
     with socket.create_server(("127.0.0.1", port + 1)):
         outcome = subprocess.run(
             [*MAINSTEM, "dev", "cluster", "1", "--dir", str(tmp_path), "--port", str(port)],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert outcome.returncode == 1
     assert f"127.0.0.1:{port + 1}" in outcome.stderr

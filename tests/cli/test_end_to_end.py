@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.documented import documented_keys, keys_of
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
-
-COMMAND_SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")
@@ -34,20 +36,28 @@ class Shell:
             "MAINSTEM_BOOTSTRAP": node.kafka,
             "MAINSTEM_HTTP": node.http,
         }
+        self.told = ""
+        """What the last command said on stderr."""
 
     def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "mainstem.cli.main", *arguments],
-            input=stdin, capture_output=True, env=self._environment, timeout=COMMAND_SECONDS_MAX,
+            input=stdin,
+            capture_output=True,
+            env=self._environment,
+            timeout=PATIENCE_SECONDS,
         )
         assert done.returncode == code, done.stderr.decode()
+        self.told = done.stderr.decode()
         return (done.stdout if code == 0 else done.stderr).decode()
 
     def started(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A command that runs on; the caller ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "mainstem.cli.main", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment,
         )
 
     def left_by_its_reader(self, *arguments: str) -> str:
@@ -58,7 +68,7 @@ class Shell:
         process.stdout.close()
         with process.stderr as stream:
             said = stream.read().decode()
-        assert process.wait(COMMAND_SECONDS_MAX) == 1
+        assert process.wait(PATIENCE_SECONDS) == 1
         return said
 
 
@@ -101,6 +111,133 @@ def test_a_group_reads_on_where_it_stands_and_can_be_moved(mainstem: Shell) -> N
     assert json.loads(mainstem("group", "list", "--json"))["groups"] == []
 
 
+def test_the_lag_counts_partitions_that_nobody_has_committed_for(mainstem: Shell) -> None:
+    mainstem("topic", "create", "lagging", "--partitions", "4")
+    for partition in range(4):
+        mainstem("produce", "lagging", "-p", str(partition), stdin=b"x\n" * 100)
+    mainstem("consume", "lagging", "-g", "slow", "-n", "30", "--batch-size", "30")
+    told = json.loads(mainstem("group", "describe", "slow", "--json"))["partitions"]
+    assert [queue["partition"] for queue in told] == [0, 1, 2, 3]
+    assert None in [queue["committed"] for queue in told]
+    assert sum(queue["lag"] for queue in told) == 370
+    assert mainstem("group", "describe", "slow").startswith("consumer group slow: empty, 0 members, lag 370\n")
+
+
+def test_segments_are_told_for_each_partition(mainstem: Shell) -> None:
+    mainstem("topic", "create", "spread", "--partitions", "4")
+    for partition, count in ((0, 10), (1, 20), (3, 40)):
+        mainstem("produce", "spread", "-p", str(partition), stdin=b"x\n" * count)
+    told = json.loads(mainstem("topic", "describe", "spread", "--json"))["partitions"]
+    assert [[(it["first_offset"], it["last_offset"]) for it in queue["segments"]] for queue in told] == [
+        [(0, 9)], [(0, 19)], [], [(0, 39)],
+    ]  # fmt: skip
+    assert [sum(it["queue_bytes"] for it in queue["segments"]) for queue in told] == [
+        queue["unsplit_bytes"] for queue in told
+    ]
+
+
+def test_reading_past_the_end_is_told(mainstem: Shell) -> None:
+    mainstem("topic", "create", "short-one", "--partitions", "1")
+    mainstem("produce", "short-one", stdin=b"a\nb\n")
+    error = mainstem("consume", "short-one", "--from", "3", code=1)
+    assert "offset 3 is past the end of partition 0 of short-one, which is 2; `--from end --follow` waits" in error
+    assert mainstem("consume", "short-one", "--from", "2") == ""
+    assert mainstem.told == "mainstem: nothing to read: short-one has no messages there\n"
+    mainstem("topic", "create", "two", "--partitions", "2")
+    mainstem("produce", "two", "-p", "1", stdin=b"a\nb\nc\n")
+    assert mainstem("consume", "two", "--from", "2") == "c\n"
+    assert mainstem.told == "mainstem: these partitions end before offset 2: 0\n"
+
+
+def test_from_and_until_take_ages_and_offsets(mainstem: Shell) -> None:
+    mainstem("topic", "create", "aged", "--partitions", "1")
+    now_ms = time.time_ns() // 1_000_000
+    lines = [
+        json.dumps({"value": f"{hours} h", "timestamp": now_ms - hours * 3_600_000}).encode() for hours in (5, 3, 1)
+    ]
+    mainstem("produce", "aged", "--json-lines", stdin=b"\n".join(lines))
+    assert mainstem("consume", "aged", "--from", "4h") == "3 h\n1 h\n"
+    assert mainstem("consume", "aged", "--until", "2h") == "5 h\n3 h\n"
+    assert mainstem("consume", "aged", "--from", "4h", "--until", "2h30m") == "3 h\n"
+    assert mainstem("consume", "aged", "--from", "1", "--until", "2") == "3 h\n"
+    assert mainstem("consume", "aged", "--until", "-1") == "5 h\n3 h\n"
+    assert mainstem("consume", "aged", "--from", "2", "--until", "1") == ""
+
+
+def test_tail_has_the_youngest_of_all_partitions(mainstem: Shell) -> None:
+    mainstem("topic", "create", "tailed", "--partitions", "3")
+    lines = [
+        json.dumps({"value": f"{number}", "timestamp": 1000 + number, "partition": number * 7 % 3}).encode()
+        for number in range(60)
+    ]
+    mainstem("produce", "tailed", "--json-lines", "--keep-partitions", stdin=b"\n".join(lines))
+    assert mainstem("consume", "tailed", "--tail", "4") == "56\n57\n58\n59\n"
+    assert len(mainstem("consume", "tailed", "--tail", "1000").split()) == 60
+    follower = mainstem.started("consume", "tailed", "--tail", "2", "--follow")
+    assert follower.stdout is not None
+    try:
+        assert [follower.stdout.readline(), follower.stdout.readline()] == [b"58\n", b"59\n"]
+        mainstem("produce", "tailed", stdin=b"behind\n")
+        assert follower.stdout.readline() == b"behind\n"
+        follower.terminate()
+        assert follower.wait(PATIENCE_SECONDS) == 0
+    finally:
+        follower.kill()
+        follower.communicate()
+
+
+def test_json_lines_make_the_way_out_and_in_without_a_loss(mainstem: Shell) -> None:
+    """Keys, values, headers, tombstones, timestamps and partitions; whatever bytes they are."""
+    for topic in ("original", "copy"):
+        mainstem("topic", "create", topic, "--partitions", "3")
+    encoded = base64.b64encode(bytes(range(256))).decode()
+    messages: list[dict[str, object]] = [
+        {"key": "k", "value": "plain"},
+        {"key": None, "value": "no key"},
+        {"key": "gone", "value": None},
+        {"key": "", "value": ""},
+        {"key_base64": encoded, "value_base64": encoded},
+        {"key": "ä\n\u0000", "value": "line\u2028end \U0001f600"},
+        {"value": "h", "headers": [["a", "1"], ["a", None], ["b", {"base64": encoded}], ["", ""]]},
+    ]
+    lines = [
+        json.dumps(message | {"timestamp": 1_000_000 + number, "partition": number % 3})
+        for number, message in enumerate(messages)
+    ]
+    mainstem("produce", "original", "--json-lines", "--keep-partitions", stdin="\n".join(lines).encode())
+    exported = mainstem("consume", "original", "--json")
+    mainstem("produce", "copy", "--json-lines", "--keep-partitions", stdin=exported.encode())
+    original, copy = (
+        sorted((json.loads(line) for line in text.split("\n") if line), key=lambda it: int(it["timestamp"]))
+        for text in (exported, mainstem("consume", "copy", "--json"))
+    )
+    assert len(original) == len(messages)
+    for sent, first, second in zip(messages, original, copy, strict=True):
+        assert first | {"topic": ""} == second | {"topic": ""}
+        assert {key: first[key] for key in sent} == sent
+
+
+def test_a_wrong_json_line_is_named_and_the_others_are_sent(mainstem: Shell) -> None:
+    mainstem("topic", "create", "wrong", "--partitions", "1")
+    error = mainstem("produce", "wrong", "--json-lines", stdin=b'{"value":"a"}\n{"vlaue":"b"}\n{"value":"c"}\n', code=1)
+    assert "1 of 3 messages were not acknowledged; the first: line 2 of stdin: " in error
+    assert "unknown field `vlaue`" in error
+    assert mainstem("consume", "wrong") == "a\nc\n"
+
+
+def test_one_message_is_one_message(mainstem: Shell) -> None:
+    mainstem("topic", "create", "single", "--partitions", "1")
+    mainstem("produce", "single", stdin=b"x\n")
+    assert mainstem.told.startswith("produced 1 message, 1 B to single in ")
+
+
+def test_sizes_and_durations_of_topic_configs_have_units(mainstem: Shell) -> None:
+    mainstem("topic", "create", "units", "--set", "retention.ms=7d", "--set", "retention.bytes=10GB")
+    configs = json.loads(mainstem("topic", "describe", "units", "--json"))["configs"]
+    assert configs == {"retention.ms": "604800000", "retention.bytes": "10000000000"}
+    assert "256MB for powers of 1000" in mainstem("topic", "alter", "units", "--set", "retention.bytes=256M", code=2)
+
+
 def test_topics_are_described_altered_and_deleted(mainstem: Shell) -> None:
     mainstem("topic", "create", "short", "--partitions", "2", "--config", "retention.ms=60000")
     assert "already exists" in mainstem("topic", "create", "short", code=1).lower().replace("_", " ")
@@ -125,7 +262,16 @@ def test_topics_are_shown_without_http(mainstem: Shell) -> None:
     assert {queue["files"] for queue in view["partitions"]} == {None}
     topics = json.loads(mainstem("topic", "list", "--json", "--http", "127.0.0.1:1"))["topics"]
     assert {topic["stored_bytes"] for topic in topics} == {None}
-    assert json.loads(mainstem("topic", "describe", "alone", "--json"))["partitions"][1]["unsplit_bytes"] > 0
+    empty, full = json.loads(mainstem("topic", "describe", "alone", "--json"))["partitions"]
+    assert full["unsplit_bytes"] > 0
+    (segment,) = full["segments"]
+    assert (segment["first_offset"], segment["last_offset"], segment["indexed"]) == (0, 1, False)
+    assert segment["queue_bytes"] == full["unsplit_bytes"]
+    assert segment["index_rows"] >= 1
+    assert empty["segments"] == []
+    only = json.loads(mainstem("topic", "describe", "alone", "--partition", "1", "--json"))["partitions"]
+    assert [queue["partition"] for queue in only] == [1]
+    assert "topic alone has no partition 2; it has 2" in mainstem("topic", "describe", "alone", "-p", "2", code=1)
 
 
 def test_a_refused_line_is_named_and_the_others_are_sent(mainstem: Shell) -> None:
@@ -143,9 +289,13 @@ def test_a_reader_that_leaves_is_no_traceback(mainstem: Shell) -> None:
 
 
 def test_unknown_groups_are_told(mainstem: Shell) -> None:
-    assert "there is no group nobody" in mainstem("group", "describe", "nobody", code=1)
+    assert "there is no consumer group nobody" in mainstem("group", "describe", "nobody", code=1)
     assert "GROUP_ID_NOT_FOUND" in mainstem("group", "delete", "nobody", code=1)
     assert "no offsets" in mainstem("group", "reset-offsets", "nobody", "--to", "end", code=1)
+
+
+ELSEWHERE = {"cluster transfer-leader", "cluster replace", "split prepare"}
+"""They need other nodes, or minutes: `test_commands.py` has the first two."""
 
 
 def test_data_has_the_documented_keys(mainstem: Shell) -> None:
@@ -166,10 +316,12 @@ def test_data_has_the_documented_keys(mainstem: Shell) -> None:
         "topic delete": mainstem("topic", "delete", "keys", "--yes", "--json"),
         "split status": mainstem("split", "status", "--json"),
         "cluster status": mainstem("cluster", "status", "--json"),
+        "cluster feature-level": mainstem("cluster", "feature-level", "--json"),
         "doctor": mainstem("doctor", "--json"),
+        "top": mainstem("top", "--once", "--interval", "100ms", "--json"),
     }
     documented = documented_keys()
-    assert outputs.keys() == documented.keys()
+    assert outputs.keys() | ELSEWHERE == documented.keys()
     for words, output in outputs.items():
         assert keys_of(json.loads(output), documented[words]) == documented[words], words
 
@@ -179,9 +331,40 @@ def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell)
     documented = set(re.findall(r"^\| `(mainstem_\w+)` \|", page, re.MULTILINE))
     mainstem("topic", "create", "refusing", "--set", "max.message.bytes=100")
     mainstem("produce", "refusing", stdin=b"2" * 1000, code=1)  # refused requests are counted from the first one on
-    with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=PATIENCE_SECONDS) as answer:
         told = set(re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE))
     assert documented == told
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+def test_a_node_on_ipv6_is_reached_at_the_addresses_it_tells(tmp_path: Path) -> None:
+    node = Serving(tmp_path, "pipeline.mode=off")
+    node.kafka = node.http = node.rpc = "[::1]:0"
+    node.start()
+    try:
+        assert all(address.startswith("[::1]:") for address in (node.kafka, node.http, node.rpc))
+        shell = Shell(node)
+        shell("topic", "create", "six", "--partitions", "1")
+        shell("produce", "six", stdin=b"hello\n")
+        assert shell("consume", "six") == "hello\n"
+        (told,) = json.loads(shell("cluster", "status", "--json"))["nodes"]
+        assert (told["http"], told["rpc"]) == (node.http, node.rpc)
+        text = shell("cluster", "status")
+        assert re.search(rf" {re.escape(node.kafka)} +:{node.http.rpartition(':')[2]} ", text)
+        (looked,) = json.loads(shell("top", "--once", "--json", "--interval", "100ms"))["nodes"]
+        assert looked["connections"] is not None
+        assert json.loads(shell("doctor", "--json", "--bootstrap", node.kafka, "--http", node.http))["ok"]
+    finally:
+        node.close()
 
 
 def test_a_follower_tells_that_its_node_went_and_came_back(tmp_path: Path) -> None:
@@ -201,7 +384,7 @@ def test_a_follower_tells_that_its_node_went_and_came_back(tmp_path: Path) -> No
         assert follower.stdout.readline() == b"after\n"
         assert b"is back" in follower.stderr.readline()
         follower.terminate()
-        assert follower.wait(COMMAND_SECONDS_MAX) == 0
+        assert follower.wait(PATIENCE_SECONDS) == 0
         described = json.loads(shell("group", "describe", "followers", "--json"))
         assert [queue["committed"] for queue in described["partitions"]] == [2]
     finally:
@@ -223,12 +406,24 @@ def test_sigterm_ends_a_node_cleanly_and_a_second_node_is_kept_out(tmp_path: Pat
         # Refused before anything is touched: the directory is locked.
         second = subprocess.run(
             [
-                sys.executable, "-m", "mainstem.cli.main", "serve",
-                "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rpc", "127.0.0.1:0",
-                "--write-dir", str(node.write_dir), "--store-dir", str(node.store_dir),
+                sys.executable,
+                "-m",
+                "mainstem.cli.main",
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+                "--rpc",
+                "127.0.0.1:0",
+                "--write-dir",
+                str(node.write_dir),
+                "--store-dir",
+                str(node.store_dir),
             ],
             env={"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
-            capture_output=True, timeout=COMMAND_SECONDS_MAX,
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
         )
         assert second.returncode == 1
         assert b"another node runs here" in second.stderr

@@ -70,9 +70,7 @@ def test_counts_up_to_bounds_are_those_of_the_values(values: list[int], bounds: 
     rising = sorted(set(ends))
     counts = histogram_of(values).counts_up_to(rising)
     below = [-1, *rising]
-    assert counts == [
-        sum(low < value <= high for value in values) for low, high in zip(below, rising, strict=False)
-    ]
+    assert counts == [sum(low < value <= high for value in values) for low, high in zip(below, rising, strict=False)]
 
 
 def test_a_bucket_that_a_bound_cuts_counts_once() -> None:

@@ -47,13 +47,16 @@ class FakeMessage(NamedTuple):
         ("@1500", Position(Anchor.TIME, 1500)),
         ("1970-01-01T00:00:01", Position(Anchor.TIME, 1000)),
         ("1970-01-01T01:00:00+01:00", Position(Anchor.TIME, 0)),
+        ("1h", Position(Anchor.TIME, 10_000_000_000 - 3_600_000)),
+        ("1d12h", Position(Anchor.TIME, 10_000_000_000 - 129_600_000)),
+        ("9999d", Position(Anchor.TIME, 0)),
         ("yesterday", None),
         ("--1", None),
         ("", None),
     ],
 )
 def test_positions(text: str, position: Position | None) -> None:
-    assert parsed(text) == position
+    assert parsed(text, lambda: 10_000_000_000) == position
 
 
 def test_format_letters() -> None:
@@ -64,6 +67,11 @@ def test_format_letters() -> None:
 def test_json_line_keeps_bytes_that_are_no_text() -> None:
     entry = json.loads(as_json_line(FakeMessage(b"\xff", "ä".encode())))
     assert entry == {
-        "topic": "t", "partition": 3, "offset": 7, "timestamp": 99, "key_base64": "/w==", "value": "ä",
+        "topic": "t",
+        "partition": 3,
+        "offset": 7,
+        "timestamp": 99,
+        "key_base64": "/w==",
+        "value": "ä",
         "headers": [["a", "1"], ["b", None]],
     }

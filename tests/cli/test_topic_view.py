@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
+import re
+from collections.abc import Callable
 
 import msgspec
-from rich.console import Console
+import pytest
 from tests.console.views import FLIGHTS
 
-from mainstem.cli.topic.describe import drawn
-from mainstem.cli.topic.view import PartitionTree, TopicLine, TopicTree, with_bytes, with_files
+from mainstem.cli.topic.describe import print_topic
+from mainstem.cli.topic.view import PartitionTree, TopicLine, TopicTree, only, with_bytes, with_files
 from mainstem.console.views import TopicSummary
 
 BARE = TopicTree(
@@ -24,37 +25,50 @@ BARE = TopicTree(
 )
 
 
-def text(topic: TopicTree) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(drawn(topic))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+@pytest.fixture
+def text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[TopicTree], str]:
+    """What is printed of a topic for a terminal of 80 columns, spaces made one."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def shown(topic: TopicTree) -> str:
+        print_topic(topic, all_files=False)
+        return re.sub(" +", " ", capsys.readouterr().out)
+
+    return shown
 
 
-def test_draws_offsets_bytes_and_files() -> None:
+def test_shows_offsets_bytes_segments_runs_and_indexes(text: Callable[[TopicTree], str]) -> None:
     full = text(with_files(BARE, FLIGHTS))
     for part in (
-        "flights  2 partitions, 95 offsets, 2.5 KiB in the journal, 1.0 MiB in the queue store",
+        "flights: 2 partitions, 95 offsets\n",
+        "journal 2.5 KiB",
+        "store 1.0 MiB",
         "retention.ms=60000",
-        "partition 0  offsets 10..100, leader 1, write group 2",
-        "journal      2.0 KiB, offsets 80..100 unsplit",
-        "queue store  1.0 MiB, offsets 10..80 in 1 file",
-        "run runs/00000007.run  offsets 10..79, 1.0 MiB of 3.0 MiB",
+        "PARTITION LEADER GROUP START SPLIT END JOURNAL STORE FILES",
+        "0 1 2 10 80 100 2.0 KiB 1.0 MiB 2",
+        "PARTITION IN FILE START END BYTES INDEX",
+        "0 store runs/00000007.run 10 80 1.0 MiB 3",
+        "0 journal 00000000000000000004.wal 80 100 2.0 KiB 7",
     ):
         assert part in full
 
 
-def test_says_when_nothing_is_left_to_split() -> None:
-    split = msgspec.structs.replace(
-        FLIGHTS, partitions=[msgspec.structs.replace(FLIGHTS.partitions[0], split_end=100)]
-    )
-    assert "journal      2.0 KiB, nothing unsplit" in text(with_files(BARE, split))
+def test_many_files_are_counted_and_shown_when_a_partition_is_asked_for(
+    text: Callable[[TopicTree], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = with_files(BARE, FLIGHTS)
+    first = msgspec.structs.replace(many.partitions[0], files=[FLIGHTS.partitions[0].files[0]] * 30)
+    many = msgspec.structs.replace(many, partitions=[first])
+    assert "31 entries in files; --partition N shows those of a partition" in text(many)
+    print_topic(only(many, [0]), all_files=True)
+    assert capsys.readouterr().out.count("runs/00000007.run") == 30
 
 
-def test_kafka_alone_leaves_out_what_it_does_not_know() -> None:
+def test_kafka_alone_leaves_out_what_it_does_not_know(text: Callable[[TopicTree], str]) -> None:
     bare = text(BARE)
-    assert "partition 0  offsets 10..100, leader 1" in bare
-    assert "disk" not in bare
+    assert "PARTITION LEADER EPOCH START END" in bare
+    assert "0 1 4 10 100" in bare
+    assert "JOURNAL" not in bare
     assert "journal" not in bare
 
 
@@ -67,9 +81,7 @@ def test_a_partition_that_the_node_does_not_know_yet_stays_bare() -> None:
 
 def test_bytes_of_another_cluster_are_not_put_beside_ours() -> None:
     ours = TopicLine(name="flights", topic_id="a", partitions=2, internal=False)
-    theirs = TopicSummary(
-        name="flights", topic_id="b", partitions=2, internal=False, unsplit_bytes=1, stored_bytes=2
-    )
+    theirs = TopicSummary(name="flights", topic_id="b", partitions=2, internal=False, unsplit_bytes=1, stored_bytes=2)
     assert with_bytes([ours], [theirs]) == [ours]
     same = msgspec.structs.replace(theirs, topic_id="a")
     assert with_bytes([ours], [same])[0].stored_bytes == 2

@@ -8,22 +8,17 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from tests.clients.message import Message, Received
-
-SECONDS_MAX = 60.0
+from tests.patience import PATIENCE_SECONDS
 
 
 def can_send(message: Message) -> bool:
     """It insists on a key or a value, and on headers that are not null."""
-    return (message.key, message.value) != (None, None) and all(
-        value is not None for _, value in message.headers
-    )
+    return (message.key, message.value) != (None, None) and all(value is not None for _, value in message.headers)
 
 
 def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression: str = "none") -> None:
     """Send to partition 0 and wait for every acknowledgement. Raises what the client reports."""
-    asyncio.run(
-        send(bootstrap, topic, messages, compression_type=None if compression == "none" else compression)
-    )
+    asyncio.run(send(bootstrap, topic, messages, compression_type=None if compression == "none" else compression))
 
 
 async def send(bootstrap: str, topic: str, messages: Iterable[Message], **settings: Any) -> list[int]:
@@ -40,7 +35,7 @@ async def send(bootstrap: str, topic: str, messages: Iterable[Message], **settin
             )
             for message in messages
         ]
-        results = await asyncio.wait_for(asyncio.gather(*futures), SECONDS_MAX)
+        results = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
     return [result.offset for result in results]
 
 
@@ -58,8 +53,7 @@ async def _consume(bootstrap: str, topic: str, count: int, partition: int, offse
 
 
 async def take(reader: AIOKafkaConsumer, count: int) -> list[Received]:
-    records = [await asyncio.wait_for(reader.getone(), SECONDS_MAX) for _ in range(count)]
+    records = [await asyncio.wait_for(reader.getone(), PATIENCE_SECONDS) for _ in range(count)]
     return [
-        Received(record.offset, record.value, record.key, tuple(record.headers), record.timestamp)
-        for record in records
+        Received(record.offset, record.value, record.key, tuple(record.headers), record.timestamp) for record in records
     ]

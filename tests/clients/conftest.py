@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
-SETTINGS = ("pipeline.mode=off", "groups.rebalance_delay_ms=0")
-"""No splitter, which these tests do not need, and no wait for members that do not come."""
+SETTINGS = ("pipeline.mode=off", "groups.rebalance_delay_ms=0", "groups.session_timeout_ms_min=1000")
+"""No splitter, which these tests do not need, no wait for members that do not come, and less for those that die."""
 
-SECONDS_MAX = 60.0
 
 MakeTopic = Callable[..., str]
 
@@ -52,7 +52,7 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
         topic = f"{name}-{next(numbers)}"
         settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
         created = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])
-        created[topic].result(SECONDS_MAX)
+        created[topic].result(PATIENCE_SECONDS)
         return topic
 
     return make

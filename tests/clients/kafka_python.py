@@ -8,22 +8,17 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.clients.message import Message, Received
-
-SECONDS_MAX = 60
+from tests.patience import PATIENCE_SECONDS
 
 
 def can_send(message: Message) -> bool:
     """It insists on a key or a value, and on headers that are not null."""
-    return (message.key, message.value) != (None, None) and all(
-        value is not None for _, value in message.headers
-    )
+    return (message.key, message.value) != (None, None) and all(value is not None for _, value in message.headers)
 
 
 def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression: str = "none") -> None:
     """Send to partition 0 and wait for every acknowledgement. Raises what the client reports."""
-    sender = producer(
-        bootstrap, compression_type=None if compression == "none" else compression, linger_ms=20
-    )
+    sender = producer(bootstrap, compression_type=None if compression == "none" else compression, linger_ms=20)
     try:
         futures = [
             sender.send(
@@ -37,9 +32,9 @@ def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression
             for message in messages
         ]
         for future in futures:
-            future.get(timeout=SECONDS_MAX)
+            future.get(timeout=PATIENCE_SECONDS)
     finally:
-        sender.close(timeout=SECONDS_MAX)
+        sender.close(timeout=PATIENCE_SECONDS)
 
 
 def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[Received]:
@@ -55,7 +50,9 @@ def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: 
 
 
 def producer(bootstrap: str, **settings: Any) -> KafkaProducer:
-    return KafkaProducer(bootstrap_servers=bootstrap, reconnect_backoff_max_ms=200, **settings)
+    patience_ms = int(PATIENCE_SECONDS * 1000)
+    patient = dict.fromkeys(("bootstrap_timeout_ms", "delivery_timeout_ms", "max_block_ms"), patience_ms)
+    return KafkaProducer(bootstrap_servers=bootstrap, reconnect_backoff_max_ms=200, **{**patient, **settings})
 
 
 def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
@@ -65,11 +62,12 @@ def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
         bootstrap_servers=bootstrap,
         reconnect_backoff_max_ms=200,
         fetch_max_wait_ms=100,
+        bootstrap_timeout_ms=int(PATIENCE_SECONDS * 1000),
         **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},
     )
 
 
-def take(reader: KafkaConsumer, count: int, seconds: float = SECONDS_MAX) -> list[Received]:
+def take(reader: KafkaConsumer, count: int, seconds: float = PATIENCE_SECONDS) -> list[Received]:
     taken: list[Received] = []
     deadline = time.monotonic() + seconds
     while len(taken) < count:

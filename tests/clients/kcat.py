@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Iterable
 
 from tests.clients.message import Headers, Message, Received
-
-SECONDS_MAX = 60
+from tests.patience import PATIENCE_SECONDS
 
 _VALUE_END = b"<|value ends|>"
 _KEY_END = b"<|key ends|>"
@@ -25,7 +24,7 @@ def run(bootstrap: str, *arguments: str, stdin: bytes = b"") -> subprocess.Compl
         [program, "-b", bootstrap, *arguments],
         input=stdin,
         capture_output=True,
-        timeout=SECONDS_MAX,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -48,6 +47,7 @@ def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression
     lines = bytearray()
     for message in messages:
         assert can_send(message)
+        assert message.value is not None
         if message.key is not None:
             lines += message.key + _KEY_END
         lines += message.value + _VALUE_END

@@ -16,8 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as ConfluentMessage
 from tests.clients.message import Message, Received
-
-SECONDS_MAX = 60.0
+from tests.patience import PATIENCE_SECONDS
 
 KEEP_TRYING: dict[str, Any] = {
     "reconnect.backoff.ms": 50,
@@ -66,7 +65,7 @@ def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression
             on_delivery=delivered,
             **time_of,
         )
-    assert sender.flush(SECONDS_MAX) == 0, "not everything was acknowledged"
+    assert sender.flush(PATIENCE_SECONDS) == 0, "not everything was acknowledged"
     if failures:
         raise KafkaException(failures[0])
 
@@ -94,7 +93,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
-            "session.timeout.ms": 6_000,
+            "session.timeout.ms": 45_000,  # a machine that is busy for a while drops no member
             "heartbeat.interval.ms": 300,
             **KEEP_TRYING,
             **settings,
@@ -102,7 +101,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
     )
 
 
-def take(reader: Consumer, count: int, seconds: float = SECONDS_MAX) -> list[ConfluentMessage]:
+def take(reader: Consumer, count: int, seconds: float = PATIENCE_SECONDS) -> list[ConfluentMessage]:
     """`count` messages; errors that pass by themselves are waited out."""
     taken: list[ConfluentMessage] = []
     deadline = time.monotonic() + seconds
@@ -119,10 +118,10 @@ def take(reader: Consumer, count: int, seconds: float = SECONDS_MAX) -> list[Con
 
 def watermarks(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """Log start and high watermark; errors that pass by themselves, such as a leader that moved, are waited out."""
-    deadline = time.monotonic() + SECONDS_MAX
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), SECONDS_MAX)
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), PATIENCE_SECONDS)
             return low, high
         except KafkaException as error:
             if error.args[0].code() not in LEADER_MOVES or time.monotonic() > deadline:
@@ -133,9 +132,7 @@ def watermarks(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
 def received(message: ConfluentMessage) -> Received:
     kind, timestamp_ms = message.timestamp()
     assert kind != TIMESTAMP_NOT_AVAILABLE
-    return Received(
-        message.offset(), message.value(), message.key(), tuple(message.headers() or ()), timestamp_ms
-    )
+    return Received(message.offset(), message.value(), message.key(), tuple(message.headers() or ()), timestamp_ms)
 
 
 def partitions(topic: str, numbers: Sequence[int], offset: int = 0) -> list[TopicPartition]:

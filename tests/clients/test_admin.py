@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,9 +37,8 @@ from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
 from tests.clients import librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import FIRST_TIMESTAMP_MS, Message
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
-
-SECONDS_MAX = 60.0
 
 
 def refusal(call: Callable[[], Any]) -> int:
@@ -52,11 +52,11 @@ def refusal(call: Callable[[], Any]) -> int:
 def only(futures: dict[Any, Any]) -> Any:
     """The result of an admin call about one thing. Raises KafkaException where it was refused."""
     (future,) = futures.values()
-    return future.result(SECONDS_MAX)
+    return future.result(PATIENCE_SECONDS)
 
 
 def names(admin: AdminClient) -> set[str]:
-    return set(admin.list_topics(timeout=SECONDS_MAX).topics)
+    return set(admin.list_topics(timeout=PATIENCE_SECONDS).topics)
 
 
 def test_topics_come_and_go(admin: AdminClient, bootstrap: str, name: str) -> None:
@@ -65,16 +65,11 @@ def test_topics_come_and_go(admin: AdminClient, bootstrap: str, name: str) -> No
     assert (described.name, len(described.partitions), described.is_internal) == (name, 5, False)
     for partition in described.partitions:
         assert partition.leader.id == 1
-        assert (
-            [replica.id for replica in partition.replicas] == [replica.id for replica in partition.isr] == [1]
-        )
+        assert [replica.id for replica in partition.replicas] == [replica.id for replica in partition.isr] == [1]
     librdkafka.produce(bootstrap, name, [Message(b"old")])
     only(admin.delete_topics([name]))
     assert name not in names(admin)
-    assert (
-        refusal(lambda: only(admin.describe_topics(TopicCollection([name]))))
-        == KafkaError.UNKNOWN_TOPIC_OR_PART
-    )
+    assert refusal(lambda: only(admin.describe_topics(TopicCollection([name])))) == KafkaError.UNKNOWN_TOPIC_OR_PART
     only(admin.create_topics([NewTopic(name, 1, 1)]))
     again = only(admin.describe_topics(TopicCollection([name])))
     assert str(again.topic_id) != str(described.topic_id), "a new topic of the same name"
@@ -108,14 +103,16 @@ def test_deleting_what_is_not_there(admin: AdminClient, name: str) -> None:
     assert refusal(lambda: only(admin.delete_topics([name]))) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
+def grow(admin: AdminClient, topic: str, total: int) -> None:
+    only(admin.create_partitions([NewPartitions(topic, total)]))
+
+
 def test_partitions_grow_and_never_shrink(admin: AdminClient, topic: str, name: str) -> None:
-    only(admin.create_partitions([NewPartitions(topic, 4)]))
+    grow(admin, topic, 4)
     assert len(only(admin.describe_topics(TopicCollection([topic]))).partitions) == 4
     for count in (4, 1):
-        call = [NewPartitions(topic, count)]
-        assert refusal(lambda call=call: only(admin.create_partitions(call))) == KafkaError.INVALID_PARTITIONS
-    unknown = [NewPartitions(name, 2)]
-    assert refusal(lambda: only(admin.create_partitions(unknown))) == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert refusal(partial(grow, admin, topic, count)) == KafkaError.INVALID_PARTITIONS
+    assert refusal(partial(grow, admin, name, 2)) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def config(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntry]:
@@ -123,15 +120,9 @@ def config(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntr
     return described
 
 
-def change(
-    admin: AdminClient, topic: str, name: str, value: str | None, operation: AlterConfigOpType
-) -> None:
+def change(admin: AdminClient, topic: str, name: str, value: str | None, operation: AlterConfigOpType) -> None:
     entry = ConfigEntry(name, value, incremental_operation=operation)
-    only(
-        admin.incremental_alter_configs(
-            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
-        )
-    )
+    only(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]))
 
 
 def test_configs_are_described_changed_and_reset(admin: AdminClient, topic: str) -> None:
@@ -161,7 +152,7 @@ def test_wrong_configs_are_refused_and_change_nothing(admin: AdminClient, topic:
         ("min.insync.replicas", "0"),
         ("no.such.config", "1"),
     ):
-        wrong = refusal(lambda key=key, value=value: change(admin, topic, key, value, AlterConfigOpType.SET))
+        wrong = refusal(partial(change, admin, topic, key, value, AlterConfigOpType.SET))
         assert wrong == KafkaError.INVALID_CONFIG, (key, value)
     not_a_list = refusal(lambda: change(admin, topic, "retention.ms", "1", AlterConfigOpType.APPEND))
     assert not_a_list in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST)
@@ -175,8 +166,7 @@ def test_wrong_configs_are_refused_and_change_nothing(admin: AdminClient, topic:
 def test_a_changed_limit_counts_at_once(admin: AdminClient, bootstrap: str, topic: str) -> None:
     change(admin, topic, "max.message.bytes", "1000", AlterConfigOpType.SET)
     assert (
-        refusal(lambda: librdkafka.produce(bootstrap, topic, [Message(bytes(2_000))]))
-        == KafkaError.MSG_SIZE_TOO_LARGE
+        refusal(lambda: librdkafka.produce(bootstrap, topic, [Message(bytes(2_000))])) == KafkaError.MSG_SIZE_TOO_LARGE
     )
     change(admin, topic, "max.message.bytes", None, AlterConfigOpType.DELETE)
     librdkafka.produce(bootstrap, topic, [Message(bytes(2_000))])
@@ -196,7 +186,7 @@ def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap: str,
     deleted = only(admin.delete_records([TopicPartition(topic, 0, 12)]))
     assert deleted.low_watermark == 12
     reader = librdkafka.consumer(bootstrap, "unused")
-    assert reader.get_watermark_offsets(TopicPartition(topic, 0), SECONDS_MAX) == (12, 20)
+    assert reader.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_SECONDS) == (12, 20)
     reader.assign([TopicPartition(topic, 0, 3)])
     assert [message.offset() for message in librdkafka.take(reader, 8)] == list(range(12, 20))
     reader.close()
@@ -226,7 +216,7 @@ def test_offsets_are_listed(admin: AdminClient, bootstrap: str, topic: str) -> N
 
 
 def test_the_cluster_is_described(admin: AdminClient, bootstrap: str) -> None:
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(SECONDS_MAX)
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE_SECONDS)
     (broker,) = cluster.nodes
     assert (broker.id, f"{broker.host}:{broker.port}") == (1, bootstrap)
     assert cluster.controller.id == 1
@@ -251,7 +241,7 @@ def test_groups_are_listed_described_and_deleted(
     librdkafka.take(reader, 5)
     reader.commit(asynchronous=False)
 
-    listed = admin.list_consumer_groups().result(SECONDS_MAX)
+    listed = admin.list_consumer_groups().result(PATIENCE_SECONDS)
     assert listed.errors == []
     state_of = {group.group_id: group.state for group in listed.valid}
     assert state_of[name] == ConsumerGroupState.STABLE
@@ -274,7 +264,7 @@ def test_groups_are_listed_described_and_deleted(
     assert {p.partition: p.offset for p in offsets.topic_partitions}[0] == 2
 
     only(admin.delete_consumer_groups([name]))
-    assert name not in {group.group_id for group in admin.list_consumer_groups().result(SECONDS_MAX).valid}
+    assert name not in {group.group_id for group in admin.list_consumer_groups().result(PATIENCE_SECONDS).valid}
     assert refusal(lambda: only(admin.delete_consumer_groups([name]))) == KafkaError.GROUP_ID_NOT_FOUND
 
 
@@ -371,12 +361,10 @@ def test_aiokafkas_admin_client(bootstrap: str, name: str) -> None:
 
 def test_a_topic_of_many_partitions(admin: AdminClient, bootstrap: str, name: str) -> None:
     only(admin.create_topics([NewTopic(name, 5_000, 1)]))
-    assert len(admin.list_topics(name, SECONDS_MAX).topics[name].partitions) == 5_000
+    assert len(admin.list_topics(name, PATIENCE_SECONDS).topics[name].partitions) == 5_000
     librdkafka.produce(bootstrap, name, [Message(b"first")])
     reader = librdkafka.consumer(bootstrap, "unused")
-    ends = [
-        reader.get_watermark_offsets(TopicPartition(name, number), SECONDS_MAX) for number in (0, 1, 4_999)
-    ]
+    ends = [reader.get_watermark_offsets(TopicPartition(name, number), PATIENCE_SECONDS) for number in (0, 1, 4_999)]
     assert ends == [(0, 1), (0, 0), (0, 0)]
     reader.close()
     only(admin.delete_topics([name]))

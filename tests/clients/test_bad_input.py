@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from tests.clients import librdkafka
 from tests.clients.message import Message
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 from mainstem.protocol.headers import RequestHeader, write_request_header
 
-SECONDS_MAX = 60.0
 MIB = 1 << 20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -25,7 +25,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 @contextmanager
 def connection(node: Serving) -> Iterator[socket.socket]:
     host, port = node.kafka.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), SECONDS_MAX) as opened:
+    with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as opened:
         yield opened
 
 

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 from tests.clients import kcat, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import AWKWARD, EVERY_BYTE
+from tests.patience import PATIENCE_SECONDS
 
 
 def test_it_lists_nodes_and_topics(bootstrap: str, make_topic: MakeTopic) -> None:
@@ -24,13 +25,11 @@ def test_it_lists_nodes_and_topics(bootstrap: str, make_topic: MakeTopic) -> Non
 def test_listing_a_topic_does_not_make_it(bootstrap: str, admin: AdminClient, name: str) -> None:
     printed = kcat.output(bootstrap, "-L", "-t", name, "-X", "allow.auto.create.topics=false").decode()
     assert "Unknown topic or partition" in printed
-    assert name not in admin.list_topics(timeout=60).topics
+    assert name not in admin.list_topics(timeout=PATIENCE_SECONDS).topics
 
 
 def test_tombstones_headers_and_whole_files(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    kcat.output(
-        bootstrap, "-P", "-t", topic, "-Z", "-K:", "-H", "name=value", "-H", "empty=", stdin=b"key:\n:value\n"
-    )
+    kcat.output(bootstrap, "-P", "-t", topic, "-Z", "-K:", "-H", "name=value", "-H", "empty=", stdin=b"key:\n:value\n")
     file = tmp_path / "message"
     file.write_bytes(EVERY_BYTE)
     kcat.output(bootstrap, "-P", "-t", topic, "-k", "file", str(file))

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError as AsyncioTooLarge
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import MessageSizeTooLargeError
 from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import SETTINGS, MakeTopic
 from tests.clients.message import Message, content
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
 CLIENTS = (librdkafka, kafka_python, asyncio_client, kcat)
@@ -29,7 +31,7 @@ def send_by_librdkafka(bootstrap: str, topic: str, value: bytes) -> None:
     results: list[KafkaError | None] = []
     sender = librdkafka.producer(bootstrap, **{"message.max.bytes": 64 * MIB})
     sender.produce(topic, value, partition=0, on_delivery=lambda error, _: results.append(error))
-    sender.flush(librdkafka.SECONDS_MAX)
+    sender.flush(PATIENCE_SECONDS)
     (error,) = results
     if error is not None:
         raise KafkaException(error)
@@ -38,9 +40,9 @@ def send_by_librdkafka(bootstrap: str, topic: str, value: bytes) -> None:
 def send_by_kafka_python(bootstrap: str, topic: str, value: bytes) -> None:
     sender = kafka_python.producer(bootstrap, max_request_size=64 * MIB)
     try:
-        sender.send(topic, value, partition=0).get(timeout=kafka_python.SECONDS_MAX)
+        sender.send(topic, value, partition=0).get(timeout=PATIENCE_SECONDS)
     finally:
-        sender.close(timeout=kafka_python.SECONDS_MAX)
+        sender.close(timeout=PATIENCE_SECONDS)
 
 
 def send_by_aiokafka(bootstrap: str, topic: str, value: bytes) -> None:
@@ -97,7 +99,7 @@ def test_the_limit_counts_compressed_bytes(bootstrap: str, topic: str) -> None:
     value = bytes(4 * MIB)
     sender = librdkafka.producer(bootstrap, **{"message.max.bytes": 8 * MIB, "compression.type": "zstd"})
     sender.produce(topic, value)
-    assert sender.flush(librdkafka.SECONDS_MAX) == 0
+    assert sender.flush(PATIENCE_SECONDS) == 0
     assert [message.value for message in kafka_python.consume(bootstrap, topic, 1)] == [value]
 
 
@@ -108,11 +110,11 @@ def test_every_kind_of_acknowledgement_by_every_client(bootstrap: str, topic: st
     by_kafka_python = kafka_python.producer(bootstrap, acks=acks, enable_idempotence=False)
     for message in messages:
         by_librdkafka.produce(topic, message.value, message.key, partition=0)
-    assert by_librdkafka.flush(librdkafka.SECONDS_MAX) == 0
+    assert by_librdkafka.flush(PATIENCE_SECONDS) == 0
     librdkafka.consume(bootstrap, topic, 100)  # acks=0 says nothing about arrival
     for message in messages:
         by_kafka_python.send(topic, message.value, message.key, partition=0)
-    by_kafka_python.flush(timeout=kafka_python.SECONDS_MAX)
+    by_kafka_python.flush(timeout=PATIENCE_SECONDS)
     by_kafka_python.close()
     librdkafka.consume(bootstrap, topic, 200)
     asyncio.run(asyncio_client.send(bootstrap, topic, messages, acks=acks)) if acks != 0 else asyncio.run(
@@ -128,7 +130,7 @@ def test_every_kind_of_acknowledgement_by_every_client(bootstrap: str, topic: st
 
 
 async def _send_unacknowledged(bootstrap: str, topic: str, messages: list[Message]) -> None:
-    async with asyncio_client.AIOKafkaProducer(bootstrap_servers=bootstrap, acks=0) as sender:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks=0) as sender:
         for message in messages:
             await sender.send(topic, message.value, message.key, partition=0)
         await sender.flush()
@@ -139,23 +141,19 @@ def test_idempotent_producers_of_every_client(bootstrap: str, topic: str) -> Non
     by_librdkafka = librdkafka.producer(bootstrap, **{"enable.idempotence": True, "batch.num.messages": 10})
     for message in messages:
         by_librdkafka.produce(topic, message.value, partition=0)
-    assert by_librdkafka.flush(librdkafka.SECONDS_MAX) == 0
+    assert by_librdkafka.flush(PATIENCE_SECONDS) == 0
     by_kafka_python = kafka_python.producer(bootstrap, enable_idempotence=True, batch_size=100)
     for message in messages:
         by_kafka_python.send(topic, message.value, partition=0)
-    by_kafka_python.close(timeout=kafka_python.SECONDS_MAX)
-    offsets = asyncio.run(
-        asyncio_client.send(bootstrap, topic, messages, enable_idempotence=True, max_batch_size=200)
-    )
+    by_kafka_python.close(timeout=PATIENCE_SECONDS)
+    offsets = asyncio.run(asyncio_client.send(bootstrap, topic, messages, enable_idempotence=True, max_batch_size=200))
     assert offsets == list(range(1_000, 1_500))
     found = librdkafka.consume(bootstrap, topic, 1_500)
     assert [message.value for message in found] == [message.value for message in messages] * 3
 
 
 @pytest.mark.parametrize("reader", CLIENTS, ids=lambda client: client.__name__.rpartition(".")[2])
-def test_readers_keep_up_with_producers_at_work(
-    bootstrap: str, make_topic: MakeTopic, reader: ModuleType
-) -> None:
+def test_readers_keep_up_with_producers_at_work(bootstrap: str, make_topic: MakeTopic, reader: ModuleType) -> None:
     producers, each = 4, 1_000
     topic = make_topic(partitions=2)
 
@@ -163,7 +161,7 @@ def test_readers_keep_up_with_producers_at_work(
         sender = librdkafka.producer(bootstrap, **{"linger.ms": 1, "batch.num.messages": 20})
         for count in range(each):
             sender.produce(topic, b"%d" % count, b"%d" % number, partition=number % 2)
-        sender.flush(librdkafka.SECONDS_MAX)
+        sender.flush(PATIENCE_SECONDS)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(producers)]
     for thread in threads:
@@ -201,6 +199,6 @@ def test_without_automatic_creation_an_unknown_topic_is_an_error(strict_node: Se
     results: list[KafkaError | None] = []
     sender = librdkafka.producer(strict_node.kafka, **{"topic.metadata.propagation.max.ms": 500})
     sender.produce(name, b"lost", on_delivery=lambda error, _: results.append(error))
-    sender.flush(librdkafka.SECONDS_MAX)
+    sender.flush(PATIENCE_SECONDS)
     assert [error and error.code() for error in results] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
-    assert name not in sender.list_topics(timeout=librdkafka.SECONDS_MAX).topics
+    assert name not in sender.list_topics(timeout=PATIENCE_SECONDS).topics

@@ -21,8 +21,8 @@ from kafka.errors import OffsetOutOfRangeError
 from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import FIRST_TIMESTAMP_MS, Message
+from tests.patience import PATIENCE_SECONDS
 
-SECONDS_MAX = 60.0
 LONG_WAIT_MS = 50_000  # longer than anything here takes, so that only data can have ended the wait
 
 
@@ -31,9 +31,7 @@ def numbered(count: int) -> list[Message]:
 
 
 def test_a_waiting_reader_is_woken_by_the_first_message(bootstrap: str, topic: str) -> None:
-    reader = librdkafka.consumer(
-        bootstrap, "unused", **{"fetch.wait.max.ms": LONG_WAIT_MS, "fetch.min.bytes": 1}
-    )
+    reader = librdkafka.consumer(bootstrap, "unused", **{"fetch.wait.max.ms": LONG_WAIT_MS, "fetch.min.bytes": 1})
     reader.assign([TopicPartition(topic, 0, 0)])
     assert reader.poll(1.0) is None, "nothing is there yet"
     librdkafka.produce(bootstrap, topic, [Message(b"here")])
@@ -44,9 +42,7 @@ def test_a_waiting_reader_is_woken_by_the_first_message(bootstrap: str, topic: s
 
 def test_a_reader_that_wants_many_bytes_waits_for_them(bootstrap: str, topic: str) -> None:
     librdkafka.produce(bootstrap, topic, [Message(b"x")])
-    reader = librdkafka.consumer(
-        bootstrap, "unused", **{"fetch.wait.max.ms": LONG_WAIT_MS, "fetch.min.bytes": 50_000}
-    )
+    reader = librdkafka.consumer(bootstrap, "unused", **{"fetch.wait.max.ms": LONG_WAIT_MS, "fetch.min.bytes": 50_000})
     reader.assign([TopicPartition(topic, 0, 0)])
     assert reader.poll(1.0) is None, "one byte is not enough"
     librdkafka.produce(bootstrap, topic, [Message(bytes(60_000))])
@@ -55,9 +51,7 @@ def test_a_reader_that_wants_many_bytes_waits_for_them(bootstrap: str, topic: st
     reader.close()
 
 
-def test_an_offset_out_of_range_is_an_error_or_a_reset_as_the_reader_wishes(
-    bootstrap: str, topic: str
-) -> None:
+def test_an_offset_out_of_range_is_an_error_or_a_reset_as_the_reader_wishes(bootstrap: str, topic: str) -> None:
     librdkafka.produce(bootstrap, topic, numbered(3))
     beyond = [TopicPartition(topic, 0, 1_000)]
 
@@ -109,7 +103,7 @@ def test_seeking_goes_anywhere_and_positions_follow(bootstrap: str, topic: str) 
         (message,) = librdkafka.take(reader, 1)
         assert (message.offset(), message.value()) == (offset, b"%d" % offset)
         assert reader.position([TopicPartition(topic, 0)])[0].offset == offset + 1
-    assert reader.get_watermark_offsets(TopicPartition(topic, 0), SECONDS_MAX) == (0, 50)
+    assert reader.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_SECONDS) == (0, 50)
     reader.seek(TopicPartition(topic, 0, OFFSET_END))
     assert reader.poll(0.5) is None
     reader.close()
@@ -128,20 +122,15 @@ def test_seeking_goes_anywhere_and_positions_follow(bootstrap: str, topic: str) 
 
 def test_times_lead_to_offsets(bootstrap: str, topic: str) -> None:
     for compression, first in (("none", 0), ("gzip", 100), ("zstd", 200)):
-        batch = [
-            Message(b"", b"k", timestamp_ms=FIRST_TIMESTAMP_MS + 10 * (first + number))
-            for number in range(100)
-        ]
+        batch = [Message(b"", b"k", timestamp_ms=FIRST_TIMESTAMP_MS + 10 * (first + number)) for number in range(100)]
         librdkafka.produce(bootstrap, topic, batch, compression)
     expected = {-1_000: 0, 0: 0, 1: 1, 10: 1, 995: 100, 1_500: 150, 2_985: 299, 2_990: 299}
 
     reader = librdkafka.consumer(bootstrap, "unused")
     for after_ms, offset in expected.items():
-        (found,) = reader.offsets_for_times(
-            [TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + after_ms)], SECONDS_MAX
-        )
+        (found,) = reader.offsets_for_times([TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + after_ms)], PATIENCE_SECONDS)
         assert found.offset == offset, after_ms
-    (found,) = reader.offsets_for_times([TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + 2_991)], SECONDS_MAX)
+    (found,) = reader.offsets_for_times([TopicPartition(topic, 0, FIRST_TIMESTAMP_MS + 2_991)], PATIENCE_SECONDS)
     assert found.offset == OFFSET_END, "nothing is that young"
     reader.close()
 
@@ -172,9 +161,7 @@ def test_a_group_without_offsets_starts_where_its_reader_wishes(
     reader.close()
 
 
-def test_a_group_without_offsets_and_without_a_wish_is_an_error(
-    bootstrap: str, topic: str, name: str
-) -> None:
+def test_a_group_without_offsets_and_without_a_wish_is_an_error(bootstrap: str, topic: str, name: str) -> None:
     librdkafka.produce(bootstrap, topic, numbered(1))
     reader = librdkafka.consumer(bootstrap, name, **{"auto.offset.reset": "error"})
     reader.subscribe([topic])
@@ -189,10 +176,10 @@ def test_asking_for_an_unknown_topic_says_so_and_does_not_make_it(
 ) -> None:
     reader = librdkafka.consumer(bootstrap, name)
     for _ in range(2):
-        described = reader.list_topics(name, SECONDS_MAX).topics[name]
+        described = reader.list_topics(name, PATIENCE_SECONDS).topics[name]
         assert described.error is not None
         assert described.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert name not in admin.list_topics(timeout=SECONDS_MAX).topics
+    assert name not in admin.list_topics(timeout=PATIENCE_SECONDS).topics
     reader.subscribe([name])
     with pytest.raises(KafkaException) as refused:
         librdkafka.take(reader, 1)
@@ -202,26 +189,24 @@ def test_asking_for_an_unknown_topic_says_so_and_does_not_make_it(
     by_python = kafka_python.consumer(bootstrap, allow_auto_create_topics=False)
     assert not by_python.partitions_for_topic(name)
     by_python.close()
-    assert name not in admin.list_topics(timeout=SECONDS_MAX).topics
+    assert name not in admin.list_topics(timeout=PATIENCE_SECONDS).topics
 
 
-def test_a_reader_finds_partitions_that_were_added(
-    bootstrap: str, admin: AdminClient, make_topic: MakeTopic
-) -> None:
+def test_a_reader_finds_partitions_that_were_added(bootstrap: str, admin: AdminClient, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=1)
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS_MAX)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_SECONDS)
     reader = librdkafka.consumer(bootstrap, f"{topic}-readers", **{"topic.metadata.refresh.interval.ms": 500})
     reader.subscribe([topic])
     sender = librdkafka.producer(bootstrap)
     for partition in range(3):
         sender.produce(topic, b"%d" % partition, partition=partition)
-    assert sender.flush(SECONDS_MAX) == 0
+    assert sender.flush(PATIENCE_SECONDS) == 0
     assert sorted(message.partition() for message in librdkafka.take(reader, 3)) == [0, 1, 2]
     reader.commit(asynchronous=False)  # the rebalance to come starts from what is committed
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(SECONDS_MAX)
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(PATIENCE_SECONDS)
     late = librdkafka.producer(bootstrap)
     for partition in (3, 4):
         late.produce(topic, b"%d" % partition, partition=partition)
-    assert late.flush(SECONDS_MAX) == 0
+    assert late.flush(PATIENCE_SECONDS) == 0
     assert sorted(message.partition() for message in librdkafka.take(reader, 2)) == [3, 4]
     reader.close()

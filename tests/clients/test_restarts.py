@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -20,12 +21,12 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from tests.clients import asyncio_client, kafka_python, librdkafka
+from tests.clients import kafka_python, librdkafka
 from tests.clients.conftest import SETTINGS
 from tests.clients.message import Message
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-SECONDS_MAX = 120.0
 PATIENT = {"message.timeout.ms": 120_000, "socket.timeout.ms": 10_000}
 
 
@@ -41,7 +42,7 @@ def node(tmp_path: Path) -> Iterator[Serving]:
 
 def create(node: Serving, topic: str, partitions: int = 1, **configs: str) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": node.kafka, **librdkafka.KEEP_TRYING})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(SECONDS_MAX)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(PATIENCE_SECONDS)
     return admin
 
 
@@ -76,7 +77,7 @@ class Load:
         return delivered
 
     def wait_for(self, acknowledged: int) -> None:
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(self.acknowledged) < acknowledged:
             self._sender.poll(0.05)
             assert time.monotonic() < deadline, f"{len(self.acknowledged)} of {acknowledged} acknowledged"
@@ -93,9 +94,7 @@ def history(node: Serving, topic: str, partitions: int, count: int) -> dict[int,
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(partitions)}
     for message in librdkafka.take(reader, count):
         found[message.partition()].append((message.offset(), int(message.value())))
-    ends = [
-        reader.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in range(partitions)
-    ]
+    ends = [reader.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in range(partitions)]
     reader.close()
     assert ends == [len(found[partition]) for partition in range(partitions)], "nothing comes twice"
     return found
@@ -129,9 +128,7 @@ def test_killed_again_and_again_under_an_idempotent_producer(node: Serving) -> N
 def test_stopped_under_load_both_sides_go_on(node: Serving) -> None:
     create(node, "t", partitions=2)
     load = Load(node, "t", partitions=2)
-    reader = librdkafka.consumer(
-        node.kafka, "g", **{"enable.auto.commit": True, "auto.commit.interval.ms": 200}
-    )
+    reader = librdkafka.consumer(node.kafka, "g", **{"enable.auto.commit": True, "auto.commit.interval.ms": 200})
     reader.subscribe(["t"])
     read: dict[int, list[int]] = {0: [], 1: []}
     ended = threading.Event()
@@ -154,9 +151,7 @@ def test_stopped_under_load_both_sides_go_on(node: Serving) -> None:
         load.wait_for(load.sent)
         check(load, history(node, "t", 2, load.sent))
         each = list(range(load.sent // 2))
-        eventually(
-            lambda: all(sorted(set(offsets)) == each for offsets in read.values()), what="all of it read"
-        )
+        eventually(lambda: all(sorted(set(offsets)) == each for offsets in read.values()), what="all of it read")
     finally:
         ended.set()
         thread.join()
@@ -176,11 +171,11 @@ def test_kafka_pythons_idempotent_producer_over_a_kill(node: Serving) -> None:
         request_timeout_ms=10_000,
     )
     futures = [sender.send("t", b"%d" % number, partition=0) for number in range(1_000)]
-    futures[200].get(timeout=SECONDS_MAX)
+    futures[200].get(timeout=PATIENCE_SECONDS)
     futures += [sender.send("t", b"%d" % number, partition=0) for number in range(1_000, 2_000)]
     node.kill()
     node.start()
-    offsets = [future.get(timeout=SECONDS_MAX).offset for future in futures]
+    offsets = [future.get(timeout=PATIENCE_SECONDS).offset for future in futures]
     sender.close()
     assert offsets == list(range(2_000))
     assert history(node, "t", 1, 2_000) == {0: [(number, number) for number in range(2_000)]}
@@ -190,7 +185,7 @@ def test_aiokafkas_idempotent_producer_over_a_kill(node: Serving) -> None:
     create(node, "t")
 
     async def scenario() -> list[int]:
-        async with asyncio_client.AIOKafkaProducer(
+        async with AIOKafkaProducer(
             bootstrap_servers=node.kafka,
             enable_idempotence=True,
             max_batch_size=500,
@@ -201,7 +196,7 @@ def test_aiokafkas_idempotent_producer_over_a_kill(node: Serving) -> None:
             futures += [await sender.send("t", b"%d" % number, partition=0) for number in range(1_000, 1_050)]
             await asyncio.to_thread(node.kill)
             await asyncio.to_thread(node.start)
-            return [result.offset for result in await asyncio.wait_for(asyncio.gather(*futures), SECONDS_MAX)]
+            return [result.offset for result in await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)]
 
     assert asyncio.run(scenario()) == list(range(1_050))
     assert history(node, "t", 1, 1_050) == {0: [(number, number) for number in range(1_050)]}
@@ -289,16 +284,16 @@ def test_what_admins_changed_survives_a_kill(node: Serving) -> None:
         admin.delete_records([TopicPartition("kept", 0, 6)]),
     ):
         for future in futures.values():
-            future.result(SECONDS_MAX)
+            future.result(PATIENCE_SECONDS)
     create(node, "again", partitions=2)
     node.kill()
     node.start()
-    topics = admin.list_topics(timeout=60).topics
+    topics = admin.list_topics(timeout=PATIENCE_SECONDS).topics
     counts = {name: len(topic.partitions) for name, topic in topics.items() if not name.startswith("__")}
     assert counts == {"kept": 4, "altered": 1, "again": 2}
     for topic, config, value in (("kept", "retention.ms", "12345"), ("altered", "max.message.bytes", "5000")):
         (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        assert future.result(SECONDS_MAX)[config].value == value
+        assert future.result(PATIENCE_SECONDS)[config].value == value
     reader = librdkafka.consumer(node.kafka, "unused")
     assert reader.get_watermark_offsets(TopicPartition("kept", 0), 60) == (6, 10)
     assert reader.get_watermark_offsets(TopicPartition("again", 0), 60) == (0, 0)

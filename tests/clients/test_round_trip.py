@@ -9,6 +9,7 @@ import pytest
 from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import AWKWARD, FIRST_TIMESTAMP_MS, Message, content
+from tests.patience import PATIENCE_SECONDS
 
 CLIENTS = (librdkafka, kafka_python, asyncio_client, kcat)
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -36,14 +37,10 @@ def test_every_client_reads_what_every_client_wrote(
 
 
 @pytest.mark.parametrize("writer", [librdkafka, kafka_python, asyncio_client], ids=client_name)
-def test_log_append_time_replaces_the_producers_time(
-    bootstrap: str, make_topic: MakeTopic, writer: ModuleType
-) -> None:
+def test_log_append_time_replaces_the_producers_time(bootstrap: str, make_topic: MakeTopic, writer: ModuleType) -> None:
     topic = make_topic(message_timestamp_type="LogAppendTime")
     before_ms = time.time_ns() // 1_000_000
-    writer.produce(
-        bootstrap, topic, [Message(b"%d" % n, timestamp_ms=FIRST_TIMESTAMP_MS) for n in range(5)], "gzip"
-    )
+    writer.produce(bootstrap, topic, [Message(b"%d" % n, timestamp_ms=FIRST_TIMESTAMP_MS) for n in range(5)], "gzip")
     after_ms = time.time_ns() // 1_000_000
     readings = [reader.consume(bootstrap, topic, 5) for reader in CLIENTS]
     for found in readings:
@@ -59,7 +56,7 @@ def test_many_batches_of_many_partitions_keep_their_order(bootstrap: str, make_t
     for number in range(each):
         for partition in range(partitions):
             sender.produce(topic, value=b"%d" % number, key=b"%d" % partition, partition=partition)
-    assert sender.flush(librdkafka.SECONDS_MAX) == 0
+    assert sender.flush(PATIENCE_SECONDS) == 0
     reader = librdkafka.consumer(bootstrap, "unused")
     reader.assign(librdkafka.partitions(topic, range(partitions)))
     values: dict[int, list[int]] = {}

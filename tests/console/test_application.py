@@ -67,6 +67,14 @@ def test_health_and_readiness_differ() -> None:
     assert get("/readyz", views=views)[0].status_code == 200
 
 
+def test_a_node_of_which_a_write_group_waits_is_ready_and_says_so() -> None:
+    views = FakeViews()
+    views.waits = {2: "journal/7.wal at byte 4096 cannot be read: restore the file"}
+    (readiness,) = get("/readyz", views=views)
+    assert readiness.status_code == 200
+    assert readiness.text == "ready\nwrite group 2 waits: journal/7.wal at byte 4096 cannot be read: restore the file\n"
+
+
 def test_metrics_are_rendered_in_another_thread() -> None:
     counters = Counters()
     (metrics,) = get("/metrics", statistics=counters)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message
 from tests.console.views import FakeViews
 
 from mainstem.console.application import Console
@@ -92,10 +95,26 @@ def test_a_large_body_is_refused(stream: bool) -> None:
     assert views.feature_level != 2
 
 
+@pytest.mark.parametrize("announced", [str(BODY_BYTES_MAX + 1), "1" + "0" * 40, "-1", "a lot"])
+def test_what_is_announced_to_be_large_is_refused_before_it_is_read(announced: str) -> None:
+    async def never() -> Message:
+        raise AssertionError("the body was asked for")
+
+    async def story() -> HTTPException:
+        sent = SOUND | {"content-length": announced}
+        headers = [(name.encode(), value.encode()) for name, value in sent.items()]
+        request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, never)
+        with pytest.raises(HTTPException) as refused:
+            await ChangeGuard(TOKEN).body_of(request)
+        return refused.value
+
+    assert asyncio.run(story()).status_code == 413
+
+
 def test_who_hangs_up_in_the_middle_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         guard = ChangeGuard(TOKEN)
-        server = ConsoleServer(Console(FakeViews(), [], ConsoleConfig(), guard).application(), ConsoleConfig())
+        server = ConsoleServer(Console(FakeViews(), [], ConsoleConfig(), guard).application, ConsoleConfig())
         host, port = server.bind("127.0.0.1", 0)
         serving = asyncio.ensure_future(server.serve())
         for _ in range(3):

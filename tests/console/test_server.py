@@ -9,17 +9,20 @@ from collections.abc import Callable
 import httpx
 import pytest
 import uvloop
+from starlette.applications import Starlette
 from tests.console.views import FakeViews
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.errors import ListenFailed
 from mainstem.console.server import ConsoleServer
+from mainstem.supervised import Supervision
 
 
 def console() -> ConsoleServer:
     config = ConsoleConfig(shutdown_seconds=1)
-    return ConsoleServer(Console(FakeViews(), [], config).application(), config)
+    return ConsoleServer(Console(FakeViews(), [], config).application, config)
 
 
 def test_serves_until_stopped_and_leaves_signals_alone() -> None:
@@ -39,12 +42,97 @@ def test_serves_until_stopped_and_leaves_signals_alone() -> None:
     asyncio.run(scenario())
 
 
+def test_who_comes_before_the_node_accepts_clients_waits_for_an_answer() -> None:
+    async def scenario() -> None:
+        made: list[bool] = []
+
+        def application() -> Starlette:
+            made.append(True)
+            return Console(FakeViews(), [], ConsoleConfig()).application()
+
+        server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1), waits=True)
+        host, port = server.bind("127.0.0.1", 0)
+        serving = asyncio.ensure_future(server.serve())
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            asked = asyncio.ensure_future(client.get("/readyz"))
+            await asyncio.sleep(0.05)
+            assert made == []
+            server.begin()
+            assert (await asked).text == "ready\n"
+        server.stop()
+        await serving
+
+    asyncio.run(scenario())
+
+
+def test_a_start_that_fails_before_it_began_can_stop_it() -> None:
+    async def scenario() -> None:
+        server = ConsoleServer(Console(FakeViews(), [], ConsoleConfig()).application, ConsoleConfig(), waits=True)
+        server.bind("127.0.0.1", 0)
+        serving = asyncio.ensure_future(server.serve())
+        await asyncio.sleep(0)
+        server.stop()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await serving
+
+    asyncio.run(scenario())
+
+
+def test_a_death_costs_the_port_only_until_the_next_beginning() -> None:
+    async def scenario() -> None:
+        begun: list[bool] = []
+
+        def application() -> Starlette:
+            begun.append(True)
+            if len(begun) == 1:
+                raise SystemError("AST constructor recursion depth mismatch")
+            return Console(FakeViews(), [], ConsoleConfig()).application()
+
+        ended: list[bool] = []
+        supervision = Supervision()
+        supervision.on_end = lambda: ended.append(True)
+        server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1))
+        host, port = server.bind("127.0.0.1", 0)
+        task = supervision.start(server.serve, "console")
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
+            assert (await client.get("/readyz")).text == "ready\n"
+        await server.finish(task)
+        assert (len(begun), ended) == (2, [])
+        with pytest.raises(OSError):
+            await asyncio.open_connection(host, port)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_stops_does_not_wait_for_the_next_beginning() -> None:
+    async def scenario() -> None:
+        died = asyncio.Event()
+
+        def application() -> Starlette:
+            died.set()
+            raise SystemError("always")
+
+        server = ConsoleServer(application, ConsoleConfig())
+        host, port = server.bind("127.0.0.1", 0)
+        supervision = Supervision()
+        task = supervision.start(server.serve, "console")
+        await died.wait()
+        await asyncio.sleep(0)
+        assert supervision.why_not() is not None
+        await server.finish(task)
+        assert task.cancelled()
+        with pytest.raises(OSError):
+            await asyncio.open_connection(host, port)
+
+    asyncio.run(scenario())
+
+
 def test_stop_before_the_first_turn_ends_at_once() -> None:
     async def scenario() -> None:
         server = console()
         server.bind("127.0.0.1", 0)
         server.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await server.serve()
 
     asyncio.run(scenario())

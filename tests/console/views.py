@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from mainstem.console.views import (
     ClusterView,
     DamagedBlockView,
+    DamagedProducersView,
     DamagedRunView,
     DiskView,
     FileView,
     LeaseView,
     NodeView,
     PartitionView,
+    SegmentView,
     SplitEndpoint,
     SplitGroupView,
     SplitView,
@@ -28,18 +30,53 @@ FLIGHTS = TopicView(
     configs={"retention.ms": "60000"},
     partitions=[
         PartitionView(
-            partition=0, leader=1, leader_epoch=4, write_group=2, log_start=10, split_end=80,
-            high_watermark=100, end=100, unsplit_bytes=2048, stored_bytes=1 << 20,
+            partition=0,
+            leader=1,
+            leader_epoch=4,
+            write_group=2,
+            log_start=10,
+            split_end=80,
+            high_watermark=100,
+            end=100,
+            unsplit_bytes=2048,
+            stored_bytes=1 << 20,
             files=[
                 FileView(
-                    name="runs/00000007.run", kind="run", file_bytes=3 << 20, queue_bytes=1 << 20,
-                    first_offset=10, last_offset=79,
+                    name="runs/00000007.run",
+                    kind="run",
+                    file_bytes=3 << 20,
+                    queue_bytes=1 << 20,
+                    first_offset=10,
+                    last_offset=79,
+                    index_rows=3,
+                )
+            ],
+            missing=[],
+            segments=[
+                SegmentView(
+                    name="00000000000000000004.wal",
+                    queue_bytes=2048,
+                    first_offset=80,
+                    last_offset=99,
+                    index_rows=7,
+                    indexed=False,
                 )
             ],
         ),
         PartitionView(
-            partition=1, leader=1, leader_epoch=4, write_group=0, log_start=0, split_end=0,
-            high_watermark=5, end=5, unsplit_bytes=512, stored_bytes=0, files=[],
+            partition=1,
+            leader=1,
+            leader_epoch=4,
+            write_group=0,
+            log_start=0,
+            split_end=0,
+            high_watermark=5,
+            end=5,
+            unsplit_bytes=512,
+            stored_bytes=0,
+            files=[],
+            segments=[],
+            missing=[],
         ),
     ],
 )
@@ -52,16 +89,20 @@ class FakeViews:
         self.reason: str | None = None
         self.dead: str | None = None
         self.error: Exception | None = None
+        self.waits: dict[int, str] = {}
         self.feature_level = 1
-        self.endpoint: SplitEndpoint | None = SplitEndpoint(
-            host="127.0.0.1", port=9093, store_dir="/store"
-        )
+        self.leader = 1
+        """Of the one write group."""
+        self.endpoint: SplitEndpoint | None = SplitEndpoint(host="127.0.0.1", port=9093, store_dir="/store")
 
     def not_alive(self) -> str | None:
         return self.dead
 
     def not_ready(self) -> str | None:
         return self.reason
+
+    def waiting(self) -> dict[int, str]:
+        return self.waits
 
     async def cluster(self) -> ClusterView:
         if self.error is not None:
@@ -70,11 +111,18 @@ class FakeViews:
             cluster_id="J5p4kC1mQ0uYk3n2bqzX9A",
             nodes=[
                 NodeView(
-                    node_id=1, host="127.0.0.1", port=9092, rpc="127.0.0.1:9093", http="127.0.0.1:9080",
-                    roles=("broker", "storage", "nameserver"), version="0.1.0", uptime_seconds=61.0, level_newest=2,
+                    node_id=1,
+                    host="127.0.0.1",
+                    port=9092,
+                    rpc="127.0.0.1:9093",
+                    http="127.0.0.1:9080",
+                    roles=("broker", "storage", "nameserver"),
+                    version="0.1.0",
+                    uptime_seconds=61.0,
+                    level_newest=2,
                 )
             ],
-            write_groups=[WriteGroupView(group=0, leader=1, term=3, committed=41)],
+            write_groups=[WriteGroupView(group=0, leader=self.leader, term=3, committed=41)],
             write_disk=DiskView(path="/w", used_bytes=1 << 26, free_bytes=1 << 30, total_bytes=1 << 31),
             store_disk=None,
             topics=1,
@@ -92,11 +140,21 @@ class FakeViews:
     async def replace_node(self, old: int, new: int) -> str | None:
         return None
 
+    async def transfer_leader(self, group: int, to: int) -> str | None:
+        if group > 0:
+            return f"there is no write group {group}"
+        self.leader = to
+        return None
+
     async def topics(self) -> Sequence[TopicSummary]:
         return [
             TopicSummary(
-                name=FLIGHTS.name, topic_id=FLIGHTS.topic_id, partitions=2, internal=False,
-                unsplit_bytes=2560, stored_bytes=1 << 20,
+                name=FLIGHTS.name,
+                topic_id=FLIGHTS.topic_id,
+                partitions=2,
+                internal=False,
+                unsplit_bytes=2560,
+                stored_bytes=1 << 20,
             )
         ]
 
@@ -105,7 +163,12 @@ class FakeViews:
 
     async def split(self) -> SplitView:
         group = SplitGroupView(
-            committed=41, split=30, pruned=20, lag_bytes=4096, lag_seconds=1.5, files=2,
+            committed=41,
+            split=30,
+            pruned=20,
+            lag_bytes=4096,
+            lag_seconds=1.5,
+            files=2,
             waits_for="runs/7.run: 3 bytes have no room for header and footer",
         )
         return SplitView(
@@ -115,6 +178,7 @@ class FakeViews:
             last_error=None,
             last_progress={"batch_id": 4, "bytes": 1 << 20},
             damaged_blocks=[DamagedBlockView(group=0, block=31, fault="000003.wal at byte 4096", seconds=2.5)],
+            damaged_producers=[DamagedProducersView(group=0, fault="producers/7.producers", lost=2, seconds=1.5)],
             damaged_runs=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
         )
 

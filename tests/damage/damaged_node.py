@@ -122,19 +122,19 @@ class DamagedNode:
 
     def directories(self, content: Content) -> Directories:
         """Of a node that has stopped."""
-        trees = [{path: disk.content(path) for path in disk.paths()} for disk in (self.disk1, self.disk2)]
+        disk1, disk2 = ({path: disk.content(path) for path in disk.paths()} for disk in (self.disk1, self.disk2))
         manifest = {path.name: path.read_bytes() for path in sorted(self._place.glob("manifest*"))}
-        return Directories(*trees, manifest, content)
+        return Directories(disk1, disk2, manifest, content)
 
     # --- a life -------------------------------------------------------------------------------------------
 
     async def work(self, topic: str, content: Content) -> None:
         """Publish to a new topic and to all before it, half of it split; what is acknowledged goes into `content`."""
         nameserver, storage = self.roles.nameserver, self.roles.storage
-        (created,) = await nameserver.create_topics([NewTopic(topic, 2, 1, {"retention.ms": "-1"})])
+        (created,) = await nameserver.administration.create_topics([NewTopic(topic, 2, 1, {"retention.ms": "-1"})])
         assert not isinstance(created, Exception), created
-        await storage.queues.settle(0, nameserver.topics(), nameserver.was_deleted)
-        queue_ids = [it.queue_id(partition) for it in nameserver.topics() for partition in range(it.partitions)]
+        await storage.queues.settle(0, nameserver.lookups.topics(), nameserver.lookups.was_deleted)
+        queue_ids = [it.queue_id(partition) for it in nameserver.lookups.topics() for partition in range(it.partitions)]
         for number in range(BATCHES):
             queue_id = queue_ids[number % len(queue_ids)]
             batch = new_batch(queue_id, 1500 - 8 * self._node_id, timestamp=1000 + len(content.get(queue_id, [])))
@@ -156,9 +156,7 @@ class DamagedNode:
             for part, place in zip(work.extents, places, strict=True):
                 found = await log.read(part.sequence, part.start, part.end - part.start)
                 buffer[place : place + len(found)] = numpy.frombuffer(found, numpy.uint8)
-            done = split_slice(
-                work, buffer, classes, lambda name: SimulatedTarget(self.disk2, name)
-            )
+            done = split_slice(work, buffer, classes, lambda name: SimulatedTarget(self.disk2, name))
             await log.commit(done.ranges, done.files)
 
     # --- what became of it --------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ class DamagedNode:
         unread: list[str] = []
         wrong: list[str] = []
         try:
-            known = {it.number for it in self.roles.nameserver.topics()}
+            known = {it.number for it in self.roles.nameserver.lookups.topics()}
             if not {queue_id >> 32 for queue_id in content} <= known:
                 wrong.append(f"the metadata has topics {sorted(known)}")
             for queue_id, batches in content.items():
@@ -184,7 +182,7 @@ class DamagedNode:
 
     async def _read(self, queue_id: int, batches: list[bytes], unread: list[str], wrong: list[str]) -> None:
         messages, offset = self.roles.storage.messages, 0
-        (offsets,) = messages.offsets([queue_id])
+        (offsets,) = messages.offsets([queue_id]).result()
         if offsets is None or (offsets.log_start, offsets.high_watermark) != (0, len(batches)):
             wrong.append(f"queue {queue_id:#x} has {offsets}, {len(batches)} batches were acknowledged")
             return

@@ -17,13 +17,11 @@ from urllib.error import HTTPError
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.namespaces import Network
 from tests.end_to_end.wires import Wires
 from tests.free_port import HOST, free_port
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
-
-STEP_SECONDS_MAX = 60.0
-"""For anything a cluster does by itself: an election takes a second."""
-ASK_SECONDS_MAX = 60.0
 
 
 class Cluster:
@@ -35,22 +33,25 @@ class Cluster:
         *settings: str,
         count: int = 3,
         wired: bool = False,
+        network: Network | None = None,
         write_dir: Callable[[int], Path] | None = None,
     ) -> None:
-        """`write_dir`: where another disk 1 than a directory below `root` is wanted."""
+        """`network`: where each node has the host of its number; `write_dir`: where another disk 1 than a directory
+        below `root` is wanted."""
         ids = range(1, count + 1)
-        inner = {node_id: (HOST, free_port()) for node_id in ids}
+        hosts = {node_id: HOST if network is None else network.hosts[node_id].address for node_id in ids}
+        inner = {node_id: (hosts[node_id], free_port()) for node_id in ids}
         outer = {node_id: (HOST, free_port()) for node_id in ids} if wired else inner
         self.wires = Wires(outer, inner) if wired else None
         peers = json.dumps({str(node_id): f"{host}:{port}" for node_id, (host, port) in outer.items()})
         self.nodes: dict[int, Serving] = {}
         for node_id in ids:
-            node = Serving(
-                root / f"node-{node_id}", f"node_id={node_id}", f"nameserver.peers={peers}", *settings
-            )
-            node.kafka = f"{HOST}:{free_port()}"
-            node.http = f"{HOST}:{free_port()}"
-            node.rpc = f"{HOST}:{inner[node_id][1]}"
+            node = Serving(root / f"node-{node_id}", f"node_id={node_id}", f"nameserver.peers={peers}", *settings)
+            node.kafka = f"{hosts[node_id]}:{free_port()}"
+            node.http = f"{hosts[node_id]}:{free_port()}"
+            node.rpc = f"{hosts[node_id]}:{inner[node_id][1]}"
+            if network is not None:
+                node.within = network.hosts[node_id].entered
             if write_dir is not None:
                 node.write_dir = write_dir(node_id)
             self.nodes[node_id] = node
@@ -82,6 +83,12 @@ class Cluster:
         """SIGTERM; returns when it has ended, and ended well."""
         assert self.nodes[node_id].stop() == 0, self.nodes[node_id].output
         self.running.discard(node_id)
+
+    def ended(self, node_id: int) -> int:
+        """Wait until a node has ended by itself; its exit code."""
+        code = self.nodes[node_id].wait()
+        self.running.discard(node_id)
+        return code
 
     def freeze(self, node_id: int) -> None:
         """SIGSTOP: its sockets stay open and nobody answers."""
@@ -121,16 +128,14 @@ class Cluster:
     def create_topic(self, name: str, partitions: int, **configs: str) -> None:
         """Returns when every running node knows it and who leads each of its partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **KEEP_TRYING})
-        topic = NewTopic(
-            name, partitions, config={key.replace("_", "."): value for key, value in configs.items()}
-        )
-        admin.create_topics([topic])[name].result(ASK_SECONDS_MAX)
+        topic = NewTopic(name, partitions, config={key.replace("_", "."): value for key, value in configs.items()})
+        admin.create_topics([topic])[name].result(PATIENCE_SECONDS)
 
         def known(node_id: int) -> bool:
             view = self._topic(name, node_id)
             return view is not None and all(one["leader"] > 0 for one in view["partitions"])
 
-        eventually(lambda: all(map(known, self.running)), seconds=STEP_SECONDS_MAX, what=f"topic {name}")
+        eventually(lambda: all(map(known, self.running)), seconds=PATIENCE_SECONDS, what=f"topic {name}")
 
     def leader(self, topic: str, partition: int, *, asked: int | None = None) -> int:
         """The leader of a partition, as a running node knows it; -1: it knows of none."""
@@ -146,7 +151,7 @@ class Cluster:
             leader = self.leader(topic, partition, asked=asked)
             return leader if leader not in (-1, node_id) else 0
 
-        found: int = eventually(other, seconds=STEP_SECONDS_MAX, what=f"a leader other than node {node_id}")
+        found: int = eventually(other, seconds=PATIENCE_SECONDS, what=f"a leader other than node {node_id}")
         return found
 
     def led_by(self, node_id: int, topic: str) -> list[int]:
@@ -180,7 +185,7 @@ class Cluster:
             return not ailments
 
         try:
-            eventually(well, seconds=STEP_SECONDS_MAX, what="a well cluster")
+            eventually(well, seconds=PATIENCE_SECONDS, what="a well cluster")
         except AssertionError as error:
             raise AssertionError("; ".join(ailments)) from error
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Load, Queue
 from tests.end_to_end.readers import read_all
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 
 PARTITIONS = 8
 MESSAGES_PER_SECOND = 400
-SECONDS_MAX = 60.0
 NEVER = b"acknowledged by nobody"
 """What is sent to a node that must not take it."""
 
@@ -41,7 +41,7 @@ def goes_on(load: Load, topic: str, partitions: range = range(PARTITIONS)) -> No
     before = counts(load, topic, partitions)
     eventually(
         lambda: all(now > then for now, then in zip(counts(load, topic, partitions), before, strict=True)),
-        seconds=SECONDS_MAX,
+        seconds=PATIENCE_SECONDS,
         what=f"acknowledgements in every partition of {topic}, {before} before",
     )
 
@@ -53,6 +53,4 @@ def counts(load: Load, topic: str, partitions: range) -> list[int]:
 def check(cluster: Cluster, load: Load) -> None:
     load.check_order()
     expected = load.expected()
-    assert (
-        read_all(cluster.bootstrap, {queue: len(records) for queue, records in expected.items()}) == expected
-    )
+    assert read_all(cluster.bootstrap, {queue: len(records) for queue, records in expected.items()}) == expected

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 from tests.clients import librdkafka
+from tests.patience import PATIENCE_SECONDS
 
-SECONDS_MAX = 180.0
 KEYS = 97
 BURST = 20
 
@@ -50,8 +50,13 @@ class Load:
     def __init__(self, bootstrap: str, topics: Sequence[str], messages_per_second: int) -> None:
         self._sender = librdkafka.producer(
             bootstrap,
-            **{"enable.idempotence": True, "linger.ms": 5, "batch.num.messages": 40,
-               "message.timeout.ms": int(SECONDS_MAX * 1000), "socket.timeout.ms": 10_000},
+            **{
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.num.messages": 40,
+                "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
+                "socket.timeout.ms": 10_000,
+            },
         )
         self._topics = topics
         self._seconds_per_burst = BURST / messages_per_second
@@ -70,7 +75,7 @@ class Load:
     def finish(self) -> None:
         """Send no more; every message sent is acknowledged when this returns."""
         self.stop()
-        unsent = self._sender.flush(SECONDS_MAX)
+        unsent = self._sender.flush(PATIENCE_SECONDS)
         assert unsent == 0, f"{unsent} messages were not acknowledged"
         assert not self.failures, self.failures[:3]
         self._place()

@@ -13,25 +13,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
 SOURCE = Path(__file__).parents[2] / "src"
-END_SECONDS_MAX = 60.0
 SPLITTER = "mainstem.pipeline.main"
 
 
 def descendants(pid: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+    return found
 
 
 def is_jvm(process: psutil.Process) -> bool:
     try:
-        return process.name() == "java"
+        name: str = process.name()
     except psutil.Error:
         return False
+    return name == "java"
 
 
 def is_splitter(process: psutil.Process) -> bool:
@@ -46,7 +48,7 @@ def end(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, END_SECONDS_MAX)
+    psutil.wait_procs(processes, PATIENCE_SECONDS)
 
 
 class Splitters:
@@ -84,14 +86,17 @@ class Commands:
         self._logs = logs
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Output goes to the log of that name."""
         with (self._logs / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
+                command,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self._started.append(process)
         return process
 

@@ -8,6 +8,8 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
+from tests.patience import PATIENCE_SECONDS
+
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages.list_offsets import (
@@ -29,7 +31,8 @@ PRODUCE = 0
 PRODUCE_VERSION = 9
 LIST_OFFSETS = 2
 LIST_OFFSETS_VERSION = 7
-ANSWER_SECONDS_MAX = 30.0
+TIMEOUT_MS = 30_000
+"""After which a leader that cannot reach the others has to answer."""
 
 
 class RawClient:
@@ -37,7 +40,7 @@ class RawClient:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), ANSWER_SECONDS_MAX)
+        self._socket = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
@@ -77,7 +80,7 @@ class RawProducer(RawClient):
         batch = bytes(build_batch([NewRecord(timestamp=1, key=None, value=value)]).data)
         data = PartitionProduceData(index=partition, records=batch)
         request = ProduceRequest(
-            transactional_id=None, acks=-1, timeout_ms=int(ANSWER_SECONDS_MAX * 1000),
+            transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS,
             topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
         )  # fmt: skip
         self._send(PRODUCE, PRODUCE_VERSION, request)

@@ -39,8 +39,10 @@ class SlowReader:
     def __init__(self, bootstrap: str, queues: Iterable[Queue]) -> None:
         # Small buffers in the client: what it holds in advance would not be read from the node later.
         self._reader = librdkafka.consumer(
-            bootstrap, "unused", **{
-                "queued.max.messages.kbytes": 256, "fetch.message.max.bytes": 16_384, "fetch.queue.backoff.ms": 5})
+            bootstrap,
+            "unused",
+            **{"queued.max.messages.kbytes": 256, "fetch.message.max.bytes": 16_384, "fetch.queue.backoff.ms": 5},
+        )
         self._reader.assign([TopicPartition(*queue, 0) for queue in queues])
         self._stopping = threading.Event()
         self._reading = threading.Event()

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.end_to_end.processes import SOURCE
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
-
-COMMAND_SECONDS_MAX = 120
 
 
 def command(*arguments: str) -> list[str]:
@@ -27,8 +26,13 @@ def environment(node: Serving) -> dict[str, str]:
 def mainstem(node: Serving, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """The standard output of a command that must succeed."""
     done = subprocess.run(
-        command(*arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX,
-        env={**os.environ, **environment(node), **(variables or {})},
+        command(*arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        # nobody's terminal: pytest's workers tell their children how wide the one is that the tests were started from
+        env={**os.environ, "COLUMNS": "", **environment(node), **(variables or {})},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

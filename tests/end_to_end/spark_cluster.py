@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyspark
 from tests.end_to_end.processes import Commands
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-SECONDS_MAX = 120.0
 LOOPBACK = "127.0.0.1"
 
 
@@ -30,15 +30,30 @@ class SparkCluster:
         master = self._run("master", "org.apache.spark.deploy.master.Master")
         self.master = self._logged("master", master, r"Starting Spark master at (spark://\S+)")
         worker = self._run(
-            "worker", "org.apache.spark.deploy.worker.Worker", "--cores", "2", "--memory", "1g",
-            "--work-dir", str(self._directory), self.master)
+            "worker",
+            "org.apache.spark.deploy.worker.Worker",
+            "--cores",
+            "2",
+            "--memory",
+            "1g",
+            "--work-dir",
+            str(self._directory),
+            self.master,
+        )
         self._logged("worker", worker, r"(Successfully registered with master)")
 
     def _run(self, name: str, entry: str, *arguments: str) -> subprocess.Popen[bytes]:
         return self._commands.start(
-            name, [str(SPARK_CLASS), entry, "--host", LOOPBACK, "--port", "0", "--webui-port", "0", *arguments],
-            {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_PUBLIC_DNS": LOOPBACK, "SPARK_NO_DAEMONIZE": "1",
-             "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable})
+            name,
+            [str(SPARK_CLASS), entry, "--host", LOOPBACK, "--port", "0", "--webui-port", "0", *arguments],
+            {
+                "SPARK_LOCAL_IP": LOOPBACK,
+                "SPARK_PUBLIC_DNS": LOOPBACK,
+                "SPARK_NO_DAEMONIZE": "1",
+                "SPARK_DAEMON_MEMORY": "256m",
+                "PYSPARK_PYTHON": sys.executable,
+            },
+        )
 
     def _logged(self, name: str, process: subprocess.Popen[bytes], pattern: str) -> str:
         """What the log says, once it does."""
@@ -47,7 +62,7 @@ class SparkCluster:
             assert process.poll() is None, self._commands.log(name)
             return re.search(pattern, self._commands.log(name))
 
-        match: re.Match[str] = eventually(found, seconds=SECONDS_MAX, what=f"{name}: {pattern}")
+        match: re.Match[str] = eventually(found, seconds=PATIENCE_SECONDS, what=f"{name}: {pattern}")
         return match[1]
 
 

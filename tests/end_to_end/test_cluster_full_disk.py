@@ -28,9 +28,7 @@ SMALL = 2
 TOPICS = 100
 """More than the last page of a log has room for, in one entry."""
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0, reason="a small disk is a tmpfs, which only root can mount"
-)
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a small disk is a tmpfs, which only root can mount")
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 
 PARTITIONS = 4
 PER_PARTITION = 60
-SECONDS_MAX = 60.0
 COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -27,7 +27,7 @@ COORDINATOR_MOVES = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off")
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", "groups.rebalance_delay_ms=0")
     try:
         cluster.start()
         cluster.wait_until_well()
@@ -40,12 +40,12 @@ def fill(cluster: Cluster, topic: str) -> None:
     sender = librdkafka.producer(cluster.bootstrap, **{"enable.idempotence": True})
     for number in range(PARTITIONS * PER_PARTITION):
         sender.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert sender.flush(SECONDS_MAX) == 0
+    assert sender.flush(PATIENCE_SECONDS) == 0
 
 
 def coordinator(cluster: Cluster, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
-    found: int = admin.describe_consumer_groups([group])[group].result(SECONDS_MAX).coordinator.id
+    found: int = admin.describe_consumer_groups([group])[group].result(PATIENCE_SECONDS).coordinator.id
     return found
 
 
@@ -62,7 +62,7 @@ def test_a_group_goes_on_from_what_it_committed_when_its_coordinator_is_killed(c
     cluster.kill(lost)
     seen += [(message.partition(), message.offset()) for message in librdkafka.take(first, 60)]
     commit(first)
-    at = {one.partition: max(one.offset, 0) for one in first.committed(all_partitions(), SECONDS_MAX)}
+    at = {one.partition: max(one.offset, 0) for one in first.committed(all_partitions(), PATIENCE_SECONDS)}
     first.close()
     assert coordinator(cluster, "survivors") != lost
     second = librdkafka.consumer(cluster.bootstrap, "survivors")
@@ -74,9 +74,7 @@ def test_a_group_goes_on_from_what_it_committed_when_its_coordinator_is_killed(c
         (partition, offset) for partition in range(PARTITIONS) for offset in range(at[partition])
     ]
     assert sorted(after) == [
-        (partition, offset)
-        for partition in range(PARTITIONS)
-        for offset in range(at[partition], PER_PARTITION)
+        (partition, offset) for partition in range(PARTITIONS) for offset in range(at[partition], PER_PARTITION)
     ]
     cluster.start(lost)
     cluster.wait_until_well()
@@ -94,7 +92,7 @@ def commit(reader: Consumer) -> None:
             return False
         return True
 
-    eventually(committed, seconds=SECONDS_MAX, what="a coordinator")
+    eventually(committed, seconds=PATIENCE_SECONDS, what="a coordinator")
 
 
 def all_partitions() -> list[TopicPartition]:

@@ -11,7 +11,7 @@ from tests.clients.librdkafka import produce
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
-from tests.end_to_end.raw_producer import RawProducer
+from tests.end_to_end.raw_producer import RawAsker, RawProducer
 from tests.end_to_end.wires import Wires
 from tests.serving import eventually
 
@@ -55,6 +55,24 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster) -> None
             wires(cluster).mend()
 
 
+def test_a_leader_that_wakes_up_cut_off_does_not_tell_where_a_queue_ends(cluster: Cluster) -> None:
+    """It has heard nothing of a new leader, nor of what was acknowledged meanwhile, and takes itself for the leader."""
+    with load_on(cluster, "asleep") as load:
+        asleep = cluster.leader("asleep", 0)
+        with RawAsker(cluster.nodes[asleep].kafka) as asker:
+            asker.ask("asleep", 0)
+            error, before = asker.answer()
+            assert (error, before > 0) == (ErrorCode.NONE, True)
+            wires(cluster).isolate(asleep)
+            cluster.freeze(asleep)
+            cluster.leader_other_than(asleep, "asleep", 0, asked=cluster.others(asleep)[0])
+            goes_on(load, "asleep")
+            asker.ask("asleep", 0)
+            cluster.thaw(asleep)
+            assert asker.answer() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        wires(cluster).mend()
+
+
 def test_two_leaders_that_do_not_hear_each_other_serve_on_and_the_third_leads_the_metadata(cluster: Cluster) -> None:
     """A bridge: for the metadata's leader the other one is silent, but it leads with a majority and lives for all."""
     with load_on(cluster, "bridged") as load:
@@ -73,8 +91,11 @@ def test_two_leaders_that_do_not_hear_each_other_serve_on_and_the_third_leads_th
 
         eventually(bridge_leads, what=f"node {bridge} to lead the metadata")
         eventually(
-            lambda: all(cluster.leader("bridged", partition, asked=asked) > 0
-                        for asked in cluster.nodes for partition in range(PARTITIONS)),
+            lambda: all(
+                cluster.leader("bridged", partition, asked=asked) > 0
+                for asked in cluster.nodes
+                for partition in range(PARTITIONS)
+            ),
             what="every node to know who leads each partition",
         )
         goes_on(load, "bridged")
@@ -108,9 +129,7 @@ def test_who_knows_only_the_node_that_is_cut_off_gets_to_know_the_others(cluster
 def test_a_follower_that_was_cut_off_does_not_unseat_the_leaders(cluster: Cluster) -> None:
     """It asks before it stands for election, so terms do not rise."""
     with load_on(cluster, "away") as load:
-        stays = eventually(
-            lambda: where_they_belong(cluster), what="a group that is led by whom it should be"
-        )
+        stays = eventually(lambda: where_they_belong(cluster), what="a group that is led by whom it should be")
         away = next(node_id for node_id in cluster.nodes if node_id != next(iter(stays.values()))[0])
         wires(cluster).isolate(away)
         for _ in range(2):
@@ -125,8 +144,4 @@ def test_a_follower_that_was_cut_off_does_not_unseat_the_leaders(cluster: Cluste
 def where_they_belong(cluster: Cluster) -> dict[int, tuple[int, int]]:
     """The groups whose leadership is not about to be moved, with leader and term."""
     groups = cluster.get("/v1/cluster")["write_groups"]
-    return {
-        one["group"]: (one["leader"], one["term"])
-        for one in groups
-        if one["leader"] == one["preferred_leader"]
-    }
+    return {one["group"]: (one["leader"], one["term"]) for one in groups if one["leader"] == one["preferred_leader"]}

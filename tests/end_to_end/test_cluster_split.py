@@ -25,6 +25,7 @@ from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import mainstem
 from tests.end_to_end.store import Committed, committed, records_in_runs, runs_of_group
 from tests.free_port import HOST, free_port
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 from mainstem.pipeline.exit_codes import EXIT_DONE
@@ -32,8 +33,6 @@ from mainstem.pipeline.exit_codes import EXIT_DONE
 TOPIC = "moving"
 LOST, NEW = 3, 4
 GROUPS = range(3)
-SECONDS_MAX = 180.0
-"""For any step: ten times what it takes on a quiet machine."""
 SETTINGS = (
     "pipeline.mode=off", "journal.segment_bytes=1048576", "journal.segment_age_seconds=1",
     "storage.write_cache_bytes=262144", "storage.checkpoint_seconds=1", "storage.prune_seconds=0.3",
@@ -74,11 +73,11 @@ class Story:
             goes_on(self.load, TOPIC)
             self._split("first")
             for node in cluster.nodes.values():
-                eventually(partial(is_pruned, node), seconds=SECONDS_MAX, what="a journal that begins later")
+                eventually(partial(is_pruned, node), seconds=PATIENCE_SECONDS, what="a journal that begins later")
             cluster.nodes[NEW] = self.newcomer
             cluster.start(NEW)
             self.reply = mainstem(cluster.nodes[1], "cluster", "replace", str(LOST), str(NEW))
-            eventually(self._is_replaced, seconds=SECONDS_MAX, what="a new member of every write group")
+            eventually(self._is_replaced, seconds=PATIENCE_SECONDS, what="a new member of every write group")
             self.snapshots = self.newcomer.metric("mainstem_snapshots_installed_total")
             goes_on(self.load, TOPIC)
             cluster.kill(1)
@@ -86,19 +85,21 @@ class Story:
             cluster.start(1)
         self._split("second")
         for node_id, node in cluster.nodes.items():
-            eventually(partial(is_split, node), seconds=SECONDS_MAX, what="everything split and pruned")
+            eventually(partial(is_split, node), seconds=PATIENCE_SECONDS, what="everything split and pruned")
             self.committed[node_id] = committed(node)
             self.stored[node_id] = {
-                group: list(records_in_runs(node, runs_of_group(node, group)).values()) for group in GROUPS}
+                group: list(records_in_runs(node, runs_of_group(node, group)).values()) for group in GROUPS
+            }
             self.values[node_id] = Counter(
-                record.value for records in records_in_runs(node).values() for record in records)
+                record.value for records in records_in_runs(node).values() for record in records
+            )
         self.group_of = [view["write_group"] for view in cluster.get(f"/v1/topics/{TOPIC}")["partitions"]]
         wanted = {queue: len(records) for queue, records in self.load.expected().items()}
         self.again = read_all(cluster.bootstrap, wanted)
         self.lost.start()
-        eventually(partial(has_nothing, self.lost), seconds=SECONDS_MAX, what="a replaced node that holds nothing")
+        eventually(partial(has_nothing, self.lost), seconds=PATIENCE_SECONDS, what="a replaced node that holds nothing")
         self.by_the_lost = read_all(self.lost.kafka, wanted)
-        eventually(self._all_are_known_to_live, seconds=SECONDS_MAX, what="a replaced node that is known to live")
+        eventually(self._all_are_known_to_live, seconds=PATIENCE_SECONDS, what="a replaced node that is known to live")
 
     def close(self) -> None:
         if hasattr(self, "load"):
@@ -112,10 +113,12 @@ class Story:
         """Every node splits what it has, all in one JVM: most of a splitter's time is the start of that."""
         urls = [f"http://{node.http}" for node in self.cluster.nodes.values()]
         process = self.commands.start(
-            name, [sys.executable, "-m", "tests.end_to_end.split_nodes", *urls],
-            {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
+            name,
+            [sys.executable, "-m", "tests.end_to_end.split_nodes", *urls],
+            {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"},
+        )
         try:
-            code = process.wait(SECONDS_MAX)
+            code = process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
         assert code == EXIT_DONE, self.commands.log(name)
@@ -150,9 +153,9 @@ def is_pruned(node: Serving) -> bool:
 def is_split(node: Serving) -> bool:
     groups = node.get("/v1/split")["groups"].values()
     topics = node.get("/v1/topics")["topics"]
-    return all(
-        group["split"] == group["committed"] and not group["lag_bytes"] for group in groups
-    ) and not any(topic["unsplit_bytes"] for topic in topics)
+    return all(group["split"] == group["committed"] and not group["lag_bytes"] for group in groups) and not any(
+        topic["unsplit_bytes"] for topic in topics
+    )
 
 
 def has_nothing(node: Serving) -> bool:
@@ -198,9 +201,7 @@ def test_who_was_there_all_the_time_stores_every_message_once_and_nothing_else(
     assert story.values[node_id] == Counter(record.value for records in expected.values() for record in records)
 
 
-def test_the_newcomer_stores_every_message_and_nothing_else(
-    story: Story, expected: dict[Queue, list[Record]]
-) -> None:
+def test_the_newcomer_stores_every_message_and_nothing_else(story: Story, expected: dict[Queue, list[Record]]) -> None:
     assert story.values[NEW].keys() == {record.value for records in expected.values() for record in records}
 
 
@@ -222,6 +223,6 @@ def test_who_was_replaced_comes_back_without_a_say_and_shows_clients_the_way(
     story: Story, expected: dict[Queue, list[Record]]
 ) -> None:
     """Its own log says that it is a member of everything."""
-    assert "was replaced in the metadata group" in story.lost.output
+    assert "was replaced in the metadata quorum" in story.lost.output
     assert story.lost.output.count("this node is no member any more") == len(GROUPS)
     assert story.by_the_lost == expected

@@ -12,9 +12,10 @@ from urllib.error import HTTPError
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.clients.librdkafka import KEEP_TRYING
-from tests.end_to_end.cluster import ASK_SECONDS_MAX, STEP_SECONDS_MAX, Cluster
+from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.end_to_end.old_version import BEFORE_LEVELS, sources_of
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import SOURCE, eventually
 
 from mainstem.console.token_file import read_token
@@ -59,7 +60,7 @@ def raise_level(cluster: Cluster, node_id: int) -> str | None:
         method="POST",
     )
     try:
-        with urllib.request.urlopen(request, timeout=ASK_SECONDS_MAX):
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS):
             return None
     except HTTPError as error:
         return f"HTTP {error.code}: {json.load(error)['error']}"
@@ -76,7 +77,7 @@ class Group:
     def commit_next(self) -> None:
         consumer = Consumer({"bootstrap.servers": self._cluster.bootstrap, "group.id": "upgraded", **KEEP_TRYING})
         try:
-            [found] = consumer.committed([TopicPartition(self._topic, 0)], timeout=ASK_SECONDS_MAX)
+            [found] = consumer.committed([TopicPartition(self._topic, 0)], timeout=PATIENCE_SECONDS)
             assert found.offset == self._committed
             self._committed = max(found.offset, 0) + 1
             wanted = TopicPartition(self._topic, 0, self._committed)
@@ -85,11 +86,12 @@ class Group:
                 [done] = consumer.commit(offsets=[wanted], asynchronous=False)
                 return done.error is None
 
-            eventually(committed, seconds=STEP_SECONDS_MAX, what=f"a commit of {self._committed}")
+            eventually(committed, seconds=PATIENCE_SECONDS, what=f"a commit of {self._committed}")
         finally:
             consumer.close()
 
 
+@pytest.mark.long
 def test_node_by_node_to_the_new_version_and_back_and_forth_again(cluster: Cluster, old_sources: Path) -> None:
     with load_on(cluster, TOPIC) as load:
         group = Group(cluster, TOPIC)
@@ -109,7 +111,7 @@ def test_node_by_node_to_the_new_version_and_back_and_forth_again(cluster: Clust
         assert raise_level(cluster, 1) is None
         eventually(
             lambda: all(cluster.get("/v1/cluster", one)["feature_level"] == NEWEST for one in cluster.nodes),
-            seconds=STEP_SECONDS_MAX,
+            seconds=PATIENCE_SECONDS,
             what="all nodes at the new level",
         )
         goes_on(load, TOPIC)

@@ -9,12 +9,11 @@ import psutil
 import pytest
 from tests.clients.librdkafka import produce
 from tests.clients.message import Message
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 from mainstem.pipeline.java import find_java
 from mainstem.pipeline.processes import NICE
-
-SECONDS_MAX = 180.0
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
 
@@ -37,7 +36,7 @@ def with_a_jvm(node: Serving) -> list[psutil.Process]:
         found = psutil.Process(node.pid).children(recursive=True)
         return found if any(map(is_spark, found)) else []
 
-    found: list[psutil.Process] = eventually(family, seconds=SECONDS_MAX, what="a JVM")
+    found: list[psutil.Process] = eventually(family, seconds=PATIENCE_SECONDS, what="a JVM")
     return found
 
 
@@ -56,7 +55,7 @@ def left_of(processes: list[psutil.Process]) -> list[psutil.Process]:
 def is_running(process: psutil.Process) -> bool:
     """What has ended may lie there until its parent looks."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
@@ -65,7 +64,7 @@ def test_a_killed_node_leaves_no_splitter(node: Serving) -> None:
     family = with_a_jvm(node)
     assert {one.nice() for one in family if is_running(one)} == {NICE}, "they get what the node leaves them"
     node.kill()
-    eventually(lambda: not left_of(family), seconds=SECONDS_MAX, what="the end of the splitter")
+    eventually(lambda: not left_of(family), seconds=PATIENCE_SECONDS, what="the end of the splitter")
 
 
 def test_a_node_that_stops_leaves_no_splitter_and_asks_it_nothing(node: Serving) -> None:

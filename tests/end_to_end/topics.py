@@ -15,9 +15,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.clients import librdkafka
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
-SECONDS_MAX = 60.0
 VALUE_BYTES = 4_000
 
 
@@ -34,7 +34,7 @@ class Topics:
 
     def create(self, topic: str, configs: Mapping[str, str] | None = None) -> None:
         futures = self._admin.create_topics([NewTopic(topic, 1, 1, config=dict(configs or {}))])
-        futures[topic].result(SECONDS_MAX)
+        futures[topic].result(PATIENCE_SECONDS)
 
     def fill(self, topic: str, count: int) -> None:
         """`count` acknowledged messages, no two in a batch, so that they can leave one by one."""
@@ -42,30 +42,33 @@ class Topics:
         sender = librdkafka.producer(self._node.kafka, **{"batch.num.messages": 1, "linger.ms": 0})
         for number in range(count):
             sender.produce(
-                topic, value_of(number), partition=0,
-                on_delivery=lambda error, _message: failures.append(error) if error else None)
-        assert sender.flush(SECONDS_MAX) == 0, "not everything was acknowledged"
+                topic,
+                value_of(number),
+                partition=0,
+                on_delivery=lambda error, _message: failures.append(error) if error else None,
+            )
+        assert sender.flush(PATIENCE_SECONDS) == 0, "not everything was acknowledged"
         assert not failures, failures[0]
 
     def alter(self, topic: str, key: str, value: str) -> None:
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        self._admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
+        self._admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
 
     def delete_records(self, topic: str, before: int) -> int:
         """The new log start."""
         where = TopicPartition(topic, 0, before)
-        low: int = self._admin.delete_records([where])[where].result(SECONDS_MAX).low_watermark
+        low: int = self._admin.delete_records([where])[where].result(PATIENCE_SECONDS).low_watermark
         return low
 
     def delete(self, topic: str) -> None:
-        self._admin.delete_topics([topic])[topic].result(SECONDS_MAX)
+        self._admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
 
     def offsets(self, topic: str) -> tuple[int, int]:
         """Log start and high watermark."""
         reader = librdkafka.consumer(self._node.kafka, "unused")
         try:
-            low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), SECONDS_MAX)
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_SECONDS)
             return low, high
         finally:
             reader.close()

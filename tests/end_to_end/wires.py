@@ -16,11 +16,11 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from tests.patience import PATIENCE_SECONDS
 
-from mainstem.rpc.frames import HEADER, LENGTH
-from mainstem.rpc.method import Hello
+from mainstem.rpc.wire.frames import HEADER, LENGTH
+from mainstem.rpc.wire.hello import Hello
 
-CALL_SECONDS_MAX = 10.0
 PIECE_BYTES = 1 << 16
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Wires:
     # on the loop
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_SECONDS_MAX)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_SECONDS)
 
     async def _listen(self) -> None:
         for node_id, (host, port) in self._outer.items():

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage, Reading
+from mainstem.ports import DiskUsage, ReadingMode
 
 PAGE_BYTES = 4096
 OPERATIONS = frozenset({"open", "names", "rename", "remove", "read", "write", "sync", "size", "lock", "close"})
@@ -55,13 +55,15 @@ class _Inode:
     shared: set[int] = field(default_factory=set)
     """Ids of the handles that hold a shared lock."""
     exclusive: int | None = None
+    handles: set[int] = field(default_factory=set)
+    """Ids of those that are open: the bytes of a file that was removed are there until the last is closed."""
 
     def write(self, position: int, content: bytes) -> None:
         if not content:
             return
         if position + len(content) > len(self.cached):
             self.resize(position + len(content))
-        self.cached[position:position + len(content)] = content
+        self.cached[position : position + len(content)] = content
         self.written.append((position, content))
         self._dirty(position, position + len(content))
 
@@ -77,7 +79,7 @@ class _Inode:
 
     def _dirty(self, start: int, end: int) -> None:
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
-            content = bytes(self.cached[page * PAGE_BYTES:(page + 1) * PAGE_BYTES])
+            content = bytes(self.cached[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
             self.versions.setdefault(page, []).append(content.ljust(PAGE_BYTES, b"\0"))
 
     def sync(self) -> None:
@@ -92,8 +94,10 @@ class _Inode:
 
     def crash(self, rng: random.Random) -> None:
         """Each dirty page becomes one of its versions, or a mixture of two."""
-        pages = {page: _one_of(rng, [self._durable_page(page), *versions])
-                 for page, versions in sorted(self.versions.items())}
+        pages = {
+            page: _one_of(rng, [self._durable_page(page), *versions])
+            for page, versions in sorted(self.versions.items())
+        }
         self._to_disk(pages, rng.choice([len(self.durable), *self.sizes]))
         self.restart()
 
@@ -102,8 +106,8 @@ class _Inode:
         size = max([len(self.durable), *self.sizes])
         self.durable.extend(bytes(size - len(self.durable)))
         for position, content in self.written:
-            kept = content[:max(count, 0)]
-            self.durable[position:position + len(kept)] = kept
+            kept = content[: max(count, 0)]
+            self.durable[position : position + len(kept)] = kept
             count -= len(content)
         self.restart()
 
@@ -111,21 +115,22 @@ class _Inode:
         """The machine comes up with what is on the disk."""
         self.cached = bytearray(self.durable)
         self.clean()
-        self.unlock_all()
+        self.close_all()
 
-    def unlock_all(self) -> None:
+    def close_all(self) -> None:
         self.shared.clear()
         self.exclusive = None
+        self.handles.clear()
 
     def _to_disk(self, pages: dict[int, bytes], size: int) -> None:
         end = max([size, *((page + 1) * PAGE_BYTES for page in pages)])
         self.durable.extend(bytes(max(0, end - len(self.durable))))
         for page, content in pages.items():
-            self.durable[page * PAGE_BYTES:(page + 1) * PAGE_BYTES] = content
+            self.durable[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = content
         del self.durable[size:]
 
     def _durable_page(self, page: int) -> bytes:
-        return bytes(self.durable[page * PAGE_BYTES:(page + 1) * PAGE_BYTES]).ljust(PAGE_BYTES, b"\0")
+        return bytes(self.durable[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]).ljust(PAGE_BYTES, b"\0")
 
 
 def _one_of(rng: random.Random, versions: list[bytes]) -> bytes:
@@ -152,7 +157,8 @@ class SimulatedFiles:
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
         self.rng = random.Random(seed)
         self.capacity_bytes = capacity_bytes
-        """Sum of file sizes beyond which writing and extending answer ENOSPC; may be changed at any time."""
+        """Sum of file sizes, those included that were removed and are open, beyond which writing and extending answer
+        ENOSPC; may be changed at any time."""
         self.takes_what_fits = False
         """A write that is refused so is made as far as there is room."""
         self.changes = 0
@@ -184,7 +190,7 @@ class SimulatedFiles:
         """Turn the machine off and on again: see the module's docstring. Handles from before are dead."""
         for inode in self._inodes.values():
             if keep_all:
-                inode.unlock_all()
+                inode.close_all()
             elif keep_bytes is not None:
                 inode.crash_keeping(keep_bytes)
             else:
@@ -200,7 +206,7 @@ class SimulatedFiles:
         other = SimulatedFiles(seed, capacity_bytes=self.capacity_bytes)
         other._inodes = copy.deepcopy(self._inodes)
         for inode in other._inodes.values():
-            inode.unlock_all()
+            inode.close_all()
         return other
 
     def flip(self, path: str, bit: int) -> None:
@@ -231,13 +237,12 @@ class SimulatedFiles:
 
     # --- ports.Files --------------------------------------------------------------------------------------
 
-    async def open(
-        self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL
-    ) -> SimulatedFile:
+    async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> SimulatedFile:
         creates = create and path not in self._inodes
         interrupted = await self._begin("open", path, changes=creates)
         inode = self._inodes.get(path)
         if inode is None:
+            self._require_place(path)
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             inode = _Inode()
@@ -245,21 +250,26 @@ class SimulatedFiles:
                 self._inodes[path] = inode
         self._end(interrupted)
         self._handles += 1
+        inode.handles.add(self._handles)
         return SimulatedFile(self, path, inode, self._handles, self._boot)
 
     async def names(self, directory: str) -> list[str]:
         await self._begin("names", directory)
+        if directory in self._inodes:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
         prefix = directory.rstrip("/") + "/" if directory not in ("", ".") else ""
-        return sorted({path[len(prefix):].split("/")[0] for path in self._inodes if path.startswith(prefix)})
+        return sorted({path[len(prefix) :].split("/")[0] for path in self._inodes if path.startswith(prefix)})
 
     async def rename(self, source: str, target: str) -> None:
         interrupted = await self._begin("rename", source, changes=True)
         if source not in self._inodes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if target not in self._inodes:
+            self._require_place(target)
         if not interrupted or self.rng.random() < 0.5:
             replaced = self._inodes.pop(target, None)
             if replaced is not None:
-                self._unlinked.append(replaced)
+                self._unlink(replaced)
             self._inodes[target] = self._inodes.pop(source)
         self._end(interrupted)
 
@@ -268,7 +278,7 @@ class SimulatedFiles:
         if not interrupted or self.rng.random() < 0.5:
             inode = self._inodes.pop(path, None)
             if inode is not None:
-                self._unlinked.append(inode)
+                self._unlink(inode)
         self._end(interrupted)
 
     async def usage(self) -> DiskUsage:
@@ -301,8 +311,26 @@ class SimulatedFiles:
             self._off = True
             raise PowerLoss("the power went")
 
+    def _require_place(self, path: str) -> None:
+        """Of a file that is not there: directories are above it, and it is none itself."""
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            if "/".join(parts[:count]) in self._inodes:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if any(other.startswith(f"{path}/") for other in self._inodes):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+
+    def _unlink(self, inode: _Inode) -> None:
+        if inode.handles:
+            self._unlinked.append(inode)
+
+    def _closed(self, inode: _Inode, handle: int) -> None:
+        inode.handles.discard(handle)
+        if not inode.handles and any(inode is other for other in self._unlinked):
+            self._unlinked = [other for other in self._unlinked if other is not inode]
+
     def _used(self) -> int:
-        return sum(len(inode.cached) for inode in self._inodes.values())
+        return sum(len(inode.cached) for inode in (*self._inodes.values(), *self._unlinked))
 
     def _require_room(self, inode: _Inode, size: int, path: str) -> None:
         growth = size - len(inode.cached)
@@ -328,7 +356,7 @@ class SimulatedFile:
 
     async def read(self, position: int, length: int, *, at_once: bool = False) -> bytes:
         await self._begin("read")
-        content = bytes(self._inode.cached[position:position + length])
+        content = bytes(self._inode.cached[position : position + length])
         self._files.count_read(self._path, len(content))
         return content
 
@@ -339,7 +367,7 @@ class SimulatedFile:
             self._files._require_room(self._inode, position + len(content), self._path)
         except OSError:
             if self._files.takes_what_fits:
-                self._inode.write(position, content[:max(0, self._files._end_of_room(self._inode) - position)])
+                self._inode.write(position, content[: max(0, self._files._end_of_room(self._inode) - position)])
                 self._files._end(interrupted)
             raise
         self._inode.write(position, content)
@@ -367,10 +395,11 @@ class SimulatedFile:
     async def lock(self, *, exclusive: bool) -> bool:
         await self._begin("lock")
         inode = self._inode
-        others = inode.shared - {self._number}
-        if inode.exclusive not in (None, self._number) or (exclusive and others):
+        if inode.exclusive == self._number if exclusive else self._number in inode.shared:
+            return True
+        self._unlock()  # before the new one is asked for, as flock has it
+        if inode.exclusive is not None or (exclusive and inode.shared):
             return False
-        self._unlock()
         if exclusive:
             inode.exclusive = self._number
         else:
@@ -380,6 +409,7 @@ class SimulatedFile:
     async def close(self) -> None:
         if not self._closed and self._boot == self._files._boot:
             self._unlock()
+            self._files._closed(self._inode, self._number)
         self._closed = True
 
     def _unlock(self) -> None:

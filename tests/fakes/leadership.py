@@ -17,7 +17,7 @@ class FakeLeadership:
 
     def __init__(self, metadata: FakeMetadata, store: MemoryStore, node_id: int = 1) -> None:
         self._metadata = metadata
-        self._store = store
+        self.store = store
         self._node_id = node_id
         self.replica_nodes: dict[int, tuple[int, ...]] = {}
         self.out_of_sync: dict[int, set[int]] = {}
@@ -34,7 +34,7 @@ class FakeLeadership:
     def replicas(self, group: int) -> GroupReplicas:
         leader = self._metadata.leader(group)
         nodes = self.replica_nodes.get(group, () if leader < 0 else (leader,))
-        (offsets,) = self._store.offsets([group])
+        (offsets,) = self.store.offsets([group]).result()
         late = self.out_of_sync.get(group, set())
         return GroupReplicas(
             leader,
@@ -43,14 +43,17 @@ class FakeLeadership:
             tuple(node_id for node_id in nodes if node_id not in late),
         )
 
-    def serves(self, group: int) -> bool:
-        return self._metadata.leader(group) == self._node_id and group not in self._store.led_elsewhere
+    def leads(self, group: int) -> bool:
+        return self._metadata.leader(group) == self._node_id and group not in self.store.led_elsewhere
+
+    def serves_here(self, queue_id: int) -> bool:
+        return self.leads(queue_id)
 
     async def confirm(self, group: int) -> None:
         self.confirmations.append(group)
-        if not self.serves(group) or group in self.unconfirmed:
+        if not self.leads(group) or group in self.unconfirmed:
             raise LeaderMissing(f"group {group:#x} is led elsewhere")
 
     def in_sync_fewest(self) -> int:
-        counts = [len(self.replicas(group).in_sync) for group in self._store.queues if self.serves(group)]
+        counts = [len(self.replicas(group).in_sync) for group in self.store.queues if self.leads(group)]
         return min(counts, default=0)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 import google_crc32c
 from tests.fakes.clock import FakeClock
 
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
+from mainstem.kernel import ProduceScan
 from mainstem.kernel.pure.producer_states import PATIENCE, UNKNOWN_PATIENCE
 from mainstem.model import (
     AppendResult,
@@ -91,6 +92,8 @@ class MemoryStore:
         self.appended_acks: list[int] = []
         self.appended_copies_min: list[int | Mapping[int, int]] = []
         self.reads: list[tuple[tuple[QueueRead, ...], int]] = []
+        self._owners: dict[int, int] = {}
+        self._grants = 0
         self._held = False
         self._pending: list[tuple[PromptFuture[list[AppendResult]], list[AppendResult]]] = []
         self._waiters: set[_Waiter] = set()
@@ -98,8 +101,15 @@ class MemoryStore:
     # MessageStore
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+        self,
+        batches: Sequence[BatchAppend],
+        acks: int,
+        *,
+        copies_min: int | Mapping[int, int] = 0,
+        owner_epoch: int | None = None,
     ) -> PromptFuture[list[AppendResult]]:
+        if self.refuse is None and not self._admits(batches, owner_epoch):
+            return PromptFuture.settled([AppendResult(Outcome.FENCED) for _ in batches])
         future: PromptFuture[list[AppendResult]] = PromptFuture()
         self.appended_acks.append(acks)
         self.appended_copies_min.append(copies_min)
@@ -143,11 +153,13 @@ class MemoryStore:
                 plan.put(found)
                 self.read_at_once(plan)
 
-    def offsets(self, queue_ids: Sequence[int]) -> list[QueueOffsets | None]:
-        return [self._offsets(self.queues.get(queue_id)) for queue_id in queue_ids]
+    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+        return PromptFuture.settled([self._offsets(self.queues.get(queue_id)) for queue_id in queue_ids])
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
-        queue = self.queues[queue_id]
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            return None
         self._check_readable(queue_id)
         best: TimestampOffset | None = None
         for batch in queue.batches:
@@ -161,9 +173,7 @@ class MemoryStore:
                     return TimestampOffset(offset, time, batch.leader_epoch)
         return best
 
-    def wait(
-        self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float
-    ) -> PromptFuture[None]:
+    def wait(self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float) -> PromptFuture[None]:
         ends = queues if isinstance(queues, Mapping) else queues.ends()
         future: PromptFuture[None] = PromptFuture()
         for queue_id, end in ends.items():
@@ -171,6 +181,9 @@ class MemoryStore:
             if queue is None or queue.high_watermark > end:
                 future.set_result(None)
                 return future
+        if timeout_seconds <= 0:
+            future.set_result(None)
+            return future
         waiter = _Waiter(dict(ends), bytes_min, future)
         timer = asyncio.get_running_loop().call_later(timeout_seconds, future.set_result, None)
         self._waiters.add(waiter)
@@ -192,19 +205,42 @@ class MemoryStore:
     async def delete(self, topic_numbers: Sequence[int]) -> None:
         for queue_id in [queue_id for queue_id in self.queues if topic_number_of(queue_id) in topic_numbers]:
             del self.queues[queue_id]
+            self._wake(queue_id)
 
-    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
-        starts: dict[int, int | None] = {}
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
+        starts: dict[int, int | MainstemError | None] = {}
         for queue_id, offset in before.items():
             queue = self.queues.get(queue_id)
             if queue is None or offset > queue.high_watermark or offset < -1:
                 starts[queue_id] = None
                 continue
             target = queue.high_watermark if offset == -1 else offset
-            queue.log_start = max(queue.log_start, target)
+            if target > queue.log_start:
+                queue.log_start = target
+                self._wake(queue_id)
             queue.batches = [batch for batch in queue.batches if batch.next_offset > queue.log_start]
             starts[queue_id] = queue.log_start
         return starts
+
+    async def own(self, queue_id: int) -> int:
+        if queue_id in self.led_elsewhere:
+            raise LeaderMissing(f"queue {queue_id:#x} is led elsewhere")
+        self._grants += 1
+        epoch = self._owners[queue_id] = self.leader_epoch << 32 | self._grants
+        return epoch
+
+    def _owner(self, queue_id: int) -> int | None:
+        """The newest owner epoch of a queue that its present leader gave."""
+        epoch = self._owners.get(queue_id)
+        return epoch if epoch is not None and epoch >> 32 == self.leader_epoch else None
+
+    def _admits(self, batches: Sequence[BatchAppend], owner_epoch: int | None) -> bool:
+        """Whether this writer may write to the queues, as far as they are led here."""
+        return all(
+            self._owner(batch.queue_id) == owner_epoch
+            for batch in ([] if isinstance(batches, ProduceScan) else batches)
+            if batch.queue_id not in self.led_elsewhere
+        )
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
         queue = self.queues.get(queue_id)
@@ -252,8 +288,7 @@ class MemoryStore:
     def lose(self, queue_id: int) -> None:
         """Another node leads a queue from now on: whoever waits for more of it is woken."""
         self.led_elsewhere.add(queue_id)
-        for waiter in list(self._waiters):
-            waiter.lost(queue_id)
+        self._wake(queue_id)
 
     @property
     def waiting(self) -> int:
@@ -261,6 +296,11 @@ class MemoryStore:
         return len(self._waiters)
 
     # inside
+
+    def _wake(self, queue_id: int) -> None:
+        """A queue has changed in another way than by growing."""
+        for waiter in list(self._waiters):
+            waiter.changed(queue_id)
 
     def _append(self, batch: BatchAppend) -> AppendResult:
         queue = self.queues.get(batch.queue_id)
@@ -284,9 +324,7 @@ class MemoryStore:
             struct.pack_into(">h", data, 21, batch.attributes | 0x08)
             struct.pack_into(">q", data, 35, append_time_ms)
             struct.pack_into(">I", data, 17, google_crc32c.value(bytes(data[21:])))
-        stored = StoredBatch(
-            queue.end, bytes(data), batch.last_offset_delta, max_timestamp, self.leader_epoch
-        )
+        stored = StoredBatch(queue.end, bytes(data), batch.last_offset_delta, max_timestamp, self.leader_epoch)
         queue.batches.append(stored)
         queue.end = stored.next_offset
         return AppendResult(Outcome.OK, stored.base_offset, append_time_ms, queue.log_start)
@@ -329,7 +367,7 @@ class MemoryStore:
             return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
         if read.queue_id in self.led_elsewhere:
             return QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], QueueOffsets(-1, -1, -1, -1))
-        if not queue.log_start <= read.offset <= queue.high_watermark:
+        if not queue.log_start <= read.offset <= queue.end:
             return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
         room = min(bytes_max, read.bytes_max)
         found: list[StoredBatch] = []
@@ -377,7 +415,7 @@ class _Waiter:
         if self._passed and self._bytes_left <= 0:
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def lost(self, queue_id: int) -> None:
+    def changed(self, queue_id: int) -> None:
         if queue_id in self._ends:
             asyncio.get_running_loop().call_soon(self._wake)
 

@@ -1,7 +1,7 @@
-"""The cluster's metadata in memory: `Metadata` and `MetadataAdmin` over one dictionary, one or more nodes.
+"""The cluster's metadata in memory: `Metadata` and `MetadataAdmin` over one table, one or more nodes.
 
-Names, partition counts and configs are checked by the nameserver's own rules, so that refusals are the real
-ones. Every partition is led by node 1 unless a test says otherwise in `leaders`.
+The table of topics is the nameserver's own, so that refusals are the real ones; nothing is logged, and every change is
+there at once. Every partition is led by node 1 unless a test says otherwise in `leaders`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mainstem.errors import MainstemError
-from mainstem.model import NewTopic, Node, Topic, TopicSettings
-from mainstem.nameserver.errors import InvalidPartitions, InvalidReplicationFactor, TopicExists, UnknownTopic
-from mainstem.nameserver.topic_config import check_configs, topic_settings
-from mainstem.nameserver.topic_name import check_topic_name
+from mainstem.model import NewTopic, Node, Topic
+from mainstem.nameserver.errors import UnknownTopic
+from mainstem.nameserver.state.commands import AddPartitions, ChangeTopicConfigs, CreateTopic, DeleteTopic
+from mainstem.nameserver.state.topic_config import topic_settings
+from mainstem.nameserver.state.topic_table import PendingChanges, TopicTable, topic_of
 
 NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 
@@ -31,20 +32,19 @@ class FakeMetadata:
         self.metadata_leader = nodes[0].node_id if nodes else -1
         self.out_of_touch = False
         self.refuse: MainstemError | None = None
-        self._topics: dict[str, Topic] = {}
-        self._numbers = 0
+        self._table = TopicTable(lambda configs: topic_settings(configs, {}))
         self._producer_ids = 0
 
     # Metadata
 
     def topic(self, name: str) -> Topic | None:
-        return self._topics.get(name)
+        return self._table.by_name.get(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
+        return self._table.by_id.get(topic_id)
 
     def topics(self) -> Iterable[Topic]:
-        return list(self._topics.values())
+        return list(self._table.by_name.values())
 
     def nodes(self) -> Sequence[Node]:
         return list(self.nodes_known)
@@ -73,7 +73,9 @@ class FakeMetadata:
         internal: bool = False,
     ) -> Topic:
         self._refuse()
-        return self.add_topic(name, partitions, replication_factor, configs, validate_only, internal)
+        if validate_only:
+            return self._checked(name, partitions, replication_factor, configs, internal, PendingChanges())
+        return self.add_topic(name, partitions, replication_factor, configs, internal)
 
     def add_topic(
         self,
@@ -81,73 +83,54 @@ class FakeMetadata:
         partitions: int = 1,
         replication_factor: int = 1,
         configs: Mapping[str, str] = {},
-        validate_only: bool = False,
         internal: bool = False,
     ) -> Topic:
         """As `create_topic`, whatever is to be refused."""
-        check_topic_name(name)
-        if name in self._topics:
-            raise TopicExists(f"topic {name!r} exists")
-        if partitions < 1:
-            raise InvalidPartitions(f"{partitions} partitions")
-        if not 1 <= replication_factor <= len(self.nodes_known):
-            raise InvalidReplicationFactor(f"{replication_factor} replicas")
-        check_configs(configs)
-        topic = Topic(
-            name=name,
-            number=self._numbers + 1,
-            topic_id=uuid.UUID(int=0xFACADE << 64 | self._numbers + 1),
-            partitions=partitions,
-            configs=dict(configs),
-            settings=self._settings(configs),
-            internal=internal,
-            replication_factor=replication_factor,
-        )
-        if not validate_only:
-            self._numbers += 1
-            self._topics[name] = topic
-        return topic
+        self._checked(name, partitions, replication_factor, configs, internal, PendingChanges())
+        return self._table.create(self._creation(name, partitions, replication_factor, configs, internal)).topic
 
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[Topic | MainstemError]:
         self._refuse()
         outcomes: list[Topic | MainstemError] = []
+        pending = PendingChanges()
         for topic in wanted:
             try:
-                outcomes.append(await self.create_topic(*topic, validate_only=validate_only))
+                if validate_only:
+                    outcomes.append(self._checked(*topic, False, pending))
+                else:
+                    outcomes.append(await self.create_topic(*topic))
             except MainstemError as refusal:
                 outcomes.append(refusal)
         return outcomes
 
     def drop_topic(self, name: str) -> Topic:
         """Deleted, and nobody is told."""
-        return self._topics.pop(name)
+        return self._table.delete(DeleteTopic(self._table.by_name[name].number)).topic
 
     async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
         self._refuse()
         return [
-            self._topics.pop(name) if name in self._topics else UnknownTopic(f"no topic {name!r}")
+            self.drop_topic(name) if name in self._table.by_name else UnknownTopic(f"no topic {name!r}")
             for name in names
         ]
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
         self._refuse()
         topic = self._known(name)
-        if total <= topic.partitions:
-            raise InvalidPartitions(f"{total} partitions are not more than {topic.partitions}")
-        return self._change(replace(topic, partitions=total), validate_only)
+        command = AddPartitions(topic.number, total)
+        self._table.check_more_partitions(command)
+        return replace(topic, partitions=total) if validate_only else self._table.add_partitions(command).topic
 
     async def alter_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Topic:
         self._refuse()
         topic = self._known(name)
-        merged = {**topic.configs, **changes}
-        configs = {key: value for key, value in merged.items() if value is not None}
-        check_configs(configs)
-        changed = replace(topic, configs=configs, settings=self._settings(configs))
-        return self._change(changed, validate_only)
+        command = ChangeTopicConfigs(topic.number, dict(changes))
+        self._table.check_configs(command)
+        return self._table.with_configs(topic, changes) if validate_only else self._table.change_configs(command).topic
 
     async def allocate_producer_id(self) -> int:
         self._refuse()
@@ -161,15 +144,29 @@ class FakeMetadata:
             raise self.refuse
 
     def _known(self, name: str) -> Topic:
-        topic = self._topics.get(name)
+        topic = self._table.by_name.get(name)
         if topic is None:
             raise UnknownTopic(f"no topic {name!r}")
         return topic
 
-    def _change(self, topic: Topic, validate_only: bool) -> Topic:
-        if not validate_only:
-            self._topics[topic.name] = topic
-        return topic
+    def _creation(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], internal: bool
+    ) -> CreateTopic:
+        number = self._table.next_number
+        topic_id = uuid.UUID(int=0xFACADE << 64 | number)
+        return CreateTopic(name, number, topic_id, partitions, replication_factor, dict(configs), internal)
 
-    def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
-        return topic_settings(configs, {})
+    def _checked(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        internal: bool,
+        pending: PendingChanges,
+    ) -> Topic:
+        """What the topic would be, behind those that are pending, of which it is one from now on."""
+        command = self._creation(name, partitions, replication_factor, configs, internal)
+        self._table.check_new(command, pending, len(self.nodes_known), copies=0)
+        pending.add(command)
+        return topic_of(command, topic_settings(configs, {}))

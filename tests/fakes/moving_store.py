@@ -16,7 +16,7 @@ import numpy
 import numpy.typing
 from tests.fakes.memory_store import MemoryStore
 
-from mainstem.errors import LeaderMissing
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import (
     AppendResult,
     BatchAppend,
@@ -41,9 +41,7 @@ class Pending:
 class MovingStore(MemoryStore):
     """What is committed, and what the leaders have appended behind it."""
 
-    def __init__(
-        self, clock: Clock, groups: int, nodes: Sequence[int], commit_seconds: Callable[[], float]
-    ) -> None:
+    def __init__(self, clock: Clock, groups: int, nodes: Sequence[int], commit_seconds: Callable[[], float]) -> None:
         super().__init__(clock)
         self.groups = groups
         self.nodes = tuple(nodes)
@@ -64,7 +62,9 @@ class MovingStore(MemoryStore):
     def group_of(self, queue_id: int) -> int:
         return partition_of(queue_id) % self.groups
 
-    def append_on(self, node_id: int, batches: Sequence[BatchAppend]) -> PromptFuture[list[AppendResult]]:
+    def append_on(
+        self, node_id: int, batches: Sequence[BatchAppend], owner_epoch: int | None
+    ) -> PromptFuture[list[AppendResult]]:
         future: PromptFuture[list[AppendResult]] = PromptFuture()
         (queue_id,) = {batch.queue_id for batch in batches}
         group = self.group_of(queue_id)
@@ -73,6 +73,8 @@ class MovingStore(MemoryStore):
         elif self.leaders[group] != node_id:
             hanging = Pending(future, [AppendResult(Outcome.NOT_LEADER) for _ in batches], queue_id, 0)
             self._hanging.setdefault((node_id, group), []).append(hanging)
+        elif not self._admits(batches, owner_epoch):
+            future.set_result([AppendResult(Outcome.FENCED) for _ in batches])
         else:
             results = [self._append(batch) for batch in batches]
             pending = Pending(future, results, queue_id, self.queues[queue_id].end)
@@ -90,6 +92,8 @@ class MovingStore(MemoryStore):
         self._open[group] = []
         self.leaders[group] = to
         self.terms[group] += 1
+        for queue_id in [queue_id for queue_id in self._owners if self.group_of(queue_id) == group]:
+            del self._owners[queue_id]
         if old >= 0:
             self._hanging.setdefault((old, group), []).extend(uncommitted)
             if told_after_seconds and old != to:
@@ -164,11 +168,24 @@ class NodeStore:
         self.usage = shared.usage
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+        self,
+        batches: Sequence[BatchAppend],
+        acks: int,
+        *,
+        copies_min: int | Mapping[int, int] = 0,
+        owner_epoch: int | None = None,
     ) -> PromptFuture[list[AppendResult]]:
-        return self._shared.append_on(self._node_id, batches)
+        return self._shared.append_on(self._node_id, batches, owner_epoch)
 
-    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | None]:
+    async def own(self, queue_id: int) -> int:
+        group = self.group_of(queue_id)
+        if group not in self._shared.serving[self._node_id]:
+            raise LeaderMissing(f"queue {queue_id:#x} is led elsewhere")
+        if self._shared.leaders[group] != self._node_id:
+            return 0  # it does not know yet that it does not lead: whatever it appends is in no log
+        return await self._shared.own(queue_id)
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         for queue_id in before:
             if self._shared.leaders[self.group_of(queue_id)] != self._node_id:
                 raise LeaderMissing(f"queue {queue_id:#x} is led elsewhere")
@@ -184,8 +201,11 @@ class NodeStore:
         shared = self._shared
         return GroupReplicas(shared.leaders[group], shared.terms[group], shared.nodes, shared.nodes)
 
-    def serves(self, group: int) -> bool:
+    def leads(self, group: int) -> bool:
         return group in self._shared.serving[self._node_id]
+
+    def serves_here(self, queue_id: int) -> bool:
+        return self.leads(self.group_of(queue_id))
 
     @property
     def leaderless(self) -> bool:
@@ -193,9 +213,9 @@ class NodeStore:
 
     async def confirm(self, group: int) -> None:
         """Who does not lead any more finds no majority, and waits until it is told."""
-        if self.serves(group) and self._shared.leaders[group] != self._node_id:
+        if self.leads(group) and self._shared.leaders[group] != self._node_id:
             await self._shared.not_serving(self._node_id, group)
-        if not self.serves(group):
+        if not self.leads(group):
             raise LeaderMissing(f"write group {group} is led elsewhere")
 
     def in_sync_fewest(self) -> int:

@@ -8,15 +8,15 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.storage.queue_store.format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, Frame
+from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
 
 
 def batches_in(extent: bytes) -> list[bytes]:
     """The record batches that lie one after the other in these bytes."""
     batches, position = [], 0
     while position < len(extent):
-        length = int.from_bytes(extent[position + 8:position + 12], "big") + 12
-        batches.append(extent[position:position + length])
+        length = int.from_bytes(extent[position + 8 : position + 12], "big") + 12
+        batches.append(extent[position : position + length])
         position += length
     assert position == len(extent)
     return batches
@@ -25,15 +25,15 @@ def batches_in(extent: bytes) -> list[bytes]:
 def read_run(path: Path) -> dict[int, list[bytes]]:
     """The batches of a run by queue, in the order the index gives them; checks every checksum."""
     data = path.read_bytes()
-    footer = Frame.unpack(data[-FRAME_BYTES:], RUN_MAGIC, str(path))
-    assert Frame.unpack(data[:FRAME_BYTES], RUN_MAGIC, str(path)).row_count == 0
-    index = data[footer.rows_position:-FRAME_BYTES]
+    footer = FileFrame.unpack(data[-FRAME_BYTES:], RUN_MAGIC, str(path))
+    assert FileFrame.unpack(data[:FRAME_BYTES], RUN_MAGIC, str(path)).row_count == 0
+    index = data[footer.rows_position : -FRAME_BYTES]
     assert google_crc32c.value(index) == footer.rows_crc
     queues: dict[int, list[bytes]] = {}
     position = FRAME_BYTES
     for row in numpy.frombuffer(index, EXTENT_ROW, footer.row_count):
         assert row["position"] == position, "extents leave no gap"
-        extent = data[position:position + int(row["length"])]
+        extent = data[position : position + int(row["length"])]
         assert google_crc32c.value(extent) == row["crc"]
         batches = batches_in(extent)
         assert len(batches) == row["batch_count"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.rpc.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
+from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -34,10 +34,16 @@ NOW_MS = 1_700_000_000_000
 def record_batch(base_offset: int, records: int, payload: bytes) -> bytes:
     """A record batch v2 as far as the journal and the split look at one: head, CRC, then anything."""
     body = (0).to_bytes(2, "big") + (records - 1).to_bytes(4, "big") + payload
-    return b"".join((
-        base_offset.to_bytes(8, "big"), (9 + len(body)).to_bytes(4, "big"), (7).to_bytes(4, "big"), b"\x02",
-        google_crc32c.value(body).to_bytes(4, "big"), body,
-    ))
+    return b"".join(
+        (
+            base_offset.to_bytes(8, "big"),
+            (9 + len(body)).to_bytes(4, "big"),
+            (7).to_bytes(4, "big"),
+            b"\x02",
+            google_crc32c.value(body).to_bytes(4, "big"),
+            body,
+        )
+    )
 
 
 class Block:
@@ -80,7 +86,12 @@ class SplitJournal:
     # writing
 
     def append(
-        self, group: int, batches: Sequence[tuple[int, bytes]], *, kind: int = KIND_DATA, term: int = 1,
+        self,
+        group: int,
+        batches: Sequence[tuple[int, bytes]],
+        *,
+        kind: int = KIND_DATA,
+        term: int = 1,
     ) -> Block:
         """One block of (queue id, payload) batches."""
         rows = numpy.zeros(len(batches), DIRECTORY_ROW)
@@ -105,9 +116,7 @@ class SplitJournal:
         self._last_index[group] -= 1
         self._next_offset[queue_id] = 0
 
-    def append_random(
-        self, rng: random.Random, blocks: int, *, queues: int, topics: int, groups: int
-    ) -> None:
+    def append_random(self, rng: random.Random, blocks: int, *, queues: int, topics: int, groups: int) -> None:
         """Blocks of random batches; a queue always lies in the same group. Some blocks carry no batch."""
         for _ in range(blocks):
             group = rng.randrange(groups)
@@ -126,8 +135,20 @@ class SplitJournal:
         index = self._last_index.get(group, 0) + 1
         self._last_index[group] = index
         start = self._end
-        header = BlockHeader(kind, group, term, index, length, len(rows), len(payload), 0,
-                             position_of(self._sequence, start), 0, self._previous_crc, NOW_MS)
+        header = BlockHeader(
+            kind,
+            group,
+            term,
+            index,
+            length,
+            len(rows),
+            len(payload),
+            0,
+            position_of(self._sequence, start),
+            0,
+            self._previous_crc,
+            NOW_MS,
+        )
         packed, self._previous_crc = header.pack(directory)
         with self.segment(self._sequence).open("r+b") as file:
             file.seek(start)
@@ -154,11 +175,22 @@ class SplitJournal:
         found = []
         for group, last in sorted(self._last_index.items()):
             split = self.split.get(group, 0)
-            unsplit = sum(block.end - block.start for block in self.blocks
-                          if block.group == group and block.index > split and block.kind == KIND_DATA)
-            found.append(GroupPositions(
-                group=group, committed=last, durable=last, split=split, pruned=0, unsplit_bytes=unsplit,
-                oldest_unsplit_ms=NOW_MS if unsplit else -1))
+            unsplit = sum(
+                block.end - block.start
+                for block in self.blocks
+                if block.group == group and block.index > split and block.kind == KIND_DATA
+            )
+            found.append(
+                GroupPositions(
+                    group=group,
+                    committed=last,
+                    durable=last,
+                    split=split,
+                    pruned=0,
+                    unsplit_bytes=unsplit,
+                    oldest_unsplit_ms=NOW_MS if unsplit else -1,
+                )
+            )
         return found
 
     def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
@@ -200,7 +232,7 @@ class SplitJournal:
             data = self.segment(sequence).read_bytes()
         except FileNotFoundError as error:
             raise SegmentGone(f"segment {sequence} is gone") from error
-        return data[offset:offset + length]
+        return data[offset : offset + length]
 
     async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
         outcomes = []

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.split_log import SplitJournal
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.server import Server
-from mainstem.storage.pacing import Pacing
-from mainstem.storage.split_lease import LEASE_SECONDS, SplitLease
-from mainstem.storage.split_service import SplitService
+from mainstem.rpc.server import RpcServer
+from mainstem.storage.reading.pacing import Pacing
+from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
+from mainstem.storage.split.split_service import SplitService
 
 
 class SkippingClock:
@@ -51,7 +52,7 @@ class SplitNode:
 
     def __enter__(self) -> SplitNode:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_SECONDS)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -78,7 +79,7 @@ class SplitNode:
         self.service = SplitService(self.journal, self._clock, self.lease, unpaced)
         handlers = Handlers()
         self.service.register(handlers)
-        server = Server(handlers, name="fake node")
+        server = RpcServer(handlers, name="fake node")
         _, self.port = await server.start("127.0.0.1", 0)
         web = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         self.http = f"http://127.0.0.1:{web.sockets[0].getsockname()[1]}"

@@ -23,9 +23,7 @@ PRODUCE, FETCH, METADATA, COMMIT, CREATE_TOPICS = 9, 11, 9, 7, 5
 
 def create_topic(address: str, name: str, partitions: int = 1, **configs: str) -> str:
     """The name of a topic that is made unless it exists."""
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
-    )
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
     with Wire(address) as wire:
         answer = wire.call(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000), CREATE_TOPICS)
     assert answer.topics[0].error_code in (0, 36), answer  # or it exists
@@ -93,9 +91,7 @@ class HonestClient:
                 lambda: self._failure is not None or self._done >= wanted, rounds * ANSWER_SECONDS_MAX
             )
         if self._failure is not None or not moved:
-            raise AssertionError(
-                f"the honest client was not served after {self._done} rounds: {self._failure!r}"
-            )
+            raise AssertionError(f"the honest client was not served after {self._done} rounds: {self._failure!r}")
 
     def _run(self) -> None:
         try:
@@ -122,18 +118,14 @@ class HonestClient:
         (record,) = read_records(batch)
         if record.value != value:
             raise AssertionError(f"read {record.value!r} where {value!r} was written")
-        asked = MetadataRequest(
-            topics=(MetadataRequestTopic(name=self._topic),), allow_auto_topic_creation=False
-        )
+        asked = MetadataRequest(topics=(MetadataRequestTopic(name=self._topic),), allow_auto_topic_creation=False)
         described = self._wire.call(asked, METADATA)
         if described.topics[0].error_code:
             raise AssertionError(f"the topic is gone: {described.topics[0]}")
         self._commit(offset)
 
     def _commit(self, offset: int) -> None:
-        partition = OffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_metadata=""
-        )
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = OffsetCommitRequest(
             group_id="honest", topics=(OffsetCommitRequestTopic(name=self._topic, partitions=(partition,)),)
         )

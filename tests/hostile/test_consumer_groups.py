@@ -9,7 +9,10 @@ from tests.hostile.conftest import StartNode
 from tests.hostile.honest import HonestClient
 from tests.hostile.memory import MIB, resident_bytes, resident_bytes_most
 from tests.hostile.wire import Wire
+from tests.serving import eventually
 
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.heartbeat import HeartbeatRequest
 from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
 JOIN_GROUP = 11
@@ -58,6 +61,19 @@ def test_members_that_wait_in_a_rebalance_do_not_hold_the_memory_for_requests(st
         large.send(join_request("small", 100_000), VERSION)  # more than a buffer has at first
         honest.goes_on()
     assert node.metric("mainstem_group_members") >= 1
+
+
+def test_a_node_that_stops_answers_members_that_wait_for_others(start_node: StartNode) -> None:
+    node = start_node("groups.rebalance_delay_ms=60000")
+    with Wire(node.kafka) as wire:
+        nobody = HeartbeatRequest(group_id="waiting", generation_id=1, member_id="nobody")
+        eventually(
+            lambda: wire.call(nobody, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID, what="a coordinator that has loaded"
+        )
+        wire.send(join_request("waiting", 100), VERSION)
+        eventually(lambda: node.metric("mainstem_group_members") == 1, what="a member that waits")
+        assert node.stop() == 0
+        assert wire.answer(JOIN_GROUP, VERSION).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_groups_full_of_metadata_are_bounded_all_together(start_node: StartNode) -> None:

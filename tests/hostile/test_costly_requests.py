@@ -48,9 +48,7 @@ def test_a_batch_of_millions_of_records_is_looked_into_beside_the_loop(start_nod
 def test_keys_in_a_batch_of_millions_are_checked_beside_the_loop(start_node: StartNode) -> None:
     node = start_node()
     compact = CreatableTopicConfig(name="cleanup.policy", value="compact")
-    topic = CreatableTopic(
-        name="latest", num_partitions=1, replication_factor=1, assignments=(), configs=(compact,)
-    )
+    topic = CreatableTopic(name="latest", num_partitions=1, replication_factor=1, assignments=(), configs=(compact,))
     with HonestClient(node.kafka) as honest, Wire(node.kafka) as wire:
         wire.call(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000), 5)
         sound, offset = crafted_batch(KEYED_RECORD, 400_000), 0

@@ -28,9 +28,7 @@ def read_all(address: str, topic: str, count: int) -> list[bytes]:
             (found,) = answer.responses[0].partitions
             assert found.error_code == 0, found
             for batch in stored_batches(found.records):
-                values += [
-                    record.value or b"" for record in read_records(batch) if record.offset >= len(values)
-                ]
+                values += [record.value or b"" for record in read_records(batch) if record.offset >= len(values)]
     return values
 
 
@@ -89,9 +87,7 @@ def test_librdkafka_without_numbers_keeps_its_order_beyond_the_backlog(start_nod
     })  # fmt: skip
     for number in range(count):
         for topic in topics:
-            producer.produce(
-                topic, number.to_bytes(4, "big") + bytes(5_000), partition=0, on_delivery=delivered
-            )
+            producer.produce(topic, number.to_bytes(4, "big") + bytes(5_000), partition=0, on_delivery=delivered)
         producer.poll(0)
     assert producer.flush(60) == 0
     assert failures == []

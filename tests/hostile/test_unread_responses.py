@@ -80,7 +80,7 @@ def test_a_crowd_of_consumers_of_patterns_shares_what_is_told_of_all_topics(star
             honest.goes_on()
             for wire in wires:
                 wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-                (size,) = struct.unpack(">i", wire._exactly(4))
+                (size,) = struct.unpack(">i", wire.exactly(4))
                 assert size > 200_000 * 26
                 left = size
                 while left:

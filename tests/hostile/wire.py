@@ -68,8 +68,8 @@ class Wire:
 
     def receive(self) -> bytes:
         """The next frame, without its length."""
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)
+        (size,) = struct.unpack(">i", self.exactly(4))
+        return self.exactly(size)
 
     def closed_by_node(self) -> bool:
         """Whether the node closes without another word."""
@@ -78,7 +78,7 @@ class Wire:
         except ConnectionError:
             return True
 
-    def _exactly(self, size: int) -> bytes:
+    def exactly(self, size: int) -> bytes:
         received = bytearray()
         while len(received) < size:
             data = self.socket.recv(size - len(received))

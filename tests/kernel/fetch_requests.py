@@ -60,9 +60,7 @@ def partitions(draw: st.DrawFn, version: int) -> FetchPartition:
 def requests(draw: st.DrawFn, version: int) -> FetchRequest:
     numbers = st.integers(0, 4)
     topics = tuple(
-        FetchTopic(
-            **key_of(version, draw(numbers)), partitions=tuple(draw(st.lists(partitions(version), max_size=4)))
-        )
+        FetchTopic(**key_of(version, draw(numbers)), partitions=tuple(draw(st.lists(partitions(version), max_size=4))))
         for _ in range(draw(st.integers(0, 4)))
     )
     forgotten = tuple(

@@ -11,7 +11,7 @@ from tests.kernel.fetch_requests import KERNELS, key_of
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, Verdict
 from mainstem.model import SLOTS, BatchAppend, slot_of
 from mainstem.protocol import codec
-from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
@@ -35,9 +35,7 @@ def asking(version: int, *topics: tuple[int, list[FetchPartition]]) -> FetchRequ
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
-        topics=tuple(
-            FetchTopic(**key_of(version, number), partitions=tuple(asked)) for number, asked in topics
-        ),
+        topics=tuple(FetchTopic(**key_of(version, number), partitions=tuple(asked)) for number, asked in topics),
     )
 
 
@@ -54,16 +52,21 @@ def number_of(key: str | bytes) -> int:
     return int(key.rsplit("-", 1)[1]) if isinstance(key, str) else key[-1]
 
 
+def records_of(part: PartitionData) -> bytes:
+    """Of a response that was read."""
+    return b"".join(part.records) if isinstance(part.records, tuple) else bytes(part.records or b"")
+
+
 def record_batch(base: int, records: int, filling: bytes) -> bytes:
     """A batch as the store stamps it, as long as `filling` is, with a CRC that holds."""
     covered = filling[21:23] + (records - 1).to_bytes(4, "big") + filling[27:]
-    crc = google_crc32c.value(covered).to_bytes(4, "big")
+    crc: int = google_crc32c.value(covered)
     return (
         base.to_bytes(8, "big")
         + (len(filling) - 12).to_bytes(4, "big")
         + (1).to_bytes(4, "big")
         + b"\x02"
-        + crc
+        + crc.to_bytes(4, "big")
         + covered
     )
 
@@ -77,8 +80,7 @@ class World:
             for topic in range(4):
                 table.create(topic, 0, 4)  # the store does not know the last partition
         self.indexes = [
-            kernel.UnsplitIndex(table, cache_bytes)
-            for kernel, table in zip(KERNELS, self.tables, strict=True)
+            kernel.RecentIndex(table, cache_bytes) for kernel, table in zip(KERNELS, self.tables, strict=True)
         ]
         self.batches: dict[int, list[tuple[int, int, bytes]]] = {}
         """First offset, next offset and bytes of each batch, by queue id."""
@@ -124,9 +126,7 @@ class World:
     def _index(self, index: Any, builder: Any) -> None:
         size = len(builder.payload)
         length = aligned(BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES * builder.batch_count + size)
-        header = BlockHeader(
-            KIND_DATA, 0, 1, self.blocks, length, builder.batch_count, size, 0, self.position, 0, 0, 0
-        )
+        header = BlockHeader(KIND_DATA, 0, 1, self.blocks, length, builder.batch_count, size, 0, self.position, 0, 0, 0)
         index.add(header, builder.directory, builder.payload)
 
     def move_log_start(self, queue_id: int, offset: int) -> None:
@@ -144,7 +144,7 @@ class World:
             table.set(table.find(queue_id), cell, value)
 
     def known(self, queue_id: int) -> bool:
-        return self.tables[0].find(queue_id) >= 0
+        return bool(self.tables[0].find(queue_id) >= 0)
 
     def high_watermark(self, queue_id: int) -> int:
         stored = self.batches.get(queue_id)

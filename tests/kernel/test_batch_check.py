@@ -55,7 +55,7 @@ def test_whole_batches_pass_and_one_changed_byte_is_found(
     damaged = bytearray(content)
     damaged[at] ^= data.draw(st.integers(1, 255))
     assert asked(check, damaged, places) == number
-    assert asked(check, content[:start + length - 1], places) == number
+    assert asked(check, content[: start + length - 1], places) == number
 
 
 @TWINS

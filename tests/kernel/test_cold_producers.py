@@ -178,7 +178,7 @@ def test_the_cold_ones_of_a_request_are_told_apart_and_settled_later(kernel: Mod
             self.builder = kernel.BlockBuilder(kernel.Arena())
             opened.append(self)
 
-    log = kernel.GroupLog(0, table, states, Open, block_bytes_max=1 << 20, batch_bytes_max=1 << 20)
+    log = kernel.WriteGroupLog(0, table, states, Open, block_bytes_max=1 << 20, batch_bytes_max=1 << 20)
     states.applied(QUEUE + 2, 7, 0, 0, 1, 11, 1, 0)
     rows = flushed(states)
     states.set_cold([names_of(rows)])
@@ -205,6 +205,25 @@ def test_the_cold_ones_of_a_request_are_told_apart_and_settled_later(kernel: Mod
         (Verdict.OK, 11, 3, 8),
         (Verdict.UNDECIDED, -1, 0, 4),
     ]
+
+
+@both_kernels
+def test_rows_of_named_producers_are_handed_out_as_they_are_here(kernel: ModuleType) -> None:
+    states = kernel.ProducerStates()
+    for sequence in range(7):
+        states.applied((1 << 63) + 5, 7, 0, sequence, 1, 100 + sequence, 1 + sequence, 50)
+    rows = flushed(states)
+    states.set_cold([names_of(rows) + KEY.pack((1 << 63) + 5, 8)])
+    states.applied((1 << 63) + 5, 8, 1, 0, 1, 300, 9, 60)
+    states.appended(QUEUE, 9, 0, 0, 1, 0, 10, 70)
+    names = [KEY.pack((1 << 63) + 5, number) for number in (8, 6, 7)] + [KEY.pack(QUEUE, 9)]
+    partial, whole = rows_of(states.held(b"".join(names)))
+    assert whole == rows[0]
+    assert (KEY.unpack_from(partial), partial[PARTIAL_AT]) == (((1 << 63) + 5, 8), 1)
+    assert states.held(b"") == b""
+    assert flushed(states)[0] == partial, "it is to be written still"
+    with pytest.raises(MalformedImage, match="17 bytes are not a number of names of 16"):
+        states.held(bytes(17))
 
 
 queue_ids = st.sampled_from([QUEUE, QUEUE + 1, (1 << 63) + 5])
@@ -295,9 +314,15 @@ class WithFiles(RuleBasedStateMachine):
     def nothing_is_lost(self) -> None:
         if hasattr(self, "reference"):
             for number, states in enumerate(self.states):
-                known = {row[:KEY.size] for row in rows_of(states.image())}
+                known = {row[: KEY.size] for row in rows_of(states.image())}
+                image = states.image()
+                held = [
+                    row[:PARTIAL_AT] + bytes(1) + row[PARTIAL_AT + 1 :]
+                    for row in rows_of(states.held(names_of(rows_of(image))))
+                ]
+                assert held == rows_of(image)
                 known |= {key for file in self.files[number] for key in file}
-                assert known == {row[:KEY.size] for row in rows_of(self.reference.image())}
+                assert known == {row[: KEY.size] for row in rows_of(self.reference.image())}
 
 
 TestWithFiles = WithFiles.TestCase

@@ -17,7 +17,7 @@ from tests.kernel.fetch_world import LARGE, World, asking, at, plan_of, resolver
 from mainstem.kernel import NO_SLOT, PICK_SOURCES_MAX, PickLimits, PickSource
 from mainstem.model import QueueRead, queue_id_of, slot_of
 from mainstem.protocol.messages.fetch import FetchPartition
-from mainstem.storage.queue_store.format import EXTENT_ROW
+from mainstem.storage.extents.format import EXTENT_ROW
 
 both = pytest.mark.parametrize("kernel", KERNELS, ids=["pure", "compiled"])
 
@@ -52,9 +52,7 @@ def file_of(extents: list[list[tuple[int, int, int, bytes]]], groups: bytes | No
 def journal_of(world: World, segment_batches: int) -> list[DiskFile]:
     """All batches, queue by queue in turns, so many in a file."""
     lines = [[(queue_id, *batch) for batch in batches] for queue_id, batches in world.batches.items()]
-    mixed = [
-        line[turn] for turn in range(max(map(len, lines), default=0)) for line in lines if turn < len(line)
-    ]
+    mixed = [line[turn] for turn in range(max(map(len, lines), default=0)) for line in lines if turn < len(line)]
     return [
         file_of([[batch] for batch in mixed[start : start + segment_batches]])
         for start in range(0, len(mixed), segment_batches)
@@ -140,8 +138,7 @@ def test_what_is_put_is_what_the_queues_hold(
         world.add_block(rows)
     files = runs_of(world, in_one) if extents else journal_of(world, 4 * in_one)
     rounds = [
-        chosen(kernel, world, asking(12, *topics), files, chunk_bytes, extents, limits, bytes_max)
-        for kernel in KERNELS
+        chosen(kernel, world, asking(12, *topics), files, chunk_bytes, extents, limits, bytes_max) for kernel in KERNELS
     ]
     pure, compiled = (found.picks for found in rounds)
     assert rounds[0].state() == rounds[1].state()
@@ -149,9 +146,7 @@ def test_what_is_put_is_what_the_queues_hold(
         compiled.bytes, compiled.partitions, compiled.served_from_memory, len(compiled)
     )  # fmt: skip
     assert sorted(pure.chunks()) == sorted(compiled.chunks())
-    served = [
-        found.picks.put(found.table, chunks_of(files, found.picks.chunks(), chunk_bytes)) for found in rounds
-    ]
+    served = [found.picks.put(found.table, chunks_of(files, found.picks.chunks(), chunk_bytes)) for found in rounds]
     assert served[0] == served[1] <= len(pure)
     assert rounds[0].state() == rounds[1].state()
     assert pure.partitions <= limits.partitions_max
@@ -165,9 +160,7 @@ def test_what_is_put_is_what_the_queues_hold(
     assert answers[0] == answers[1]
     for row in rounds[0].plan.partitions():
         if row.size:
-            held = [
-                data for _base, following, data in world.batches[row.queue_id] if following > row.fetch_offset
-            ]
+            held = [data for _base, following, data in world.batches[row.queue_id] if following > row.fetch_offset]
             assert b"".join(held)[: row.size] in answers[0]
 
 
@@ -179,18 +172,14 @@ def test_without_limits_every_partition_gets_all_there_is(
     for rows in added:
         world.add_block(rows)
     files = runs_of(world, in_one) if extents else journal_of(world, 4 * in_one)
-    everything = asking(
-        12, (0, [at(number) for number in range(4)]), (1, [at(number) for number in range(4)])
-    )
+    everything = asking(12, (0, [at(number) for number in range(4)]), (1, [at(number) for number in range(4)]))
     for kernel in KERNELS:
         found = chosen(kernel, world, everything, files, 1 << 20, extents, FAR, 1 << 30)
         found.picks.put(found.table, chunks_of(files, found.picks.chunks(), 1 << 20))
         for row in found.plan.partitions():
             if world.led(row.queue_id):
                 assert row.settled
-                assert row.size == sum(
-                    len(data) for _base, _next, data in world.batches.get(row.queue_id, [])
-                )
+                assert row.size == sum(len(data) for _base, _next, data in world.batches.get(row.queue_id, []))
 
 
 damage = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**20), st.integers(1, 255)), max_size=4)
@@ -220,7 +209,7 @@ def test_damage_is_found_out_alike(
     files = runs_of(world, in_one) if extents else journal_of(world, 4 * in_one)
     for number, row, field, value in rows:
         file = files[number % len(files)]
-        kind = EXTENT_ROW.fields[field][0]
+        kind = EXTENT_ROW[field]
         bits = 8 * kind.itemsize
         value %= 1 << bits
         if kind.kind == "i" and value >= 1 << bits - 1:
@@ -287,9 +276,7 @@ def test_a_run_that_does_not_count_for_the_group_is_not_read(kernel: ModuleType)
     world.add_block([(queue_id, 1, 300) for queue_id in queues])
     counts = slot_of(next(queue_id for queue_id in queues if world.led(queue_id))) % 3
     files = runs_of(world, 1, bytes(group == counts for group in range(counts + 1)))
-    found = chosen(
-        kernel, world, asking(12, (0, [at(number) for number in range(4)])), files, 4096, True, FAR, 1 << 30
-    )
+    found = chosen(kernel, world, asking(12, (0, [at(number) for number in range(4)])), files, 4096, True, FAR, 1 << 30)
     found.picks.put(found.table, chunks_of(files, found.picks.chunks(), 4096))
     sizes = {row.queue_id: row.size for row in found.plan.partitions()}
     assert sizes == {queue_id: 300 if slot_of(queue_id) % 3 == counts else 0 for queue_id in queues}
@@ -340,9 +327,7 @@ def test_what_makes_no_sense_is_refused(kernel: ModuleType) -> None:
     picks = kernel.DiskPicks(found.plan, 4096, extents=False)
     for slots, rows in ((world.slots, b"short"), (b"", files[0].source.rows)):
         with pytest.raises(ValueError):
-            picks.choose(
-                world.tables[where], world.indexes[where], world.logs, slots, [PickSource(rows, None)], FAR
-            )
+            picks.choose(world.tables[where], world.indexes[where], world.logs, slots, [PickSource(rows, None)], FAR)
 
 
 def led_world() -> World:

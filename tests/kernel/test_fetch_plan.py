@@ -3,6 +3,7 @@ of the two against each other."""
 
 from __future__ import annotations
 
+from collections import Counter
 from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -20,6 +21,7 @@ from tests.kernel.fetch_world import (
     at,
     number_of,
     plan_of,
+    records_of,
     resolver,
     whole,
 )
@@ -156,15 +158,13 @@ def test_a_round_reads_what_the_queues_hold(
             (found.verdict, found.high_watermark, found.log_start, len(found.data)) for found in expected
         ]
         assert served <= sum(bool(found.data) for found in expected)
-        assert plan.errors(CODES) == [CODES[found.verdict] for found in expected if found.verdict]
-        assert plan.ends() == {
-            row.queue_id: row.high_watermark for row in plan.partitions() if row.high_watermark >= 0
-        }
+        assert plan.errors(CODES) == Counter(CODES[found.verdict] for found in expected if found.verdict)
+        assert plan.ends() == {row.queue_id: row.high_watermark for row in plan.partitions() if row.high_watermark >= 0}
         _, position = frames_head(12)
         frame = whole(plan)
         response = codec.read(FetchResponse, 12, frame, position)
         answered = [part for topic in response.responses for part in topic.partitions]
-        assert [bytes(part.records or b"") for part in answered] == [found.data for found in expected]
+        assert [records_of(part) for part in answered] == [found.data for found in expected]
         frames.append(frame)
     assert frames[0] == frames[1]
 
@@ -334,9 +334,7 @@ def test_responses_are_what_the_codec_writes(
                 )
         expected = FetchResponse(session_id=session_id, responses=tuple(responses))
         frame = response_frame(correlation_id, 1, version, codec.write_parts(expected, version))
-        buffers = plan.response(
-            version, correlation_id, CODES, session_id=session_id, read_committed=read_committed
-        )
+        buffers = plan.response(version, correlation_id, CODES, session_id=session_id, read_committed=read_committed)
         assert b"".join(buffers) == b"".join(frame)
 
 
@@ -496,3 +494,33 @@ def test_calls_that_make_no_sense_are_refused(kernel: ModuleType) -> None:
         plan.remember()
     with pytest.raises(ValueError, match="no session"):
         plan.update(plan, [])
+
+
+@both
+def test_a_session_that_is_changed_ends_the_round_that_somebody_is_in(kernel: ModuleType) -> None:
+    plan, more = kernel.FetchPlan(), kernel.FetchPlan()
+    for each, index in ((plan, 0), (more, 1)):
+        each.add_topic("t")
+        each.add_partition(index, 0, 100, -1, 5)
+    plan.remember()
+    plan.begin(lambda key: kernel.FetchTopic(1, 2), 100)
+    begun = plan.round
+    plan.update(more, [])
+    assert plan.round > begun
+
+
+@both
+def test_epochs_are_told_some_at_a_time(kernel: ModuleType) -> None:
+    plan = kernel.FetchPlan()
+    plan.add_topic("t")
+    for index in range(10):
+        plan.add_partition(index, 0, 100, -1, -1 if index == 4 else 5)
+    plan.begin(lambda key: kernel.FetchTopic(1, 10), 100)
+    every = plan.epoch_checks()
+    assert [check.row for check in every] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    some = plan.epoch_checks(most=4)
+    assert some == every[:4]
+    assert plan.epoch_checks(some[-1].row, 3) == every[4:7]
+    assert plan.epoch_checks(9, 3) == []
+    with pytest.raises(IndexError):
+        plan.epoch_checks(10, 1)

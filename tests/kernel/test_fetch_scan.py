@@ -29,11 +29,9 @@ V12_HEAD = bytes(4 + 12 + 1 + 8)
 
 
 def plain_body(version: int) -> bytes:
-    name = {"topic": "t"} if version < 13 else {}
-    partition = FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=3)
-    return codec.write(
-        FetchRequest(max_wait_ms=5, min_bytes=6, topics=(FetchTopic(**name, partitions=(partition,)),)), version
-    )
+    partitions = (FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=3),)
+    topic = FetchTopic(topic="t", partitions=partitions) if version < 13 else FetchTopic(partitions=partitions)
+    return codec.write(FetchRequest(max_wait_ms=5, min_bytes=6, topics=(topic,)), version)
 
 
 @both

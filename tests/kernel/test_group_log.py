@@ -50,7 +50,7 @@ class Node:
         self.producers = [kernel.ProducerStates() for _ in range(GROUPS)]
         self.arenas = [kernel.Arena(self.chunk_bytes) for _ in range(GROUPS)]
         self.logs = [
-            kernel.GroupLog(
+            kernel.WriteGroupLog(
                 group,
                 self.table,
                 self.producers[group],
@@ -73,7 +73,8 @@ class Node:
 
         return open_block
 
-    def append(self, batches: list[BatchAppend], led: list[bool], now_ms: int) -> tuple[list[AppendResult], Any]:
+    def append(self, batches: Any, led: list[bool], now_ms: int) -> tuple[Any, Any]:
+        """Of a list of batches their results, of a scan the scan itself; and the blocks to wait for."""
         logs = [log if leads else None for log, leads in zip(self.logs, led, strict=True)]
         results, waiting = self.kernel.append_all(batches, logs, self.slots, now_ms)
         return results, waiting
@@ -111,16 +112,13 @@ def batch_of(size: int, records: int, **fields: int) -> bytes:
 def append_of(
     partition: int, size: int, records: int, producer: int, epoch: int, sequence: int, log_append_time: bool
 ) -> BatchAppend:
-    fields = {
-        "producer_id": producer,
-        "producer_epoch": epoch if producer >= 0 else -1,
-        "base_sequence": sequence if producer >= 0 else -1,
-    }
-    data = batch_of(size, records, **fields)
+    if producer < 0:
+        epoch = sequence = -1
+    data = batch_of(size, records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
     (crc,) = struct.unpack_from(">I", data, 17)
     queue_id = queue_id_of(TOPIC, partition)
     return BatchAppend(
-        queue_id, memoryview(data), records, records - 1, 9, *fields.values(), 0, crc, log_append_time
+        queue_id, memoryview(data), records, records - 1, 9, producer, epoch, sequence, 0, crc, log_append_time
     )
 
 
@@ -149,7 +147,8 @@ def test_both_do_the_same(story: list[Any]) -> None:
                 slot = node.table.find(queue_id_of(TOPIC, step[0]))
                 node.table.set(slot, WATCHED, 1 - node.table.get(slot, WATCHED))
         else:
-            assert nodes[0].append(*step, now_ms) == nodes[1].append(*step, now_ms)
+            sent, leads = step
+            assert nodes[0].append(sent, leads, now_ms) == nodes[1].append(sent, leads, now_ms)
         assert nodes[0].state() == nodes[1].state()
 
 
@@ -280,7 +279,8 @@ def test_results_of_each_kind(kernel: ModuleType) -> None:
     led = [True] * GROUPS
 
     def append(*arguments: Any) -> AppendResult:
-        (result,), _ = node.append([append_of(*arguments)], led, 50)
+        results: list[AppendResult] = node.append([append_of(*arguments)], led, 50)[0]
+        (result,) = results
         return result
 
     assert append(0, 100, 3, -1, -1, -1, False) == AppendResult(Outcome.OK, 0, -1, 0)

@@ -93,7 +93,7 @@ class Index:
     def __init__(self) -> None:
         self.table = kernel.QueueTable()
         self.table.create(TOPIC, 0, 3)
-        self.index = kernel.UnsplitIndex(self.table, 20_000)
+        self.index = kernel.RecentIndex(self.table, 20_000)
         self.ends = [0, 0, 0]
         self.position = 0
 
@@ -162,11 +162,11 @@ def test_plan_of_a_session(remembered: bool) -> None:
         plan, _ = made
         table = kernel.QueueTable()
         table.create(1, 0, 40)
-        log = kernel.GroupLog(0, table, kernel.ProducerStates(), None, block_bytes_max=1, batch_bytes_max=1)
+        log = kernel.WriteGroupLog(0, table, kernel.ProducerStates(), None, block_bytes_max=1, batch_bytes_max=1)
         for _ in range(2):
             plan.begin(lambda key: kernel.FetchTopic(1, 40), 1000)
             assert len(plan.partitions()) == len(plan)
-            plan.read_cached(table, kernel.UnsplitIndex(table, 0), [log], memoryview(array("H", bytes(2 * SLOTS))))
+            plan.read_cached(table, kernel.RecentIndex(table, 0), [log], memoryview(array("H", bytes(2 * SLOTS))))
             assert plan.settled
             plan.response(7, 1, CODES)
             try:

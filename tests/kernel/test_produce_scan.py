@@ -32,9 +32,7 @@ from mainstem.protocol.records import Compression, NewRecord, build_batch
 both = pytest.mark.parametrize("kernel", [pure, compiled], ids=["pure", "compiled"])
 
 
-def verdict_of(
-    kernel: ModuleType, records: bytes | None, version: int = 9, acks: int = 1, **topic: Any
-) -> int:
+def verdict_of(kernel: ModuleType, records: bytes | None, version: int = 9, acks: int = 1, **topic: Any) -> int:
     (found,) = scan(kernel, body_of(version, records, acks=acks), version, **topic).scanned()
     return found.verdict
 

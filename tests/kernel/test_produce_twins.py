@@ -48,12 +48,12 @@ def everything_of(kernel: ModuleType, frame: bytes, position: int, version: int,
                 found.refuse(number, Verdict.KEYLESS)
         found.release()
     buffer += b"nobody has a view of it"
-    first = found.response(7, ERRORS), list(found.errors(ERRORS))
+    first = found.response(7, ERRORS), found.errors(ERRORS)
     if kind != "fail":
         found.settle((results * len(found))[: len(found)])
     if "fail" in kind:
         found.fail(Verdict.STORAGE_FAILED)
-    after = found.response(-7, ERRORS), list(found.errors(ERRORS)), found.scanned()
+    after = found.response(-7, ERRORS), found.errors(ERRORS), found.scanned()
     return asked, before, first, after
 
 

@@ -282,9 +282,7 @@ def test_thousands_of_producers_come_and_go(kernel: ModuleType) -> None:
         for topic in (1, 2):
             for producer_id in range(4000):
                 states.applied((topic << 32) + producer_id % 7, producer_id, 0, turn, 1, turn, turn, turn)
-                states.appended(
-                    (topic << 32) + producer_id % 7, producer_id, 0, turn + 1, 1, 9, turn + 1, turn
-                )
+                states.appended((topic << 32) + producer_id % 7, producer_id, 0, turn + 1, 1, 9, turn + 1, turn)
         states.forget_topics([1])
         assert len(states) == 4000
     for producer_id in range(4000):
@@ -414,15 +412,11 @@ class Twins(RuleBasedStateMachine):
         count=counts,
         behind=st.integers(0, 5),
     )
-    def apply(
-        self, queue_id: int, producer_id: int, epoch: int, sequence: int, count: int, behind: int
-    ) -> None:
+    def apply(self, queue_id: int, producer_id: int, epoch: int, sequence: int, count: int, behind: int) -> None:
         index = self.index - behind
         self.both("applied", queue_id, producer_id, epoch, sequence, count, index * 10, index, index)
 
-    @rule(
-        queue_id=queue_ids, producer_id=producer_ids, epoch=epochs, start=sequences, batches=st.integers(1, 8)
-    )
+    @rule(queue_id=queue_ids, producer_id=producer_ids, epoch=epochs, start=sequences, batches=st.integers(1, 8))
     def go_on(self, queue_id: int, producer_id: int, epoch: int, start: int, batches: int) -> None:
         """A producer that sends in sequence, and retries each batch."""
         for sequence in range(start, start + batches):

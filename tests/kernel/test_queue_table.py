@@ -235,9 +235,7 @@ class Twins(RuleBasedStateMachine):
         for topic in range(first, 130, step):
             self.both("drop", topic)
 
-    @rule(
-        topic=topics, partition=st.integers(0, 60), cell=st.integers(1, CELLS - 1), value=st.integers(-9, 9)
-    )
+    @rule(topic=topics, partition=st.integers(0, 60), cell=st.integers(1, CELLS - 1), value=st.integers(-9, 9))
     def set(self, topic: int, partition: int, cell: int, value: int) -> None:
         slot = self.both("find", queue_id_of(topic, partition))
         if slot != NO_SLOT:
@@ -254,9 +252,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(cell=st.integers(0, CELLS - 1), order=st.randoms(use_true_random=False))
     def column(self, cell: int, order: Any) -> None:
-        wanted = [
-            queue_id_of(topic, partition) for topic in (0, 1, 7, 64, LARGEST) for partition in range(45)
-        ]
+        wanted = [queue_id_of(topic, partition) for topic in (0, 1, 7, 64, LARGEST) for partition in range(45)]
         order.shuffle(wanted)
         columns = [t.column(numpy.array(wanted, numpy.uint64), cell, -77) for t in (self.pure, self.compiled)]
         assert columns[0].tolist() == columns[1].tolist()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.kernel import compiled, pure
+from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.protocol.errors import CorruptBatch
 from mainstem.protocol.records import NewRecord, build_batch, read_records
-from mainstem.protocol.records.header import HEADER_BYTES
 
 TWINS = pytest.mark.parametrize("kernel", [pure, compiled], ids=["pure", "compiled"])
 

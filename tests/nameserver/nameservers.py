@@ -14,8 +14,10 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from mainstem.model import OWN_LEVELS, LevelRange, Node
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.rpc.identity import Identity
+from mainstem.rpc.messages.starts import SHOW_START
+from mainstem.rpc.wire.identity import Identity
 
 
 class Nameservers:
@@ -29,6 +31,8 @@ class Nameservers:
         self.racks: dict[int, str] = {}
         self.levels: dict[int, LevelRange] = {}
         """The feature levels that a node's program can work at, where they are not this program's."""
+        self.shows_starts = False
+        """Nodes remember starts, and show theirs before anything else."""
         self._ends: dict[int, End] = {}
         self._starts = 0
 
@@ -36,20 +40,26 @@ class Nameservers:
         self._starts += 1
         randomness = random.Random(self.seed * 10_000 + self._starts)
 
+        starts: StartsFile | None = None
+
         async def connect(identity: Identity) -> ClusterPorts:
             self._ends[node_id] = self.network.attach(identity)
-            return self._ends[node_id].ports
+            ports = self._ends[node_id].ports
+            if starts is not None:
+                ports.handlers.unary(SHOW_START, starts.answer)
+            return ports
 
-        chosen = NameserverConfig(
-            node_id=node_id, peers=addresses(self.first_quorum), **{**self.config, **config}
-        )
+        chosen = NameserverConfig(node_id=node_id, peers=addresses(self.first_quorum), **{**self.config, **config})
         chosen.validate()
         node = Node(node_id=node_id, host="127.0.0.1", port=9000 + node_id, rack=self.racks.get(node_id))
         levels = self.levels.get(node_id, OWN_LEVELS)
         facts = Facts(f"10.0.0.{node_id}:9093", ("broker", "storage", "nameserver"), "0.2", levels)
         disk = self.disks.setdefault(node_id, SimulatedFiles(self.seed * 100 + node_id))
+        if self.shows_starts:
+            starts = await StartsFile.open(disk, node_id)
+            await starts.begin(node_id, "", randomness.randbytes, acknowledges_unsynced=False)
         try:
-            nameserver = await Nameserver.open(disk, randomness, chosen, node, connect, facts)
+            nameserver = await Nameserver.open(disk, randomness, chosen, node, connect, facts, starts)
         except BaseException:
             if node_id in self._ends:
                 self._ends[node_id].detach()
@@ -64,14 +74,14 @@ class Nameservers:
         """The power goes: what was not synced is lost, in part."""
         nameserver = self.running.pop(node_id)
         self._ends[node_id].detach()
-        nameserver._task.cancel()
-        await asyncio.wait([nameserver._task])
+        nameserver.task.cancel()
+        await asyncio.wait([nameserver.task])
         self.disks[node_id].crash()
 
     async def stop(self, node_id: int) -> None:
         nameserver = self.running.pop(node_id)
         await nameserver.close()
-        self._ends[node_id].detach()
+        self._ends[node_id].close()
 
     async def close(self) -> None:
         for node_id in list(self.running):
@@ -85,7 +95,9 @@ class Nameservers:
 
     def leader(self) -> int:
         """The node that serves as leader; 0: none does."""
-        serving = [(it._group.term, node_id) for node_id, it in self.running.items() if it._group.serves]
+        serving = [
+            (it.lookups.metadata_term, node_id) for node_id, it in self.running.items() if it.lookups.leads_metadata
+        ]
         return max(serving, default=(0, 0))[1]
 
     async def elected(self) -> int:
@@ -93,13 +105,13 @@ class Nameservers:
         return self.leader()
 
     def same_state(self) -> bool:
-        states = [list(it._state.commands()) for it in self.running.values()]
+        states = [list(it.replica.state.commands()) for it in self.running.values()]
         return all(state == states[0] for state in states)
 
     async def settled(self) -> None:
         """All that run have the same state, with nothing under way."""
         await self.elected()
-        await self.until(lambda: len({it.version for it in self.running.values()}) == 1)
+        await self.until(lambda: len({it.lookups.version for it in self.running.values()}) == 1)
         assert self.same_state()
 
 

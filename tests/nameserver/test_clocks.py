@@ -9,8 +9,8 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import LevelRange
-from mainstem.nameserver.clocks import STALE_SECONDS, Clocks
-from mainstem.rpc.metadata import NodeClock
+from mainstem.nameserver.cluster.clocks import STALE_SECONDS, Clocks
+from mainstem.rpc.messages.metadata import NodeClock
 
 YEAR_MS = 366 * 86_400_000
 NOW = 1_700_000_000_000
@@ -43,10 +43,10 @@ def test_every_node_hears_what_all_clocks_say() -> None:
         await cluster.settled()
         loop: SimulatedLoop = asyncio.get_running_loop()  # type: ignore[assignment]
         await cluster.until(
-            lambda: all(None not in (it.quorum_times() or [None]) for it in cluster.running.values())
+            lambda: all(None not in (it.lookups.quorum_times() or [None]) for it in cluster.running.values())
         )
         for nameserver in cluster.running.values():
-            times = nameserver.quorum_times()
+            times = nameserver.lookups.quorum_times()
             assert times is not None
             assert len(times) == 3
             assert all(time is not None and abs(time - loop.now_ms()) < 5000 for time in times)
@@ -54,7 +54,7 @@ def test_every_node_hears_what_all_clocks_say() -> None:
         await cluster.kill(gone)
         await asyncio.sleep(STALE_SECONDS + 5)
         for nameserver in cluster.running.values():
-            times = nameserver.quorum_times()
+            times = nameserver.lookups.quorum_times()
             assert times is not None
             assert [time is None for time in times].count(True) == 1
         await cluster.close()
@@ -68,7 +68,7 @@ def test_in_a_cluster_of_the_first_level_a_node_goes_by_its_own_clock() -> None:
         cluster.levels = {2: LevelRange(1, 1)}
         await cluster.start_all()
         await cluster.settled()
-        assert [it.quorum_times() for it in cluster.running.values()] == [None, None, None]
+        assert [it.lookups.quorum_times() for it in cluster.running.values()] == [None, None, None]
         await cluster.close()
 
     simulate(scenario())

@@ -9,25 +9,25 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import NewTopic, Topic
-from mainstem.nameserver.commands import Event, TopicCreated
 from mainstem.nameserver.errors import (
     InvalidTopicName,
     MetadataUnavailable,
     TopicExists,
     UnknownTopic,
 )
+from mainstem.nameserver.state.commands import Event, TopicCreated
 
 
 def test_three_nodes_make_one_cluster_and_place_its_groups() -> None:
     async def scenario() -> None:
         cluster = Nameservers(1, write_groups=6)
         await cluster.start_all()
-        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
-        assert len({it.cluster_id() for it in cluster.running.values()}) == 1
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+        assert len({it.lookups.cluster_id() for it in cluster.running.values()}) == 1
         for nameserver in cluster.running.values():
-            assert {node.node_id for node in nameserver.nodes()} == {1, 2, 3}
-            assert all(sorted(replicas) == [1, 2, 3] for replicas in nameserver.placements().values())
-            led = Counter(nameserver.preferred_leader(group) for group in range(6))
+            assert {node.node_id for node in nameserver.lookups.nodes()} == {1, 2, 3}
+            assert all(sorted(replicas) == [1, 2, 3] for replicas in nameserver.lookups.placements().values())
+            led = Counter(nameserver.lookups.preferred_leader(group) for group in range(6))
             assert led == {1: 2, 2: 2, 3: 2}
         await cluster.settled()
         await cluster.close()
@@ -43,23 +43,25 @@ def test_a_change_made_anywhere_is_there_when_the_call_returns_and_soon_everywhe
         for node_id, nameserver in cluster.running.items():
             nameserver.subscribe(heard[node_id].append)
         for node_id, nameserver in cluster.running.items():
-            topic = await nameserver.create_topic(f"t{node_id}", 3, 2, {"retention.ms": "7"})
-            assert nameserver.topic(f"t{node_id}") is topic
+            topic = await nameserver.administration.create_topic(f"t{node_id}", 3, 2, {"retention.ms": "7"})
+            assert nameserver.lookups.topic(f"t{node_id}") is topic
             assert heard[node_id][-1] == TopicCreated(topic)
             with pytest.raises(TopicExists):
-                await nameserver.create_topic(f"t{node_id}", 1, 1, {})
-            grown = await nameserver.create_partitions(f"t{node_id}", 5)
+                await nameserver.administration.create_topic(f"t{node_id}", 1, 1, {})
+            grown = await nameserver.administration.create_partitions(f"t{node_id}", 5)
             assert grown.partitions == 5
-            changed = await nameserver.alter_configs(f"t{node_id}", {"retention.ms": None})
+            changed = await nameserver.administration.alter_configs(f"t{node_id}", {"retention.ms": None})
             assert changed.configs == {}
             with pytest.raises(UnknownTopic):
-                await nameserver.create_partitions("nobody", 5)
-        mixed = await cluster.running[3].create_topics(
+                await nameserver.administration.create_partitions("nobody", 5)
+        mixed = await cluster.running[3].administration.create_topics(
             [NewTopic(name, 1, 1, {}) for name in ("a", "t1", "b", "t_1", "t.1")]
         )
         assert [type(it) for it in mixed] == [Topic, TopicExists, Topic, Topic, InvalidTopicName]
-        assert [it.name for it in await cluster.running[2].delete_topics(["t1"]) if isinstance(it, Topic)]
-        ids = [await nameserver.allocate_producer_id() for nameserver in cluster.running.values()]
+        assert [
+            it.name for it in await cluster.running[2].administration.delete_topics(["t1"]) if isinstance(it, Topic)
+        ]
+        ids = [await nameserver.administration.allocate_producer_id() for nameserver in cluster.running.values()]
         assert len(set(ids)) == 3
         await cluster.settled()
         topic_events = [[it for it in events if hasattr(it, "topic")] for events in heard.values()]
@@ -77,11 +79,11 @@ def test_a_lost_answer_does_not_make_a_change_twice() -> None:
         other = next(node_id for node_id in cluster.running if node_id != leader)
         for number in range(5):
             cluster.network.lose_answers_of.add("metadata.change")
-            made = await cluster.running[other].create_topic(f"t{number}", 1, 1, {})
+            made = await cluster.running[other].administration.create_topic(f"t{number}", 1, 1, {})
             assert made.number == number + 1
             assert not cluster.network.lose_answers_of
         cluster.network.lose_answers_of.add("metadata.change")
-        (gone,) = await cluster.running[other].delete_topics(["t0"])
+        (gone,) = await cluster.running[other].administration.delete_topics(["t0"])
         assert isinstance(gone, Topic)
         assert gone.name == "t0"
         await cluster.settled()
@@ -98,17 +100,17 @@ def test_a_minority_refuses_and_a_majority_goes_on() -> None:
         others = set(cluster.running) - {leader}
         cluster.network.split({leader}, others)
         with pytest.raises(MetadataUnavailable, match="try again"):
-            await cluster.running[leader].create_topic("minority", 1, 1, {})
+            await cluster.running[leader].administration.create_topic("minority", 1, 1, {})
         with pytest.raises(MetadataUnavailable):
-            await cluster.running[leader].current()
+            await cluster.running[leader].waits.current()
         some = cluster.running[min(others)]
-        await some.create_topic("majority", 1, 1, {})
-        await some.current()
+        await some.administration.create_topic("majority", 1, 1, {})
+        await some.waits.current()
         cluster.network.heal()
         await cluster.settled()
         # a caller that was told 'unavailable' knows nothing: the change may come or not, but is the same everywhere
-        assert cluster.running[leader].topic("majority") is not None
-        await cluster.running[leader].create_topic("healed", 1, 1, {})
+        assert cluster.running[leader].lookups.topic("majority") is not None
+        await cluster.running[leader].administration.create_topic("healed", 1, 1, {})
         await cluster.close()
 
     simulate(scenario())
@@ -121,9 +123,9 @@ def test_a_read_sees_what_was_answered_elsewhere_before() -> None:
         await cluster.start_all()
         for number in range(10):
             writer, reader = cluster.network.rng.sample(sorted(cluster.running), 2)
-            await cluster.running[writer].create_topic(f"t{number}", 1, 1, {})
-            await cluster.running[reader].current()
-            assert cluster.running[reader].topic(f"t{number}") is not None
+            await cluster.running[writer].administration.create_topic(f"t{number}", 1, 1, {})
+            await cluster.running[reader].waits.current()
+            assert cluster.running[reader].lookups.topic(f"t{number}") is not None
         await cluster.close()
 
     simulate(scenario())
@@ -137,7 +139,7 @@ def test_the_leader_dies_in_the_middle_of_changes() -> None:
             leader = await cluster.elected()
             survivor = next(node_id for node_id in cluster.running if node_id != leader)
             changes = [
-                asyncio.ensure_future(cluster.running[survivor].create_topic(f"t{turn}-{n}", 1, 1, {}))
+                asyncio.ensure_future(cluster.running[survivor].administration.create_topic(f"t{turn}-{n}", 1, 1, {}))
                 for n in range(20)
             ]
             await asyncio.sleep(0.02)
@@ -146,7 +148,7 @@ def test_the_leader_dies_in_the_middle_of_changes() -> None:
             assert len({topic.number for topic in topics}) == 20
             await cluster.start(leader)
         await cluster.settled()
-        assert len(list(cluster.running[1].topics())) == 80
+        assert len(list(cluster.running[1].lookups.topics())) == 80
         await cluster.close()
 
     simulate(scenario())
@@ -160,13 +162,13 @@ def test_all_nodes_lose_power_and_come_back() -> None:
         for turn in range(3):
             for number in range(30):
                 created.append(
-                    await cluster.running[1 + number % 3].create_topic(f"t{turn}-{number}", 1, 1, {})
+                    await cluster.running[1 + number % 3].administration.create_topic(f"t{turn}-{number}", 1, 1, {})
                 )
             for node_id in list(cluster.running):
                 await cluster.kill(node_id)
             await cluster.start_all()
             await cluster.settled()
-            assert [(it.name, it.number, it.topic_id) for it in cluster.running[2].topics()] == [
+            assert [(it.name, it.number, it.topic_id) for it in cluster.running[2].lookups.topics()] == [
                 (it.name, it.number, it.topic_id) for it in created
             ]
         await cluster.close()
@@ -181,11 +183,11 @@ def test_a_node_that_was_away_for_long_gets_a_snapshot() -> None:
         leader = await cluster.elected()
         away = next(node_id for node_id in cluster.running if node_id != leader)
         topics = [NewTopic(f"early{number}", 1, 1, {}) for number in range(50)]
-        await cluster.running[leader].create_topics(topics)
+        await cluster.running[leader].administration.create_topics(topics)
         await cluster.kill(away)
-        await cluster.running[leader].delete_topics([f"early{number}" for number in range(25)])
+        await cluster.running[leader].administration.delete_topics([f"early{number}" for number in range(25)])
         for number in range(250):
-            await cluster.running[leader].create_topic(f"late{number}", 1, 1, {"retention.ms": "123"})
+            await cluster.running[leader].administration.create_topic(f"late{number}", 1, 1, {"retention.ms": "123"})
         others = list(cluster.running)
         for node_id in others:
             await cluster.stop(node_id)  # what they keep in memory for those who are late is gone
@@ -195,8 +197,8 @@ def test_a_node_that_was_away_for_long_gets_a_snapshot() -> None:
         nameserver.subscribe(heard.append)
         await cluster.settled()
         assert any(method == "metadata.fetch_snapshot" for _, _, method in cluster.network.calls_made)
-        assert nameserver.topic("late249") is not None
-        assert nameserver.topic("early0") is None
+        assert nameserver.lookups.topic("late249") is not None
+        assert nameserver.lookups.topic("early0") is None
         await cluster.kill(away)
         await cluster.start(away)
         await cluster.settled()

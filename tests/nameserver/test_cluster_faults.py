@@ -15,8 +15,8 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import NewTopic, Topic
-from mainstem.nameserver.commands import Event, TopicCreated, TopicDeleted
 from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
 
 SECONDS = 20.0
 SEEDS = range(6)
@@ -68,13 +68,13 @@ class History:
             case 0 | 1 | 2:
                 name = self.new_name()
                 self.unknown.add(name)
-                topic = await nameserver.create_topic(name, 1, 1, {})
-                assert nameserver.topic(name) == topic, "the caller's own node has it"
+                topic = await nameserver.administration.create_topic(name, 1, 1, {})
+                assert nameserver.lookups.topic(name) == topic, "the caller's own node has it"
                 self.note(topic)
             case 3:
                 names = [self.new_name() for _ in range(self.rng.randint(1, 20))]
                 self.unknown.update(names)
-                for made in await nameserver.create_topics([NewTopic(name, 1, 1, {}) for name in names]):
+                for made in await nameserver.administration.create_topics([NewTopic(name, 1, 1, {}) for name in names]):
                     assert isinstance(made, Topic), made
                     self.note(made)
             case 4:
@@ -82,13 +82,13 @@ class History:
                 if candidates:
                     name = self.rng.choice(candidates)
                     self.unknown.add(name)
-                    await nameserver.current()
-                    (gone,) = await nameserver.delete_topics([name])
+                    await nameserver.waits.current()
+                    (gone,) = await nameserver.administration.delete_topics([name])
                     assert isinstance(gone, Topic), gone
                     self.deleted.add(name)
                     self.unknown.discard(name)
             case _:
-                self.producer_ids.append(await nameserver.allocate_producer_id())
+                self.producer_ids.append(await nameserver.administration.allocate_producer_id())
 
     def new_name(self) -> str:
         self.names += 1
@@ -134,7 +134,7 @@ class History:
     def check(self) -> None:
         assert len(set(self.producer_ids)) == len(self.producer_ids)
         for nameserver in self.cluster.running.values():
-            there = {topic.name: topic for topic in nameserver.topics()}
+            there = {topic.name: topic for topic in nameserver.lookups.topics()}
             for name, topic in self.created.items():
                 if name in self.unknown:
                     continue  # its deletion may have been made

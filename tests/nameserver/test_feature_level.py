@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,8 +14,18 @@ from tests.nameserver.test_state import CLUSTER, NODE, replayed
 
 from mainstem.errors import ConfigError
 from mainstem.model import FeatureLevel, LevelRange, Node
+from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
-from mainstem.nameserver.commands import (
+from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.errors import (
+    FeatureLevelNotReady,
+    FeatureLevelTooLow,
+    InconsistentCommand,
+    NameserverError,
+    UnreadableFeatureLevel,
+)
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import (
     FORMAT_VERSION_CHANGE,
     FORMAT_VERSION_COMMAND,
     Command,
@@ -27,18 +38,8 @@ from mainstem.nameserver.commands import (
     encode_change,
     encode_command,
 )
-from mainstem.nameserver.config import NameserverConfig
-from mainstem.nameserver.errors import (
-    FeatureLevelNotReady,
-    FeatureLevelTooLow,
-    InconsistentCommand,
-    NameserverError,
-    UnreadableFeatureLevel,
-)
-from mainstem.nameserver.liveness import State
-from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state import MetadataState
-from mainstem.nameserver.topic_config import topic_settings
+from mainstem.nameserver.state.state import MetadataState
+from mainstem.nameserver.state.topic_config import topic_settings
 
 FIRST, HARDENED = FeatureLevel.FIRST, FeatureLevel.HARDENED
 OLD = LevelRange(FIRST, FIRST)
@@ -149,12 +150,12 @@ def test_a_new_cluster_starts_at_its_newest_level_alone_or_not() -> None:
     async def scenario() -> None:
         cluster = Nameservers(61)
         await cluster.start_all()
-        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
-        assert {it.feature_level for it in cluster.running.values()} == {FeatureLevel.newest()}
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {FeatureLevel.newest()}
         await cluster.close()
         config, node = NameserverConfig(), Node(node_id=1, host="h", port=1)
         alone = await Nameserver.open(SimulatedFiles(1), random.Random(1), config, node)
-        assert alone.feature_level is FeatureLevel.newest()
+        assert alone.lookups.feature_level is FeatureLevel.newest()
         await alone.close()
 
     simulate(scenario())
@@ -165,20 +166,20 @@ def test_a_new_cluster_with_an_old_node_starts_at_the_level_that_this_one_reads(
         cluster = Nameservers(62)
         cluster.levels[2] = OLD
         await cluster.start_all()
-        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
-        assert {it.feature_level for it in cluster.running.values()} == {FIRST}
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {FIRST}
         await cluster.close()
 
     simulate(scenario())
 
 
-async def old_cluster(seed: int, **config: object) -> Nameservers:
+async def old_cluster(seed: int, **config: Any) -> Nameservers:
     """Three nodes of the old program with a topic."""
     cluster = Nameservers(seed, **config)
     cluster.levels.update(dict.fromkeys((1, 2, 3), OLD))
     await cluster.start_all()
-    await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
-    await cluster.running[1].create_topic("before", 1, 1, {})
+    await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+    await cluster.running[1].administration.create_topic("before", 1, 1, {})
     return cluster
 
 
@@ -197,17 +198,17 @@ def test_the_level_is_raised_when_all_read_it_and_not_before(seed: int) -> None:
         for node_id in (1, 2):
             await upgrade(cluster, node_id)
             with pytest.raises(FeatureLevelNotReady, match=r"node 3 reads level 1 only|reads level 1 only"):
-                await cluster.running[node_id].raise_feature_level(2)
+                await cluster.running[node_id].operations.raise_feature_level(2)
         await upgrade(cluster, 3)
-        assert {it.feature_level for it in cluster.running.values()} == {FIRST}
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {FIRST}
         asked = cluster.running[1 + seed % 3]
-        await asked.raise_feature_level(2)
-        assert asked.feature_level is HARDENED
+        await asked.operations.raise_feature_level(2)
+        assert asked.lookups.feature_level is HARDENED
         await cluster.settled()
-        assert {it.feature_level for it in cluster.running.values()} == {HARDENED}
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {HARDENED}
         with pytest.raises(NameserverError, match="never goes down"):
-            await asked.raise_feature_level(1)
-        assert asked.topic("before") is not None
+            await asked.operations.raise_feature_level(1)
+        assert asked.lookups.topic("before") is not None
         await cluster.close()
 
     simulate(scenario())
@@ -223,15 +224,88 @@ def test_a_node_that_is_away_stands_against_it_and_back_again_does_not() -> None
         await cluster.kill(away)
         await asyncio.sleep(2)
         with pytest.raises(FeatureLevelNotReady, match=f"node {away} is (suspected|dead)"):
-            await cluster.running[leader].raise_feature_level(2)
+            await cluster.running[leader].operations.raise_feature_level(2)
         await asyncio.sleep(6)
-        assert cluster.running[leader].verdict(away).state is State.DEAD
+        assert cluster.running[leader].lookups.verdict(away).state is NodeState.DEAD
         with pytest.raises(FeatureLevelNotReady, match=f"node {away} is dead"):
-            await cluster.running[leader].raise_feature_level(2)
+            await cluster.running[leader].operations.raise_feature_level(2)
         await cluster.start(away)
         await asyncio.sleep(2)
-        await cluster.running[leader].raise_feature_level(2)
+        await cluster.running[leader].operations.raise_feature_level(2)
         await cluster.close()
+
+    simulate(scenario())
+
+
+async def led_by(cluster: Nameservers, node_id: int) -> Nameserver:
+    """Have this node lead; returns with the turn in which it does, before anybody has told it anything."""
+    leader = await cluster.elected()
+    if leader != node_id:
+        cluster.running[leader].quorum.transfer_leadership(node_id)
+        await cluster.until(lambda: cluster.leader() == node_id)
+    return cluster.running[node_id]
+
+
+@pytest.mark.parametrize("seed", range(80, 84))
+def test_a_leader_that_has_not_heard_of_all_nodes_yet_raises_nothing(seed: int) -> None:
+    """They are not silent for long enough to be suspected, and one of them may be of the old program."""
+
+    async def scenario() -> None:
+        cluster = await old_cluster(seed)
+        for node_id in (1, 2):
+            await upgrade(cluster, node_id)
+        await led_by(cluster, 1)
+        await asyncio.sleep(5)
+        heir = await led_by(cluster, 2)
+        assert heir.lookups.verdict(3).state is NodeState.ALIVE
+        assert heir.lookups.report(3) is None
+        with pytest.raises(FeatureLevelNotReady, match="node 3 was not heard of yet"):
+            await heir.operations.raise_feature_level(2)
+        await asyncio.sleep(2)
+        with pytest.raises(FeatureLevelNotReady, match="node 3 reads level 1 only"):
+            await heir.operations.raise_feature_level(2)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_what_a_node_read_in_an_earlier_term_of_the_leader_does_not_count() -> None:
+    """It registered here as of the new program, went back to the old one while another node led, and was not heard of
+    since this one leads again."""
+
+    async def scenario() -> None:
+        cluster = await old_cluster(85)
+        for node_id in (1, 2):
+            await upgrade(cluster, node_id)
+        first = await led_by(cluster, 1)
+        await cluster.start(4)
+        await asyncio.sleep(5)
+        await led_by(cluster, 2)
+        await cluster.stop(4)
+        cluster.levels[4] = OLD
+        await cluster.start(4)
+        await asyncio.sleep(2)
+        assert await led_by(cluster, 1) is first
+        with pytest.raises(FeatureLevelNotReady, match="node 4 was not heard of yet"):
+            await first.operations.raise_feature_level(2)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_program_that_is_too_new_for_the_level_of_its_own_log_does_not_take_part() -> None:
+    async def scenario() -> None:
+        config, node, disk = NameserverConfig(), Node(node_id=1, host="h", port=1), SimulatedFiles(1)
+        before = await Nameserver.open(disk, random.Random(1), config, node, facts=Facts(levels=OLD))
+        assert before.lookups.feature_level is FIRST
+        await before.close()
+        changes = disk.changes
+        later = Facts(levels=LevelRange(HARDENED, HARDENED + 1))
+        with pytest.raises(UnreadableFeatureLevel, match="this program works from level 2 on"):
+            await Nameserver.open(disk, random.Random(2), config, node, facts=later)
+        assert disk.changes == changes, "nothing was changed"
+        again = await Nameserver.open(disk, random.Random(3), config, node)
+        await again.close()
 
     simulate(scenario())
 
@@ -246,12 +320,12 @@ def test_a_node_that_is_gone_for_good_does_not_stand_in_the_way() -> None:
         gone = next(node_id for node_id in (1, 2, 3) if node_id != leader)
         await cluster.kill(gone)
         asked = cluster.running[leader]
-        for group, replicas in asked.placements().items():
+        for group, replicas in asked.lookups.placements().items():
             if gone in replicas:
-                await asked.move_replica(group, gone, 4)
-        await asked.change_member(gone, 4)
+                await asked.operations.move_replica(group, gone, 4)
+        await asked.operations.change_member(gone, 4)
         await asyncio.sleep(6)
-        await asked.raise_feature_level(2)
+        await asked.operations.raise_feature_level(2)
         await cluster.close()
 
     simulate(scenario())
@@ -261,7 +335,7 @@ def test_an_old_program_does_not_come_back_into_a_raised_cluster() -> None:
     async def scenario() -> None:
         cluster = Nameservers(66)
         await cluster.start_all()
-        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
         await cluster.settled()
         for node_id in (3, 4):  # one with a directory, one without
             if node_id in cluster.running:
@@ -281,15 +355,15 @@ def test_the_leader_refuses_a_node_that_cannot_work_at_its_level() -> None:
     async def scenario() -> None:
         cluster = Nameservers(67)
         await cluster.start_all()
-        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
         await cluster.start(4)
         stranger = cluster.running[4]
-        stranger._facts = Facts(rpc="10.0.0.9:9093", levels=OLD)
+        stranger.registration._facts = Facts(rpc="10.0.0.9:9093", levels=OLD)
         with pytest.raises(UnreadableFeatureLevel, match="node 4 can work at level 1 only"):
-            await stranger.register(Node(node_id=4, host="elsewhere", port=9))
-        stranger._facts = Facts(rpc="10.0.0.9:9093", levels=LevelRange(7, 9))
+            await stranger.registration.register(Node(node_id=4, host="elsewhere", port=9))
+        stranger.registration._facts = Facts(rpc="10.0.0.9:9093", levels=LevelRange(7, 9))
         with pytest.raises(UnreadableFeatureLevel, match="node 4 can work at levels 7 to 9"):
-            await stranger.register(Node(node_id=4, host="elsewhere", port=9))
+            await stranger.registration.register(Node(node_id=4, host="elsewhere", port=9))
         await cluster.close()
 
     simulate(scenario())
@@ -301,10 +375,10 @@ def test_it_is_raised_by_itself_where_that_is_configured() -> None:
         for node_id in (1, 2):
             await upgrade(cluster, node_id)
         await asyncio.sleep(10)
-        assert {it.feature_level for it in cluster.running.values()} == {FIRST}
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {FIRST}
         await upgrade(cluster, 3)
         await asyncio.sleep(5)
-        assert {it.feature_level for it in cluster.running.values()} == {HARDENED}
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {HARDENED}
         await cluster.close()
 
     simulate(scenario())

@@ -52,26 +52,24 @@ async def created(nameserver: Nameserver, name: str) -> Topic:
     async with asyncio.timeout(30):
         while True:
             try:
-                return await nameserver.create_topic(name, 1, 1, {})
+                return await nameserver.administration.create_topic(name, 1, 1, {})
             except MetadataUnavailable:
                 await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("bytes_left", [0, 1, 30, 60, 90])
-def test_a_node_alone_refuses_changes_until_there_is_room(
-    bytes_left: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_alone_refuses_changes_until_there_is_room(bytes_left: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         disk = SimulatedFiles(1)
         nameserver = await opened(disk)
-        await nameserver.create_topic("before", 1, 1, {})
+        await nameserver.administration.create_topic("before", 1, 1, {})
         await fill(disk, bytes_left)
         for name in ("a", "b", "c"):
             with pytest.raises(MetadataUnavailable, match="no room on disk 1"):
-                await nameserver.create_topic(name, 1, 1, {})
+                await nameserver.administration.create_topic(name, 1, 1, {})
         await asyncio.sleep(60)
-        assert [topic.name for topic in nameserver.topics()] == ["before"]
-        await nameserver.current()
+        assert [topic.name for topic in nameserver.lookups.topics()] == ["before"]
+        await nameserver.waits.current()
         assert warnings(caplog) == (1, 0)
         (warning,) = lines(caplog, "no room")
         assert f"bytes of {LOG} (No space left on device)" in warning
@@ -79,13 +77,13 @@ def test_a_node_alone_refuses_changes_until_there_is_room(
         disk.capacity_bytes = None
         later = await created(nameserver, "later")
         assert warnings(caplog) == (1, 1)
-        names = [topic.name for topic in nameserver.topics()]
+        names = [topic.name for topic in nameserver.lookups.topics()]
         assert names == ["before", "a", "later"], "the change that was under way is made; the others were refused"
         await nameserver.close()
         disk.crash()
         again = await opened(disk, 2)
-        assert [topic.name for topic in again.topics()] == names
-        assert again.topic("later") == later
+        assert [topic.name for topic in again.lookups.topics()] == names
+        assert again.lookups.topic("later") == later
         await again.close()
 
     with caplog.at_level(logging.WARNING):
@@ -98,13 +96,15 @@ def test_a_node_alone_loses_nothing_when_it_ends_while_its_disk_is_full(seed: in
         disk = SimulatedFiles(seed)
         rng = random.Random(seed)
         nameserver = await opened(disk)
-        topics = [await nameserver.create_topic(f"t{number}", 1, 1, {}) for number in range(rng.randint(1, 60))]
+        topics = [
+            await nameserver.administration.create_topic(f"t{number}", 1, 1, {}) for number in range(rng.randint(1, 60))
+        ]
         await fill(disk, rng.randint(0, 200))
         refused: set[str] = set()
         while not refused:
             name = f"t{len(topics)}"
             try:
-                topics.append(await nameserver.create_topic(name, 1, 1, {}))
+                topics.append(await nameserver.administration.create_topic(name, 1, 1, {}))
             except MetadataUnavailable:
                 refused.add(name)
         await asyncio.sleep(rng.uniform(0, 1))
@@ -112,12 +112,12 @@ def test_a_node_alone_loses_nothing_when_it_ends_while_its_disk_is_full(seed: in
             async with asyncio.timeout(10):
                 await nameserver.close()
         else:
-            nameserver._task.cancel()
-            await asyncio.wait([nameserver._task])
+            nameserver.task.cancel()
+            await asyncio.wait([nameserver.task])
         disk.crash()
         disk.capacity_bytes = None
         again = await opened(disk, 2)
-        found = {topic.name: topic for topic in again.topics()}
+        found = {topic.name: topic for topic in again.lookups.topics()}
         assert {topic.name: topic for topic in topics}.items() <= found.items()
         assert found.keys() <= {topic.name for topic in topics} | refused
         await again.close()
@@ -142,7 +142,7 @@ def test_a_start_waits_for_room_and_can_be_given_up(caplog: pytest.LogCaptureFix
         disk.capacity_bytes = None
         async with asyncio.timeout(10):
             nameserver = await starting
-        await nameserver.create_topic("a", 1, 1, {})
+        await nameserver.administration.create_topic("a", 1, 1, {})
         await nameserver.close()
 
     with caplog.at_level(logging.WARNING):
@@ -157,13 +157,13 @@ def test_what_is_refused_for_another_reason_ends_the_changes(operation: str) -> 
         nameserver = await opened(disk)
         await fill(disk)
         with pytest.raises(MetadataUnavailable, match="no room"):
-            await nameserver.create_topic("a", 1, 1, {})
+            await nameserver.administration.create_topic("a", 1, 1, {})
         disk.capacity_bytes = None
         disk.fail(operation)
-        await asyncio.wait([nameserver._task], timeout=10)
-        assert "Input/output error" in str(nameserver._group.failure)
+        await asyncio.wait([nameserver.task], timeout=10)
+        assert "Input/output error" in str(nameserver.failure)
         with pytest.raises(MetadataUnavailable):
-            await nameserver.create_topic("b", 1, 1, {})
+            await nameserver.administration.create_topic("b", 1, 1, {})
         await nameserver.close()
 
     simulate(scenario())
@@ -180,11 +180,11 @@ def test_what_a_refused_sync_dropped_is_written_again(operation: str, error: int
         disk.fail(operation, path=LOG, nth=nth, error=error)
         names = [(await created_or_there(nameserver, f"t{number}")).name for number in range(4)]
         happened = not disk._faults
-        nameserver._task.cancel()
-        await asyncio.wait([nameserver._task])
+        nameserver.task.cancel()
+        await asyncio.wait([nameserver.task])
         disk.crash()
         again = await opened(disk, 3)
-        assert [topic.name for topic in again.topics()] == names
+        assert [topic.name for topic in again.lookups.topics()] == names
         await again.close()
         return happened
 
@@ -201,10 +201,10 @@ async def created_or_there(nameserver: Nameserver, name: str) -> Topic:
     """Tries again, and takes it for made if it was made all the same."""
     async with asyncio.timeout(30):
         while True:
-            if (there := nameserver.topic(name)) is not None:
+            if (there := nameserver.lookups.topic(name)) is not None:
                 return there
             try:
-                return await nameserver.create_topic(name, 1, 1, {})
+                return await nameserver.administration.create_topic(name, 1, 1, {})
             except (MetadataUnavailable, TopicExists):
                 await asyncio.sleep(0.05)
 
@@ -216,7 +216,7 @@ async def started(seed: int, **config: Any) -> tuple[Nameservers, int]:
     """A cluster of three, and who leads it."""
     cluster = Nameservers(seed, **config)
     await cluster.start_all()
-    await cluster.running[1].create_topic("before", 1, 1, {})
+    await cluster.running[1].administration.create_topic("before", 1, 1, {})
     await cluster.settled()
     return cluster, await cluster.elected()
 
@@ -225,20 +225,20 @@ def test_a_follower_without_room_falls_behind_and_catches_up(caplog: pytest.LogC
     async def scenario() -> None:
         cluster, leader = await started(1)
         full = next(node_id for node_id in cluster.running if node_id != leader)
-        applied = cluster.running[full]._replica.applied_index
+        applied = cluster.running[full].replica.applied_index
         await fill(cluster.disks[full], 10)
         for number in range(30):
-            await cluster.running[leader].create_topic(f"t{number}", 1, 1, {})
+            await cluster.running[leader].administration.create_topic(f"t{number}", 1, 1, {})
         await asyncio.sleep(30)
-        assert cluster.running[full]._replica.applied_index == applied, "it has nothing that is not on its disk"
+        assert cluster.running[full].replica.applied_index == applied, "it has nothing that is not on its disk"
         assert cluster.leader() == leader
-        assert cluster.running[leader]._group.term == cluster.running[full]._group.term
+        assert cluster.running[leader].quorum.term == cluster.running[full].quorum.term
         assert warnings(caplog) == (1, 0)
         cluster.disks[full].capacity_bytes = None
         await cluster.settled()
-        assert cluster.running[full].topic("t29") is not None
+        assert cluster.running[full].lookups.topic("t29") is not None
         assert warnings(caplog) == (1, 1)
-        await cluster.running[full].create_topic("later", 1, 1, {})
+        await cluster.running[full].administration.create_topic("later", 1, 1, {})
         await cluster.close()
 
     with caplog.at_level(logging.WARNING):
@@ -252,20 +252,20 @@ def test_a_leader_without_room_makes_way_and_the_change_is_made(asked: str) -> N
         other = next(node_id for node_id in cluster.running if node_id != leader)
         await fill(cluster.disks[leader], 10)
         making = asyncio.ensure_future(
-            cluster.running[leader if asked == "the leader" else other].create_topic("during", 1, 1, {})
+            cluster.running[leader if asked == "the leader" else other].administration.create_topic("during", 1, 1, {})
         )
         await cluster.until(lambda: cluster.leader() not in (0, leader), seconds=2)
         if asked == "another node":
             async with asyncio.timeout(2):
                 assert (await making).name == "during"
         for number in range(5):
-            await cluster.running[other].create_topic(f"t{number}", 1, 1, {})
+            await cluster.running[other].administration.create_topic(f"t{number}", 1, 1, {})
         cluster.disks[leader].capacity_bytes = None
         async with asyncio.timeout(2):
             assert (await making).name == "during"
         await cluster.settled()
-        assert cluster.running[leader].topic("t4") is not None
-        assert [topic.name for topic in cluster.running[leader].topics()].count("during") == 1
+        assert cluster.running[leader].lookups.topic("t4") is not None
+        assert [topic.name for topic in cluster.running[leader].lookups.topics()].count("during") == 1
         await cluster.close()
 
     simulate(scenario())
@@ -276,16 +276,16 @@ def test_a_node_without_room_that_is_elected_makes_way() -> None:
         cluster, leader = await started(3)
         full, third = (node_id for node_id in cluster.running if node_id != leader)
         await fill(cluster.disks[full])
-        cluster.running[leader]._group.transfer_leadership(third)
+        cluster.running[leader].quorum.transfer_leadership(third)
         await cluster.until(lambda: cluster.leader() == third)
         await cluster.settled()  # the first entry of that term took the place of the mark behind the last, and has none
-        term = cluster.running[third]._group.term
-        cluster.running[third]._group.transfer_leadership(full)
-        await cluster.until(lambda: cluster.running[full]._group.term > term and cluster.leader() != 0, seconds=2)
+        term = cluster.running[third].quorum.term
+        cluster.running[third].quorum.transfer_leadership(full)
+        await cluster.until(lambda: cluster.running[full].quorum.term > term and cluster.leader() != 0, seconds=2)
         assert cluster.leader() != full
-        assert cluster.running[cluster.leader()]._group.term == term + 2
-        await cluster.running[cluster.leader()].create_topic("a", 1, 1, {})
-        assert cluster.running[full]._group.failure is None
+        assert cluster.running[cluster.leader()].quorum.term == term + 2
+        await cluster.running[cluster.leader()].administration.create_topic("a", 1, 1, {})
+        assert cluster.running[full].quorum.failure is None
         await cluster.close()
 
     simulate(scenario())
@@ -297,14 +297,14 @@ def test_leadership_does_not_wander_among_nodes_that_have_no_room() -> None:
         for disk in cluster.disks.values():
             await fill(disk)
         with pytest.raises(MetadataUnavailable):
-            await cluster.running[leader].create_topic("during", 1, 1, {})
-        term = cluster.running[leader]._group.term
+            await cluster.running[leader].administration.create_topic("during", 1, 1, {})
+        term = cluster.running[leader].quorum.term
         await asyncio.sleep(60)
-        assert {it._group.term for it in cluster.running.values()} == {term}
+        assert {it.lookups.metadata_term for it in cluster.running.values()} == {term}
         for disk in cluster.disks.values():
             disk.capacity_bytes = None
-        await cluster.until(lambda: all(it.topic("during") for it in cluster.running.values()), seconds=2)
-        assert {it._group.term for it in cluster.running.values()} == {term}
+        await cluster.until(lambda: all(it.lookups.topic("during") for it in cluster.running.values()), seconds=2)
+        assert {it.lookups.metadata_term for it in cluster.running.values()} == {term}
         await cluster.close()
 
     simulate(scenario())
@@ -317,17 +317,17 @@ def test_two_of_three_without_room_take_no_change_until_one_of_them_has() -> Non
         await fill(cluster.disks[first])
         await fill(cluster.disks[second])
         with pytest.raises(MetadataUnavailable):
-            await cluster.running[leader].create_topic("a", 1, 1, {})
-        assert all(it.topic("a") is None for it in cluster.running.values())
+            await cluster.running[leader].administration.create_topic("a", 1, 1, {})
+        assert all(it.lookups.topic("a") is None for it in cluster.running.values())
         cluster.disks[first].capacity_bytes = None
         await created_or_there(cluster.running[leader], "a")
-        await cluster.until(lambda: cluster.running[first].topic("a") is not None)
-        assert cluster.running[second].topic("a") is None
+        await cluster.until(lambda: cluster.running[first].lookups.topic("a") is not None)
+        assert cluster.running[second].lookups.topic("a") is None
         await cluster.kill(leader)  # what was answered is on the disk of one more
         cluster.disks[second].capacity_bytes = None
         await cluster.elected()
         await cluster.settled()
-        assert cluster.running[second].topic("a") is not None
+        assert cluster.running[second].lookups.topic("a") is not None
         await cluster.close()
 
     simulate(scenario())
@@ -341,12 +341,12 @@ def test_nothing_answered_is_lost_when_a_full_node_loses_power(seed: int) -> Non
         asked = next(node_id for node_id in cluster.running if node_id != full)
         await fill(cluster.disks[full], seed * 50)
         for number in range(5):
-            await cluster.running[asked].create_topic(f"t{number}", 1, 1, {})
+            await cluster.running[asked].administration.create_topic(f"t{number}", 1, 1, {})
         await cluster.kill(full)
         cluster.disks[full].capacity_bytes = None
         await cluster.start(full)
         await cluster.settled()
-        assert all(cluster.running[full].topic(f"t{number}") for number in range(5))
+        assert all(cluster.running[full].lookups.topic(f"t{number}") for number in range(5))
         await cluster.close()
 
     simulate(scenario())
@@ -364,9 +364,11 @@ def test_a_snapshot_from_the_leader_waits_for_room(bytes_left: int) -> None:
 
         away = next(node_id for node_id in cluster.running if node_id != leader)
         await cluster.kill(away)
-        await cluster.running[leader].create_topics([NewTopic(f"a{number}", 1, 1, {}) for number in range(300)])
+        await cluster.running[leader].administration.create_topics(
+            [NewTopic(f"a{number}", 1, 1, {}) for number in range(300)]
+        )
         for number in range(30):
-            await cluster.running[leader].create_topic(f"b{number}", 1, 1, {})
+            await cluster.running[leader].administration.create_topic(f"b{number}", 1, 1, {})
         others = list(cluster.running)
         for node_id in others:
             await cluster.stop(node_id)  # what they keep in memory for those who are late is gone
@@ -380,7 +382,7 @@ def test_a_snapshot_from_the_leader_waits_for_room(bytes_left: int) -> None:
         cluster.disks[away].capacity_bytes = None
         nameserver = await starting
         await cluster.settled()
-        assert nameserver.topic("b29") is not None
+        assert nameserver.lookups.topic("b29") is not None
         await cluster.kill(away)
         await cluster.start(away)
         await cluster.settled()
@@ -395,21 +397,21 @@ def test_a_snapshot_comes_behind_the_entries_that_wait() -> None:
         full = next(node_id for node_id in cluster.running if node_id != leader)
         await fill(cluster.disks[full])
         for number in range(5):
-            await cluster.running[leader].create_topic(f"early{number}", 1, 1, {})
-        await cluster.until(lambda: len(cluster.running[full]._group._disk._batches) > 1)
+            await cluster.running[leader].administration.create_topic(f"early{number}", 1, 1, {})
+        await cluster.until(lambda: len(cluster.running[full].quorum._disk._batches) > 1)
         others = {node_id for node_id in cluster.running if node_id != full}
         cluster.network.split({full}, others)
         for number in range(250):
-            await cluster.running[leader].create_topic(f"t{number}", 1, 1, {"retention.ms": "123"})
+            await cluster.running[leader].administration.create_topic(f"t{number}", 1, 1, {"retention.ms": "123"})
         for node_id in others:
             await cluster.stop(node_id)  # what they keep in memory for those who are late is gone
         await asyncio.gather(*map(cluster.start, others))
         cluster.network.heal()
-        await cluster.until(lambda: cluster.running[full]._group._core._followership.installing is not None)
+        await cluster.until(lambda: cluster.running[full].quorum._core._followership.installing is not None)
         await asyncio.sleep(5)
         cluster.disks[full].capacity_bytes = None
-        await cluster.until(lambda: cluster.running[full].topic("t249") is not None)
-        await cluster.running[full].create_topic("later", 1, 1, {})
+        await cluster.until(lambda: cluster.running[full].lookups.topic("t249") is not None)
+        await cluster.running[full].administration.create_topic("later", 1, 1, {})
         await cluster.kill(full)
         await cluster.start(full)
         await cluster.settled()
@@ -424,27 +426,27 @@ def test_what_is_yet_to_be_replaced_is_not_taken_for_committed() -> None:
         others = {node_id for node_id in cluster.running if node_id != old}
         cluster.network.split({old}, others)
         with pytest.raises(MetadataUnavailable):
-            await cluster.running[old].create_topic("lost", 1, 1, {})
+            await cluster.running[old].administration.create_topic("lost", 1, 1, {})
         await cluster.until(lambda: cluster.leader() in others)
         for name in ("a", "b", "c"):
-            await cluster.running[cluster.leader()].create_topic(name, 1, 1, {})
+            await cluster.running[cluster.leader()].administration.create_topic(name, 1, 1, {})
         await fill(cluster.disks[old])
         cluster.network.heal()
         full, leader = cluster.running[old], cluster.leader()
-        term = cluster.running[leader]._group.term
-        await cluster.until(lambda: full._group.commit_index == cluster.running[leader]._group.commit_index)
-        assert full._group.waits_for_room
+        term = cluster.running[leader].quorum.term
+        await cluster.until(lambda: full.quorum.commit_index == cluster.running[leader].quorum.commit_index)
+        assert full.waits_for_room
         assert [waiting(cluster.running[node_id]) for node_id in (old, leader)] == [1, 0]
-        cluster.running[leader]._group.transfer_leadership(*(others - {leader}))
+        cluster.running[leader].quorum.transfer_leadership(*(others - {leader}))
         await cluster.until(lambda: full._directory.vote.term > term)
         await cluster.kill(old)
         cluster.disks[old].capacity_bytes = None
         cluster.network.split({old}, others)
         again = await cluster.start(old)
-        assert [topic.name for topic in again.topics()] == ["before"]
+        assert [topic.name for topic in again.lookups.topics()] == ["before"]
         cluster.network.heal()
-        await cluster.until(lambda: again.topic("c") is not None)
-        assert again.topic("lost") is None
+        await cluster.until(lambda: again.lookups.topic("c") is not None)
+        assert again.lookups.topic("lost") is None
         await cluster.close()
 
     simulate(scenario())
@@ -481,7 +483,7 @@ class FullHistory(History):
 
     def check(self) -> None:
         super().check()
-        assert all(it._group.failure is None for it in self.cluster.running.values())
+        assert all(it.failure is None for it in self.cluster.running.values())
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -11,13 +11,12 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.group_log import encode_membership, from_wire
-from mainstem.nameserver.group_snapshots import ReceivedSnapshot
-from mainstem.nameserver.transfer import joined, parts
+from mainstem.nameserver.quorum.group_log import encode_membership, from_wire
+from mainstem.nameserver.quorum.group_snapshots import ReceivedSnapshot
+from mainstem.nameserver.quorum.transfer import joined, parts
 from mainstem.raft import KIND_MEMBERSHIP, Membership, Snapshot
 from mainstem.raft.messages import Append
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.metadata import (
+from mainstem.rpc.messages.metadata import (
     CHANGE,
     CHANGE_MEMBER,
     FETCH_SNAPSHOT,
@@ -38,7 +37,8 @@ from mainstem.rpc.metadata import (
     WantPartitions,
     WantTopics,
 )
-from mainstem.rpc.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.wire.identity import Identity
 
 METHODS: list[Any] = [CHANGE, CHANGE_MEMBER, FETCH_SNAPSHOT, FOLLOW, HEARTBEAT, OFFER_SNAPSHOT]
 
@@ -88,10 +88,10 @@ def test_requests_that_make_no_sense_are_refused_item_by_item() -> None:
         cluster = Nameservers(61)
         await cluster.start_all()
         leader = await cluster.elected()
-        await cluster.running[leader].placed()
+        await cluster.running[leader].waits.placed()
         await cluster.settled()
-        end = cluster.network.attach(Identity(cluster.running[1].cluster_id(), 99, bytes(16)))
-        version = cluster.running[leader].version
+        end = cluster.network.attach(Identity(cluster.running[1].lookups.cluster_id(), 99, bytes(16)))
+        version = cluster.running[leader].lookups.version
         nonsense: tuple[Wanted, ...] = (
             WantTopics([WantedTopic("../x", 1, 1, {}), WantedTopic("ok", -5, 1, {})]),
             WantTopics([WantedTopic("a", 1, 99, {}), WantedTopic("b", 1, 1, {"nonsense": "1"})]),
@@ -109,7 +109,7 @@ def test_requests_that_make_no_sense_are_refused_item_by_item() -> None:
             assert reply.index == 0, wanted
             items = len(getattr(wanted, "topics", getattr(wanted, "names", [None])))
             assert len(reply.refusals) == items or reply.refusals[0].item == -1
-        assert cluster.running[leader].version == version
+        assert cluster.running[leader].lookups.version == version
         await cluster.close()
 
     simulate(scenario())
@@ -120,11 +120,11 @@ def test_heartbeats_of_strangers_and_lies_do_no_harm() -> None:
         cluster = Nameservers(62, write_groups=2)
         await cluster.start_all()
         leader = await cluster.elected()
-        end = cluster.network.attach(Identity(cluster.running[1].cluster_id(), 99, bytes(16)))
+        end = cluster.network.attach(Identity(cluster.running[1].lookups.cluster_id(), 99, bytes(16)))
         lies = [GroupLeader(group, 5, 2**62) for group in range(2, 65_536, 4096)]
         await end.call(leader, HEARTBEAT, Heartbeat(leaders=lies, applied=2**62), timeout_seconds=5)
-        assert cluster.running[leader].group_leaders() == {}
-        assert cluster.running[leader].report(99) is None
+        assert cluster.running[leader].lookups.group_leaders() == {}
+        assert cluster.running[leader].lookups.report(99) is None
         await cluster.close()
 
     simulate(scenario())
@@ -176,12 +176,12 @@ def test_a_snapshot_of_nonsense_leaves_the_member_as_it_was() -> None:
         leader = await cluster.elected()
         other = next(node_id for node_id in cluster.running if node_id != leader)
         victim = cluster.running[other]
-        await victim.create_topic("kept", 1, 1, {})
-        name = Snapshot(10_000, victim._group.term, Membership.of([1, 2, 3]))
-        victim._group.received_snapshot(leader, victim._group.term, ReceivedSnapshot(name, [b"nonsense"]))
+        await victim.administration.create_topic("kept", 1, 1, {})
+        name = Snapshot(10_000, victim.lookups.metadata_term, Membership.of([1, 2, 3]))
+        victim.quorum.received_snapshot(leader, victim.lookups.metadata_term, ReceivedSnapshot(name, [b"nonsense"]))
         await asyncio.sleep(1)
-        assert victim.topic("kept") is not None
-        await cluster.running[leader].create_topic("later", 1, 1, {})
+        assert victim.lookups.topic("kept") is not None
+        await cluster.running[leader].administration.create_topic("later", 1, 1, {})
         await cluster.settled()
         await cluster.close()
 
@@ -195,16 +195,16 @@ def test_a_leader_that_contradicts_what_is_committed_ends_the_member_only() -> N
         leader = await cluster.elected()
         other = next(node_id for node_id in cluster.running if node_id != leader)
         victim = cluster.running[other]
-        await victim.create_topic("kept", 1, 1, {})
+        await victim.administration.create_topic("kept", 1, 1, {})
         forged = from_wire(99, 2, 0, memoryview(b"forged"))
-        message = Append(leader, other, 99, 1, victim._group.entries.term(1), 5, (forged,))
+        message = Append(leader, other, 99, 1, victim.quorum.entries.term(1), 5, (forged,))
         cluster.network.ends[other].members[METADATA_GROUP].received([message])
-        await cluster.until(lambda: victim._group.failure is not None)
-        assert victim.topic("kept") is not None
+        await cluster.until(lambda: victim.failure is not None)
+        assert victim.lookups.topic("kept") is not None
         with pytest.raises(MetadataUnavailable):
-            await victim.create_topic("refused", 1, 1, {})
+            await victim.administration.create_topic("refused", 1, 1, {})
         survivor = next(it for node_id, it in cluster.running.items() if node_id != other)
-        await survivor.create_topic("by the majority".replace(" ", "-"), 1, 1, {})
+        await survivor.administration.create_topic("by the majority".replace(" ", "-"), 1, 1, {})
         await cluster.close()
 
     simulate(scenario())

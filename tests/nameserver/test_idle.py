@@ -20,7 +20,7 @@ def test_alone_and_idle_nothing_wakes_or_writes() -> None:
         disk = SimulatedFiles()
         node = Node(node_id=1, host="h", port=1)
         nameserver = await Nameserver.open(disk, random.Random(1), NameserverConfig(), node)
-        await nameserver.create_topic("t", 1, 1, {})
+        await nameserver.administration.create_topic("t", 1, 1, {})
         assert asyncio.get_running_loop().time() == 0, "nobody had to be waited for"
         changes, turns = disk.changes, 0
 
@@ -45,11 +45,11 @@ def test_one_that_may_be_joined_rests_as_well() -> None:
     async def scenario() -> None:
         cluster = Nameservers(51, count=1)
         nameserver = await cluster.start(1)
-        assert await nameserver.placed() == dict.fromkeys(range(4), (1,))
+        assert await nameserver.waits.placed() == dict.fromkeys(range(4), (1,))
         changes = cluster.disks[1].changes
         await asyncio.sleep(DAY_SECONDS)
         assert cluster.disks[1].changes == changes
-        await nameserver.create_topic("t", 1, 1, {})
+        await nameserver.administration.create_topic("t", 1, 1, {})
         await cluster.close()
 
     simulate(scenario())
@@ -65,9 +65,7 @@ def test_a_leader_that_stops_hands_over() -> None:
             before = asyncio.get_running_loop().time()
             await cluster.stop(leader)
             assert await cluster.elected() != leader
-            assert asyncio.get_running_loop().time() - before < 0.5, (
-                "an election takes half a second at least"
-            )
+            assert asyncio.get_running_loop().time() - before < 0.5, "an election takes half a second at least"
             await cluster.start(leader)
         await cluster.close()
 

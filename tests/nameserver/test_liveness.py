@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.nameserver.group_leaders import GroupLeaders
-from mainstem.nameserver.liveness import ALIVE, Liveness, Report, State, Thresholds
-from mainstem.nameserver.reach import better_connected, helpers_among
-from mainstem.rpc.metadata import GroupLeader
+from mainstem.nameserver.cluster.group_leaders import GroupLeaders
+from mainstem.nameserver.cluster.node_liveness import ALIVE, NodeLiveness, NodeState, Report, Thresholds
+from mainstem.nameserver.cluster.reach import better_connected, helpers_among
+from mainstem.rpc.messages.metadata import GroupLeader
 
 LIMITS = Thresholds(suspect_seconds=2.0, refused_seconds=1.0, dead_seconds=6.0)
 
@@ -15,61 +15,61 @@ LIMITS = Thresholds(suspect_seconds=2.0, refused_seconds=1.0, dead_seconds=6.0)
 @pytest.mark.parametrize(
     ("silence", "state"),
     [
-        (0.0, State.ALIVE),
-        (1.9, State.ALIVE),
-        (2.0, State.SUSPECTED),
-        (5.9, State.SUSPECTED),
-        (6.0, State.DEAD),
+        (0.0, NodeState.ALIVE),
+        (1.9, NodeState.ALIVE),
+        (2.0, NodeState.SUSPECTED),
+        (5.9, NodeState.SUSPECTED),
+        (6.0, NodeState.DEAD),
     ],
 )
-def test_silence_is_judged(silence: float, state: State) -> None:
-    liveness = Liveness(LIMITS, began=0.0)
+def test_silence_is_judged(silence: float, state: NodeState) -> None:
+    liveness = NodeLiveness(LIMITS, began=0.0)
     liveness.heard(1, 100.0, Report(5))
     verdict = liveness.verdict(1, 100.0 + silence)
     assert verdict.state is state
-    assert (f"no heartbeat for {silence:.1f} s" in verdict.reason) == (state is not State.ALIVE)
+    assert (f"no heartbeat for {silence:.1f} s" in verdict.reason) == (state is not NodeState.ALIVE)
 
 
 def test_who_was_never_heard_of_has_time_since_the_leader_began() -> None:
-    liveness = Liveness(LIMITS, began=50.0)
+    liveness = NodeLiveness(LIMITS, began=50.0)
     assert liveness.verdict(1, 51.0) == ALIVE
     verdict = liveness.verdict(1, 57.0)
-    assert verdict.state is State.DEAD
+    assert verdict.state is NodeState.DEAD
     assert "never heard of since this leader began, 7.0 s ago" in verdict.reason
 
 
 def test_a_refused_connection_shortens_the_wait_and_is_named() -> None:
-    liveness = Liveness(LIMITS, began=0.0)
+    liveness = NodeLiveness(LIMITS, began=0.0)
     liveness.heard(1, 10.0, Report())
     liveness.failed(1, "connection refused", refused=True, now=10.5)
     assert liveness.verdict(1, 10.9) == ALIVE
     verdict = liveness.verdict(1, 11.0)
-    assert verdict.state is State.DEAD
+    assert verdict.state is NodeState.DEAD
     assert verdict.reason == "no heartbeat for 1.0 s; connection refused"
     liveness.heard(1, 11.5, Report())
     assert liveness.verdict(1, 12.6) == ALIVE
 
 
 def test_who_is_silent_here_and_answers_another_is_not_dead_for_as_long_as_it_does() -> None:
-    liveness = Liveness(LIMITS, began=0.0)
+    liveness = NodeLiveness(LIMITS, began=0.0)
     liveness.heard(2, 10.0, Report())
     liveness.failed(2, "cannot reach node 2", refused=True, now=11.0)
     liveness.reached(2, by=3, now=15.0)
     assert liveness.verdict(2, 11.5) == ALIVE
     verdict = liveness.verdict(2, 20.9)
-    assert verdict.state is State.SUSPECTED
+    assert verdict.state is NodeState.SUSPECTED
     assert verdict.reason == "no heartbeat for 10.9 s; cannot reach node 2; node 3 reaches it"
-    assert liveness.verdict(2, 21.0).state is State.DEAD
+    assert liveness.verdict(2, 21.0).state is NodeState.DEAD
     liveness.reached(2, by=3, now=22.0)
-    assert liveness.verdict(2, 22.0).state is State.SUSPECTED
+    assert liveness.verdict(2, 22.0).state is NodeState.SUSPECTED
     liveness.left(2, 23.0)
     liveness.reached(2, by=3, now=23.1)
     assert liveness.is_gone(2)
-    assert liveness.verdict(2, 23.2).state is State.DEAD, "it said so itself"
+    assert liveness.verdict(2, 23.2).state is NodeState.DEAD, "it said so itself"
 
 
 def test_the_dead_of_the_leader_before_live_when_another_node_reaches_them() -> None:
-    liveness = Liveness(LIMITS, began=0.0, dead={2: "no heartbeat for 9 s"})
+    liveness = NodeLiveness(LIMITS, began=0.0, dead={2: "no heartbeat for 9 s"})
     liveness.reached(2, by=3, now=1.0)
     assert liveness.verdict(2, 1.0) == ALIVE
 
@@ -97,16 +97,22 @@ def test_some_are_asked_for_help_voters_first() -> None:
     assert helpers_among({9, 8, 7, 4, 3}, voters={1, 2, 3, 4}) == [3, 4, 7]
 
 
+def test_who_stops_may_say_why() -> None:
+    liveness = NodeLiveness(LIMITS, began=0.0)
+    liveness.left(2, 23.0, "disk 1 failed")
+    assert liveness.verdict(2, 25.0) == (NodeState.DEAD, "it said that it stops, 2.0 s ago; disk 1 failed")
+
+
 def test_what_failed_before_a_heartbeat_does_not_count() -> None:
-    liveness = Liveness(LIMITS, began=0.0)
+    liveness = NodeLiveness(LIMITS, began=0.0)
     liveness.heard(1, 10.0, Report())
     liveness.failed(1, "connection refused", refused=True, now=9.0)
     assert liveness.verdict(1, 11.5) == ALIVE
 
 
 def test_the_dead_of_the_leader_before_stay_dead_until_heard() -> None:
-    liveness = Liveness(LIMITS, began=0.0, dead={2: "no heartbeat for 9 s"})
-    assert liveness.verdicts([1, 2], 0.5) == {2: (State.DEAD, "no heartbeat for 9 s")}
+    liveness = NodeLiveness(LIMITS, began=0.0, dead={2: "no heartbeat for 9 s"})
+    assert liveness.verdicts([1, 2], 0.5) == {2: (NodeState.DEAD, "no heartbeat for 9 s")}
     liveness.heard(2, 0.6, Report())
     assert liveness.verdicts([1, 2], 0.7) == {}
 

@@ -6,20 +6,20 @@ import random
 
 import pytest
 
-from mainstem.nameserver.errors import MetadataCorrupt
-from mainstem.nameserver.log_format import (
+from mainstem.nameserver.disk.log_format import (
     FILE_HEADER_BYTES,
     KIND_LOG,
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
     RECORD_HEADER_BYTES,
-    Kind,
+    RecordKind,
     encode_file_header,
     encode_mark,
     encode_record,
     read_log,
     read_snapshot,
 )
+from mainstem.nameserver.errors import MetadataCorrupt
 
 PAYLOADS = [b"first", b"x" * 40, b"\xf5MR\x1a looks like a record", b"a", b"last one"]
 FIRST = 7
@@ -181,10 +181,11 @@ def test_a_term_that_goes_back_is_refused() -> None:
 
 def test_entries_without_payload_are_not_the_end() -> None:
     data = bytearray(encode_file_header(KIND_LOG, FIRST))
-    for number, kind in enumerate((Kind.NO_OP, Kind.CHANGE, Kind.MEMBERSHIP, Kind.NO_OP), FIRST):
+    kinds = (RecordKind.NO_OP, RecordKind.CHANGE, RecordKind.MEMBERSHIP, RecordKind.NO_OP)
+    for number, kind in enumerate(kinds, FIRST):
         data += encode_record(len(data), number, len(data), b"", term=2, kind=kind)
     data += encode_mark(len(data), FIRST + 3, len(data))
     content = read_log("log", bytes(data), FIRST)
     assert [record.kind for record in content.records] == [
-        Kind.NO_OP, Kind.CHANGE, Kind.MEMBERSHIP, Kind.NO_OP,
+        RecordKind.NO_OP, RecordKind.CHANGE, RecordKind.MEMBERSHIP, RecordKind.NO_OP,
     ]  # fmt: skip

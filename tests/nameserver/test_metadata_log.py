@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
+from mainstem.nameserver.disk.log_format import LogEntry, RecordKind
+from mainstem.nameserver.disk.metadata_log import MetadataLog, MetadataSnapshot
+from mainstem.nameserver.disk.metadata_recovery import FoundEntries
+from mainstem.nameserver.disk.room import Room
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.log_format import Entry, Kind
-from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
-from mainstem.nameserver.metadata_recovery import Found
-from mainstem.nameserver.room import Room
 
 BYTES_MAX = 600
 
@@ -30,10 +30,10 @@ class Follower:
         self.rng = random.Random(seed)
         self.disk = SimulatedFiles(seed)
         self.base = 0
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.committed = 0
         self.term = 1
-        self.possible: list[tuple[int, list[Entry]]] = []
+        self.possible: list[tuple[int, list[LogEntry]]] = []
         self.room = Room(lambda _seconds: asyncio.sleep(0), self.clear)
         self.waited = 0
 
@@ -61,7 +61,7 @@ class Follower:
         self.check(found)
         self.disk.cut_power(after=cut_after)
         if found.snapshot is None:
-            await log.begin(Snapshot(0, 0, b"members", ()))
+            await log.begin(MetadataSnapshot(0, 0, b"members", ()))
         await log.start(found)
         for _ in range(40):
             if self.full and self.rng.random() < 0.3:
@@ -81,11 +81,12 @@ class Follower:
                 self.base, self.entries = self.last + self.rng.randint(1, 5), []
                 self.committed = self.base
                 self.possible = [before, (self.base, [])]
-                await log.install(Snapshot(self.base, self.term, b"members", self.commands(self.base)), self.room.wait)
+                name = MetadataSnapshot(self.base, self.term, b"members", self.commands(self.base))
+                await log.install(name, self.room.wait)
             case 2 | 3 if log.wants_snapshot and self.committed > self.base:
                 behind = self.entries[self.committed - self.base :]
                 self.possible = [before, (self.committed, behind)]
-                snapshot = Snapshot(self.committed, self.term_at(), b"members", self.commands(self.committed))
+                snapshot = MetadataSnapshot(self.committed, self.term_at(), b"members", self.commands(self.committed))
                 if await log.snapshot(snapshot, lambda: behind):
                     self.base, self.entries = self.committed, behind
                 else:
@@ -98,7 +99,7 @@ class Follower:
                 self.committed = self.rng.randint(self.committed, self.last)
         self.possible = [(self.base, list(self.entries))]
 
-    async def replace(self, log: MetadataLog, before: tuple[int, list[Entry]]) -> None:
+    async def replace(self, log: MetadataLog, before: tuple[int, list[LogEntry]]) -> None:
         self.term += 1
         first = self.rng.randint(self.committed + 1, self.last)
         kept = self.entries[: first - self.base - 1]
@@ -107,9 +108,9 @@ class Follower:
         await log.append(new, self.room.wait)
         self.entries = kept + new
 
-    def made(self, first: int) -> list[Entry]:
+    def made(self, first: int) -> list[LogEntry]:
         return [
-            Entry(first + n, self.term, Kind.CHANGE, self.rng.randbytes(self.rng.randint(1, 60)))
+            LogEntry(first + n, self.term, RecordKind.CHANGE, self.rng.randbytes(self.rng.randint(1, 60)))
             for n in range(self.rng.randint(1, 4))
         ]
 
@@ -119,7 +120,7 @@ class Follower:
     def commands(self, index: int) -> list[bytes]:
         return [b"state after %d" % index] * self.rng.randint(0, 3)
 
-    def check(self, found: Found) -> None:
+    def check(self, found: FoundEntries) -> None:
         if not self.possible:
             return
         base = found.snapshot.index if found.snapshot is not None else 0
@@ -147,9 +148,7 @@ def test_what_was_written_is_found_again_whatever_replaced_it(seed: int, cuts: l
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 160), min_size=1, max_size=4))
 @settings(max_examples=120, deadline=None)
-def test_what_was_written_is_found_again_though_the_disk_is_full_now_and_then(
-    seed: int, cuts: list[int]
-) -> None:
+def test_what_was_written_is_found_again_though_the_disk_is_full_now_and_then(seed: int, cuts: list[int]) -> None:
     play(Follower(seed, full=True), cuts)
 
 
@@ -184,19 +183,19 @@ class LateRefusal(SimulatedFiles):
 @pytest.mark.parametrize("refuse", [".log", ".snapshot"])
 @pytest.mark.parametrize("failing", ["", "remove"])
 def test_a_log_that_did_not_take_over_hides_nothing(refuse: str, failing: str) -> None:
-    def entry(index: int) -> Entry:
-        return Entry(index, 1, Kind.CHANGE, b"change %d" % index)
+    def entry(index: int) -> LogEntry:
+        return LogEntry(index, 1, RecordKind.CHANGE, b"change %d" % index)
 
     async def scenario() -> None:
         disk = LateRefusal(1)
         log, found = await MetadataLog.open(disk, bytes_max=BYTES_MAX)
-        await log.begin(Snapshot(0, 0, b"members", ()))
+        await log.begin(MetadataSnapshot(0, 0, b"members", ()))
         await log.start(found)
         await log.append([entry(1), entry(2)])
         disk.refuse = refuse
         if failing:
             disk.fail("remove", path=".log")
-        assert not await log.snapshot(Snapshot(1, 1, b"members", [b"state"]), lambda: [entry(2)])
+        assert not await log.snapshot(MetadataSnapshot(1, 1, b"members", [b"state"]), lambda: [entry(2)])
         answered = 2
         try:
             await log.append([entry(3)])

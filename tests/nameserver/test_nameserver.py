@@ -12,18 +12,15 @@ import pytest
 from tests.fakes.files import SimulatedFiles
 
 from mainstem.model import SLOTS, NewTopic, Node, Topic, queue_id_of
-from mainstem.nameserver.changes import COMMANDS_PER_TURN, Made
-from mainstem.nameserver.commands import (
-    AdvanceCounters,
-    DeleteTopic,
-    Event,
-    PartitionsAdded,
-    TopicConfigsChanged,
-    TopicCreated,
-    TopicDeleted,
-    encode_command,
-)
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.disk.log_format import (
+    RECORD_HEADER_BYTES,
+    LogEntry,
+    RecordKind,
+    encode_record,
+    read_log,
+)
+from mainstem.nameserver.disk.metadata_log import MetadataLog
 from mainstem.nameserver.errors import (
     ForeignDirectory,
     InvalidConfig,
@@ -34,10 +31,19 @@ from mainstem.nameserver.errors import (
     TopicExists,
     UnknownTopic,
 )
-from mainstem.nameserver.log_format import RECORD_HEADER_BYTES, Entry, Kind, encode_record, read_log
-from mainstem.nameserver.metadata_log import MetadataLog
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.topic_table import PARTITIONS_PER_TOPIC_MAX, PARTITIONS_TOTAL_MAX
+from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, Made
+from mainstem.nameserver.state.commands import (
+    AdvanceCounters,
+    DeleteTopic,
+    Event,
+    PartitionsAdded,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+    encode_command,
+)
+from mainstem.nameserver.state.topic_table import PARTITIONS_PER_TOPIC_MAX, PARTITIONS_TOTAL_MAX
 
 NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 LOG = "metadata/00000000000000000001.log"
@@ -49,7 +55,7 @@ VOTE = "metadata/vote"
 def changes_in(disk: SimulatedFiles) -> list[bytes]:
     """The changes in the first log; every start adds an entry that is none."""
     records = read_log(LOG, disk.content(LOG), 1).records
-    return [record.payload for record in records if record.kind == Kind.CHANGE]
+    return [record.payload for record in records if record.kind == RecordKind.CHANGE]
 
 
 def contents(disk: SimulatedFiles) -> dict[str, bytes]:
@@ -94,10 +100,10 @@ def test_the_first_start_makes_a_cluster() -> None:
     seen: list[tuple[str, list[int]]] = []
 
     async def look(nameserver: Nameserver) -> None:
-        seen.append((nameserver.cluster_id(), list(nameserver.slots())))
-        assert nameserver.write_groups() == 3
-        assert list(nameserver.nodes()) == [NODE]
-        assert list(nameserver.topics()) == []
+        seen.append((nameserver.lookups.cluster_id(), list(nameserver.lookups.slots())))
+        assert nameserver.lookups.write_groups() == 3
+        assert list(nameserver.lookups.nodes()) == [NODE]
+        assert list(nameserver.lookups.topics()) == []
 
     run(disk, look, write_groups=3)
     run(disk, look, write_groups=9)  # only a new cluster asks for a number
@@ -112,25 +118,26 @@ def test_topics_survive_a_restart_and_numbers_are_never_reused() -> None:
     disk = SimulatedFiles()
 
     async def change(nameserver: Nameserver) -> None:
-        first = await nameserver.create_topic("a", 2, 1, {"retention.ms": "5"})
-        await nameserver.create_topic("b", 1, 1, {})
-        await nameserver.create_partitions("a", 4)
-        await nameserver.alter_configs("a", {"cleanup.policy": "compact"})
-        (gone,) = await nameserver.delete_topics(["b"])
+        first = await nameserver.administration.create_topic("a", 2, 1, {"retention.ms": "5"})
+        await nameserver.administration.create_topic("b", 1, 1, {})
+        await nameserver.administration.create_partitions("a", 4)
+        await nameserver.administration.alter_configs("a", {"cleanup.policy": "compact"})
+        (gone,) = await nameserver.administration.delete_topics(["b"])
+        assert isinstance(gone, Topic)
         assert (first.number, gone.number) == (1, 2)
 
     async def look(nameserver: Nameserver) -> None:
-        topic = nameserver.topic("a")
+        topic = nameserver.lookups.topic("a")
         assert topic is not None
         assert (topic.partitions, topic.settings.retention_ms) == (4, 5)
         assert topic.configs == {"retention.ms": "5", "cleanup.policy": "compact"}
-        assert nameserver.topic_by_id(topic.topic_id) is topic
-        assert nameserver.topic_by_number(1) is topic
-        assert nameserver.topic("b") is None
-        assert [nameserver.was_deleted(number) for number in (1, 2, 3)] == [False, True, False]
-        assert nameserver.leader(topic.queue_id(3)) == 1
-        assert nameserver.leader(topic.queue_id(4)) == nameserver.leader(queue_id_of(2, 0)) == -1
-        assert (await nameserver.create_topic("c", 1, 1, {})).number == 3
+        assert nameserver.lookups.topic_by_id(topic.topic_id) is topic
+        assert nameserver.lookups.topic_by_number(1) is topic
+        assert nameserver.lookups.topic("b") is None
+        assert [nameserver.lookups.was_deleted(number) for number in (1, 2, 3)] == [False, True, False]
+        assert nameserver.lookups.leader(topic.queue_id(3)) == 1
+        assert nameserver.lookups.leader(topic.queue_id(4)) == nameserver.lookups.leader(queue_id_of(2, 0)) == -1
+        assert (await nameserver.administration.create_topic("c", 1, 1, {})).number == 3
 
     run(disk, change)
     run(disk, look)
@@ -140,21 +147,21 @@ def test_validate_only_changes_nothing() -> None:
     disk = SimulatedFiles()
 
     async def ask(nameserver: Nameserver) -> None:
-        await nameserver.create_topic("a", 2, 1, {})
+        await nameserver.administration.create_topic("a", 2, 1, {})
         changes = disk.changes
-        asked = await nameserver.create_topic("b", 3, 1, {"retention.ms": "1"}, validate_only=True)
+        asked = await nameserver.administration.create_topic("b", 3, 1, {"retention.ms": "1"}, validate_only=True)
         assert (asked.partitions, asked.settings.retention_ms) == (3, 1)
-        assert (await nameserver.create_partitions("a", 9, validate_only=True)).partitions == 9
-        altered = await nameserver.alter_configs("a", {"retention.ms": "7"}, validate_only=True)
+        assert (await nameserver.administration.create_partitions("a", 9, validate_only=True)).partitions == 9
+        altered = await nameserver.administration.alter_configs("a", {"retention.ms": "7"}, validate_only=True)
         assert altered.settings.retention_ms == 7
         with pytest.raises(TopicExists):
-            await nameserver.create_topic("a", 1, 1, {}, validate_only=True)
+            await nameserver.administration.create_topic("a", 1, 1, {}, validate_only=True)
         with pytest.raises(InvalidConfig):
-            await nameserver.alter_configs("a", {"retention.ms": "x"}, validate_only=True)
+            await nameserver.administration.alter_configs("a", {"retention.ms": "x"}, validate_only=True)
         with pytest.raises(UnknownTopic):
-            await nameserver.create_partitions("b", 9, validate_only=True)
+            await nameserver.administration.create_partitions("b", 9, validate_only=True)
         assert disk.changes == changes
-        topic = nameserver.topic("a")
+        topic = nameserver.lookups.topic("a")
         assert topic is not None
         assert (topic.partitions, topic.configs) == (2, {})
 
@@ -165,16 +172,16 @@ def test_refusals_reach_the_one_who_asked_and_write_nothing() -> None:
     disk = SimulatedFiles()
 
     async def ask(nameserver: Nameserver) -> None:
-        await nameserver.create_topic("a", 2, 1, {})
+        await nameserver.administration.create_topic("a", 2, 1, {})
         changes = disk.changes
-        answers = await asyncio.gather(
-            nameserver.create_topic("a", 1, 1, {}),
-            nameserver.delete_topics(["b"]),
-            nameserver.alter_configs("a", {"retention.ms": "soon"}),
+        created, deleted, altered = await asyncio.gather(
+            nameserver.administration.create_topic("a", 1, 1, {}),
+            nameserver.administration.delete_topics(["b"]),
+            nameserver.administration.alter_configs("a", {"retention.ms": "soon"}),
             return_exceptions=True,
         )
-        (answers[1],) = answers[1]
-        assert [type(answer) for answer in answers] == [TopicExists, UnknownTopic, InvalidConfig]
+        assert isinstance(deleted, list)
+        assert [type(answer) for answer in (created, *deleted, altered)] == [TopicExists, UnknownTopic, InvalidConfig]
         assert disk.changes == changes
         samples = {sample.labels: sample.value for sample in nameserver.samples() if sample.labels}
         assert samples[(("result", "refused"),)] == 3
@@ -185,7 +192,8 @@ def test_refusals_reach_the_one_who_asked_and_write_nothing() -> None:
 def test_of_many_who_create_one_name_one_wins() -> None:
     async def race(nameserver: Nameserver) -> None:
         answers = await asyncio.gather(
-            *(nameserver.create_topic("a", count, 1, {}) for count in range(1, 9)), return_exceptions=True
+            *(nameserver.administration.create_topic("a", count, 1, {}) for count in range(1, 9)),
+            return_exceptions=True,
         )
         assert sum(isinstance(answer, TopicExists) for answer in answers) == 7
 
@@ -199,16 +207,16 @@ def test_a_caller_that_goes_away_leaves_log_and_state_the_same() -> None:
     async def leave(nameserver: Nameserver) -> None:
         for name in ("a", "b"):
             for turns in range(4):
-                task = asyncio.ensure_future(nameserver.create_topic(f"{name}{turns}", 1, 1, {}))
+                task = asyncio.ensure_future(nameserver.administration.create_topic(f"{name}{turns}", 1, 1, {}))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.wait([task])
-        await nameserver.create_topic("last", 1, 1, {})
-        numbers.extend(topic.number for topic in nameserver.topics())
+        await nameserver.administration.create_topic("last", 1, 1, {})
+        numbers.extend(topic.number for topic in nameserver.lookups.topics())
 
     async def look(nameserver: Nameserver) -> None:
-        assert [topic.number for topic in nameserver.topics()] == numbers
+        assert [topic.number for topic in nameserver.lookups.topics()] == numbers
 
     run(disk, leave)
     run(disk, look)
@@ -223,12 +231,12 @@ def test_followers_hear_of_changes_in_order_before_the_answer() -> None:
 
         nameserver.subscribe(broken)
         nameserver.subscribe(heard.append)
-        topic = await nameserver.create_topic("a", 1, 1, {})
+        topic = await nameserver.administration.create_topic("a", 1, 1, {})
         assert heard == [TopicCreated(topic)]
-        await nameserver.create_partitions("a", 3)
-        await nameserver.alter_configs("a", {"retention.ms": "1"})
-        await nameserver.allocate_producer_id()
-        await nameserver.delete_topics(["a"])
+        await nameserver.administration.create_partitions("a", 3)
+        await nameserver.administration.alter_configs("a", {"retention.ms": "1"})
+        await nameserver.administration.allocate_producer_id()
+        await nameserver.administration.delete_topics(["a"])
 
     run(SimulatedFiles(), change)
     assert [type(event) for event in heard] == [
@@ -244,7 +252,7 @@ def test_producer_ids_are_given_once_across_restarts() -> None:
     given_ids: list[int] = []
 
     async def allocate(nameserver: Nameserver) -> None:
-        given_ids.extend(await asyncio.gather(*(nameserver.allocate_producer_id() for _ in range(1500))))
+        given_ids.extend(await asyncio.gather(*(nameserver.administration.allocate_producer_id() for _ in range(1500))))
 
     run(disk, allocate)
     run(disk, allocate)
@@ -258,7 +266,7 @@ def test_a_node_that_moved_is_registered_anew() -> None:
     moved = Node(node_id=1, host="127.0.0.1", port=9999)
 
     async def look(nameserver: Nameserver) -> None:
-        assert list(nameserver.nodes()) == [moved]
+        assert list(nameserver.lookups.nodes()) == [moved]
 
     run(disk, nothing)
     run(disk, look, node=moved)
@@ -310,13 +318,13 @@ def test_a_failed_disk_stops_changes_but_not_lookups() -> None:
     disk = SimulatedFiles()
 
     async def fail(nameserver: Nameserver) -> None:
-        await nameserver.create_topic("a", 1, 1, {})
+        await nameserver.administration.create_topic("a", 1, 1, {})
         disk.fail("sync")
         with pytest.raises(MetadataUnavailable, match="Input/output error"):
-            await nameserver.create_topic("b", 1, 1, {})
+            await nameserver.administration.create_topic("b", 1, 1, {})
         with pytest.raises(MetadataUnavailable):
-            await nameserver.create_topic("c", 1, 1, {})
-        assert [topic.name for topic in nameserver.topics()] == ["a"]
+            await nameserver.administration.create_topic("c", 1, 1, {})
+        assert [topic.name for topic in nameserver.lookups.topics()] == ["a"]
 
     run(disk, fail)
 
@@ -324,10 +332,11 @@ def test_a_failed_disk_stops_changes_but_not_lookups() -> None:
 def test_changes_that_wait_are_bounded() -> None:
     async def crowd(nameserver: Nameserver) -> None:
         answers = await asyncio.gather(
-            *(nameserver.create_topic(f"t{index}", 1, 1, {}) for index in range(50)), return_exceptions=True
+            *(nameserver.administration.create_topic(f"t{index}", 1, 1, {}) for index in range(50)),
+            return_exceptions=True,
         )
         assert sum(isinstance(answer, MetadataUnavailable) for answer in answers) == 40
-        await nameserver.create_topic("later", 1, 1, {})
+        await nameserver.administration.create_topic("later", 1, 1, {})
 
     run(SimulatedFiles(), crowd, changes_waiting_max=10)
 
@@ -335,12 +344,12 @@ def test_changes_that_wait_are_bounded() -> None:
 def test_a_closed_nameserver_takes_no_changes() -> None:
     async def scenario() -> None:
         nameserver = await opened(SimulatedFiles())
-        accepted = asyncio.ensure_future(nameserver.create_topic("a", 1, 1, {}))
+        accepted = asyncio.ensure_future(nameserver.administration.create_topic("a", 1, 1, {}))
         await asyncio.sleep(0)
         await nameserver.close()
         assert (await accepted).name == "a"
         with pytest.raises(MetadataUnavailable):
-            await nameserver.create_topic("b", 1, 1, {})
+            await nameserver.administration.create_topic("b", 1, 1, {})
 
     asyncio.run(scenario())
 
@@ -350,12 +359,12 @@ def test_the_log_stays_short_and_old_files_go() -> None:
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(400):
-            await nameserver.create_topic(f"t{index}", 1, 1, {})
-            await nameserver.delete_topics([f"t{index}"])
+            await nameserver.administration.create_topic(f"t{index}", 1, 1, {})
+            await nameserver.administration.delete_topics([f"t{index}"])
 
     async def look(nameserver: Nameserver) -> None:
-        assert list(nameserver.topics()) == []
-        assert (await nameserver.create_topic("a", 1, 1, {})).number == 401
+        assert list(nameserver.lookups.topics()) == []
+        assert (await nameserver.administration.create_topic("a", 1, 1, {})).number == 401
 
     run(disk, churn)
     names = [path for path in disk.paths() if path not in ("metadata/lock", VOTE)]
@@ -364,9 +373,7 @@ def test_the_log_stays_short_and_old_files_go() -> None:
     run(disk, look)
 
 
-@pytest.mark.parametrize(
-    ("operation", "path"), [("rename", ".snapshot"), ("write", ".snapshot"), ("rename", ".log")]
-)
+@pytest.mark.parametrize(("operation", "path"), [("rename", ".snapshot"), ("write", ".snapshot"), ("rename", ".log")])
 def test_a_full_disk_during_a_snapshot_costs_only_the_snapshot(operation: str, path: str) -> None:
     disk = SimulatedFiles()
     run(disk, nothing)
@@ -375,12 +382,12 @@ def test_a_full_disk_during_a_snapshot_costs_only_the_snapshot(operation: str, p
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(300):
-            await nameserver.create_topic(f"t{index}", 1, 1, {})
+            await nameserver.administration.create_topic(f"t{index}", 1, 1, {})
         tried = {sample.name: sample.value for sample in nameserver.samples()}
         assert tried["mainstem_metadata_snapshots_total"] >= 3
 
     async def look(nameserver: Nameserver) -> None:
-        assert len(list(nameserver.topics())) == 300
+        assert len(list(nameserver.lookups.topics())) == 300
 
     run(disk, churn)
     run(disk, look)
@@ -394,7 +401,7 @@ def test_a_missing_file_is_refused_and_the_rest_left_alone(suffix: str) -> None:
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(200):
-            await nameserver.create_topic(f"t{index}", 1, 1, {})
+            await nameserver.administration.create_topic(f"t{index}", 1, 1, {})
 
     run(disk, churn)
     kept = {path: data for path, data in contents(disk).items() if not path.endswith(suffix)}
@@ -411,7 +418,7 @@ def test_flips_anywhere_in_the_files_are_refused_by_name() -> None:
 
     async def churn(nameserver: Nameserver) -> None:
         for index in range(150):
-            await nameserver.create_topic(f"t{index}", 1, 1, {})
+            await nameserver.administration.create_topic(f"t{index}", 1, 1, {})
 
     run(disk, churn)
     files = {path: data for path, data in contents(disk).items() if path != "metadata/lock"}
@@ -436,9 +443,7 @@ def test_a_command_that_makes_no_sense_is_refused_by_name() -> None:
     disk = SimulatedFiles()
     run(disk, nothing)
     content = read_log(LOG, disk.content(LOG), 1)
-    record = encode_record(
-        content.end, len(content.records) + 1, content.end, encode_command(DeleteTopic(9)), term=1
-    )
+    record = encode_record(content.end, len(content.records) + 1, content.end, encode_command(DeleteTopic(9)), term=1)
     disk.put(LOG, disk.content(LOG)[: content.end] + record)
     with pytest.raises(MetadataCorrupt, match="number 9") as raised:
         run(disk, nothing)
@@ -451,7 +456,7 @@ def test_damage_of_the_newest_command_is_refused_even_after_an_unclean_stop() ->
     after_answer: list[bytes] = []
 
     async def change(nameserver: Nameserver) -> None:
-        await nameserver.create_topic("a", 1, 1, {})
+        await nameserver.administration.create_topic("a", 1, 1, {})
         after_answer.append(disk.content(LOG))
 
     run(disk, change)
@@ -480,11 +485,11 @@ def test_no_other_log_follows_one_whose_end_is_unknown() -> None:
         disk = SimulatedFiles()
         metadata_log, found = await MetadataLog.open(disk, bytes_max=1)
         await metadata_log.start(found)
-        await metadata_log.append([Entry(1, 1, Kind.CHANGE, b"one")])
+        await metadata_log.append([LogEntry(1, 1, RecordKind.CHANGE, b"one")])
         assert metadata_log.wants_snapshot
         disk.fail("sync")
         with pytest.raises(MetadataUnavailable):
-            await metadata_log.append([Entry(2, 1, Kind.CHANGE, b"two")])
+            await metadata_log.append([LogEntry(2, 1, RecordKind.CHANGE, b"two")])
         assert not metadata_log.wants_snapshot
         await metadata_log.close()
 
@@ -499,14 +504,14 @@ def test_a_fault_of_our_own_is_told_and_ends_all_changes() -> None:
             return Made([AdvanceCounters(topic_number=0, producer_id=0)], [])
 
         answers = await asyncio.gather(
-            nameserver._proposer.propose(forge, b""),
-            nameserver.create_topic("a", 1, 1, {}),
+            nameserver.proposer.propose(forge, b""),
+            nameserver.administration.create_topic("a", 1, 1, {}),
             return_exceptions=True,
         )
         assert [type(answer) for answer in answers] == [MetadataUnavailable, MetadataUnavailable]
         assert "counters go back" in str(answers[0])
         with pytest.raises(MetadataUnavailable):
-            await nameserver.create_topic("b", 1, 1, {})
+            await nameserver.administration.create_topic("b", 1, 1, {})
 
     run(SimulatedFiles(), break_it)
 
@@ -526,18 +531,18 @@ def test_topics_created_together_are_one_write_and_each_has_its_own_answer() -> 
     disk = SimulatedFiles()
 
     async def create(nameserver: Nameserver) -> None:
-        await nameserver.create_topic("there", 1, 1, {})
+        await nameserver.administration.create_topic("there", 1, 1, {})
         before = disk.changes
         asked = [*wanted("a", "there", "b.c", "b_c", "a"), NewTopic("d", 1, 1, {"retention.ms": "soon"})]
-        answers = await nameserver.create_topics([*asked, *wanted("e", partitions=3)])
+        answers = await nameserver.administration.create_topics([*asked, *wanted("e", partitions=3)])
         assert disk.changes == before + CHANGES_PER_WRITE
         assert [answer.name if isinstance(answer, Topic) else type(answer) for answer in answers] == [
             "a", TopicExists, "b.c", InvalidTopicName, TopicExists, InvalidConfig, "e",
         ]  # fmt: skip
-        assert [topic.number for topic in nameserver.topics()] == [1, 2, 3, 4]
+        assert [topic.number for topic in nameserver.lookups.topics()] == [1, 2, 3, 4]
 
     async def look(nameserver: Nameserver) -> None:
-        assert {topic.name: topic.partitions for topic in nameserver.topics()} == {
+        assert {topic.name: topic.partitions for topic in nameserver.lookups.topics()} == {
             "there": 1, "a": 1, "b.c": 1, "e": 3,
         }  # fmt: skip
 
@@ -549,13 +554,13 @@ def test_topics_together_meet_the_bounds_that_one_by_one_would() -> None:
     async def create(nameserver: Nameserver) -> None:
         size = PARTITIONS_PER_TOPIC_MAX
         most = PARTITIONS_TOTAL_MAX // size
-        answers = await nameserver.create_topics(
+        answers = await nameserver.administration.create_topics(
             wanted(*(f"t{number}" for number in range(most + 1)), partitions=size)
         )
         assert [type(answer) for answer in answers] == [Topic] * most + [InvalidPartitions]
-        await nameserver.create_topic("__inside", 50, 1, {}, internal=True)
+        await nameserver.administration.create_topic("__inside", 50, 1, {}, internal=True)
         with pytest.raises(InvalidPartitions):
-            await nameserver.create_topic("one_more", 1, 1, {})
+            await nameserver.administration.create_topic("one_more", 1, 1, {})
 
     run(SimulatedFiles(), create)
 
@@ -565,9 +570,9 @@ def test_topics_validated_together_are_not_created() -> None:
 
     async def validate(nameserver: Nameserver) -> None:
         changes = disk.changes
-        answers = await nameserver.create_topics(wanted("a", "b", "a"), validate_only=True)
+        answers = await nameserver.administration.create_topics(wanted("a", "b", "a"), validate_only=True)
         assert [type(answer) for answer in answers] == [Topic, Topic, TopicExists]
-        assert (list(nameserver.topics()), disk.changes) == ([], changes)
+        assert (list(nameserver.lookups.topics()), disk.changes) == ([], changes)
 
     run(disk, validate)
 
@@ -576,14 +581,14 @@ def test_topics_deleted_together_are_one_write() -> None:
     disk = SimulatedFiles()
 
     async def delete(nameserver: Nameserver) -> None:
-        await nameserver.create_topics(wanted("a", "b", "c"))
+        await nameserver.administration.create_topics(wanted("a", "b", "c"))
         before = disk.changes
-        answers = await nameserver.delete_topics(["a", "nobody", "c", "a"])
+        answers = await nameserver.administration.delete_topics(["a", "nobody", "c", "a"])
         assert disk.changes == before + CHANGES_PER_WRITE
         assert [answer.name if isinstance(answer, Topic) else type(answer) for answer in answers] == [
             "a", UnknownTopic, "c", UnknownTopic,
         ]  # fmt: skip
-        assert [topic.name for topic in nameserver.topics()] == ["b"]
+        assert [topic.name for topic in nameserver.lookups.topics()] == ["b"]
 
     run(disk, delete)
 
@@ -593,11 +598,11 @@ def test_more_topics_than_one_turn_takes() -> None:
     count = 2 * COMMANDS_PER_TURN + 1
 
     async def create(nameserver: Nameserver) -> None:
-        answers = await nameserver.create_topics(wanted(*(f"t{number}" for number in range(count))))
+        answers = await nameserver.administration.create_topics(wanted(*(f"t{number}" for number in range(count))))
         assert [answer.name for answer in answers if isinstance(answer, Topic)] == [f"t{n}" for n in range(count)]
 
     async def look(nameserver: Nameserver) -> None:
-        assert len(list(nameserver.topics())) == count
+        assert len(list(nameserver.lookups.topics())) == count
 
     run(disk, create)
     run(disk, look)
@@ -609,7 +614,7 @@ def test_a_failing_disk_refuses_all_topics_of_a_write() -> None:
     async def fail(nameserver: Nameserver) -> None:
         disk.fail("write", path="metadata/")
         with pytest.raises(MetadataUnavailable):
-            await nameserver.create_topics(wanted("a", "b"))
-        assert list(nameserver.topics()) == []
+            await nameserver.administration.create_topics(wanted("a", "b"))
+        assert list(nameserver.lookups.topics()) == []
 
     run(disk, fail)

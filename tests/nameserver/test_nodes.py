@@ -9,6 +9,8 @@ from tests.fakes.files import SimulatedFiles
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import slot_of
+from mainstem.nameserver.cluster.heartbeats import Condition
+from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import (
     ForeignDirectory,
     InvalidMembership,
@@ -16,8 +18,6 @@ from mainstem.nameserver.errors import (
     MetadataUnavailable,
     NodeIdTaken,
 )
-from mainstem.nameserver.heartbeats import Condition
-from mainstem.nameserver.liveness import State
 
 
 def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> None:
@@ -27,21 +27,21 @@ def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> Non
         leader = await cluster.elected()
         gone = next(node_id for node_id in cluster.running if node_id != leader)
         await asyncio.sleep(2)
-        assert all(len(it.alive_nodes()) == 3 for it in cluster.running.values())
+        assert all(len(it.lookups.alive_nodes()) == 3 for it in cluster.running.values())
         await cluster.kill(gone)
         await asyncio.sleep(2.5)
-        assert cluster.running[leader].verdict(gone).state is State.SUSPECTED
+        assert cluster.running[leader].lookups.verdict(gone).state is NodeState.SUSPECTED
         await asyncio.sleep(4)
         for nameserver in cluster.running.values():
-            verdict = nameserver.verdict(gone)
-            assert verdict.state is State.DEAD
+            verdict = nameserver.lookups.verdict(gone)
+            assert verdict.state is NodeState.DEAD
             assert "no heartbeat for" in verdict.reason
             assert f"cannot reach node {gone}" in verdict.reason
-            assert gone not in {node.node_id for node in nameserver.alive_nodes()}
-            assert len(nameserver.nodes()) == 3
+            assert gone not in {node.node_id for node in nameserver.lookups.alive_nodes()}
+            assert len(nameserver.lookups.nodes()) == 3
         await cluster.start(gone)
         await asyncio.sleep(1.5)
-        assert all(len(it.alive_nodes()) == 3 for it in cluster.running.values())
+        assert all(len(it.lookups.alive_nodes()) == 3 for it in cluster.running.values())
         await cluster.close()
 
     simulate(scenario())
@@ -53,16 +53,16 @@ def test_who_hears_nothing_of_the_metadata_leader_knows_it_and_a_new_leader_heal
         await cluster.start_all()
         leader = await cluster.elected()
         await asyncio.sleep(1)
-        assert not any(it.out_of_touch for it in cluster.running.values())
+        assert not any(it.lookups.out_of_touch for it in cluster.running.values())
         cluster.network.split({leader})
         others = [it for node_id, it in cluster.running.items() if node_id != leader]
-        await cluster.until(lambda: cluster.running[leader].out_of_touch, 5)
-        await cluster.until(lambda: any(it._group.serves for it in others), 5)
+        await cluster.until(lambda: cluster.running[leader].lookups.out_of_touch, 5)
+        await cluster.until(lambda: any(it.lookups.leads_metadata for it in others), 5)
         await asyncio.sleep(2)
-        assert cluster.running[leader].out_of_touch
-        assert not any(it.out_of_touch for it in others)
+        assert cluster.running[leader].lookups.out_of_touch
+        assert not any(it.lookups.out_of_touch for it in others)
         cluster.network.heal()
-        await cluster.until(lambda: not cluster.running[leader].out_of_touch, 5)
+        await cluster.until(lambda: not cluster.running[leader].lookups.out_of_touch, 5)
         await cluster.close()
 
     simulate(scenario())
@@ -81,11 +81,11 @@ def test_a_node_that_the_metadata_leader_alone_does_not_hear_lives_and_gets_a_le
         for _ in range(100):
             await asyncio.sleep(0.1)
             for nameserver in cluster.running.values():
-                assert silent in {node.node_id for node in nameserver.alive_nodes()}
+                assert silent in {node.node_id for node in nameserver.lookups.alive_nodes()}
         assert await cluster.elected() == bridge
-        await cluster.running[silent].create_topic("made-by-the-silent-one", 1, 1, {})
+        await cluster.running[silent].administration.create_topic("made-by-the-silent-one", 1, 1, {})
         await cluster.settled()
-        assert not any(nameserver.out_of_touch for nameserver in cluster.running.values())
+        assert not any(nameserver.lookups.out_of_touch for nameserver in cluster.running.values())
         cluster.network.heal()
         await asyncio.sleep(5)
         assert cluster.leader() == bridge, "nothing is better than that"
@@ -106,13 +106,13 @@ def test_where_everybody_misses_somebody_the_leader_stays_and_nobody_is_dead() -
         for _ in range(150):
             await asyncio.sleep(0.1)
             assert cluster.leader() == leader
-            verdict = cluster.running[one].verdict(silent)
-            assert verdict.state is not State.DEAD
-        assert verdict.state is State.SUSPECTED
+            verdict = cluster.running[one].lookups.verdict(silent)
+            assert verdict.state is not NodeState.DEAD
+        assert verdict.state is NodeState.SUSPECTED
         assert "reaches it" in verdict.reason
         await cluster.kill(silent)
         await asyncio.sleep(12)
-        assert cluster.running[one].verdict(silent).state is State.DEAD
+        assert cluster.running[one].lookups.verdict(silent).state is NodeState.DEAD
         await cluster.close()
 
     simulate(scenario())
@@ -128,11 +128,11 @@ def test_a_node_that_stops_is_not_waited_for() -> None:
         await cluster.stop(gone)
         await asyncio.sleep(0.6)
         for nameserver in cluster.running.values():
-            assert nameserver.verdict(gone).state is State.DEAD
-            assert "it said that it stops" in nameserver.verdict(gone).reason
+            assert nameserver.lookups.verdict(gone).state is NodeState.DEAD
+            assert "it said that it stops" in nameserver.lookups.verdict(gone).reason
         await cluster.start(gone)
         await asyncio.sleep(1.1)
-        assert all(len(it.alive_nodes()) == 3 for it in cluster.running.values())
+        assert all(len(it.lookups.alive_nodes()) == 3 for it in cluster.running.values())
         await cluster.close()
 
     simulate(scenario())
@@ -150,8 +150,8 @@ def test_a_new_leader_keeps_dead_nodes_dead_and_gives_the_others_time() -> None:
         await cluster.elected()
         await asyncio.sleep(0.7)
         for nameserver in cluster.running.values():
-            assert nameserver.verdict(gone).state is State.DEAD
-            assert nameserver.verdict(leader).state is not State.DEAD
+            assert nameserver.lookups.verdict(gone).state is NodeState.DEAD
+            assert nameserver.lookups.verdict(leader).state is not NodeState.DEAD
         await cluster.close()
 
     simulate(scenario())
@@ -162,26 +162,26 @@ def test_leaders_of_groups_are_known_everywhere_within_a_second_and_the_highest_
         cluster = Nameservers(33, write_groups=4)
         await cluster.start_all()
         await cluster.elected()
-        await cluster.until(lambda: all(it.placements() for it in cluster.running.values()))
-        topic = await cluster.running[1].create_topic("t", 64, 1, {})
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+        topic = await cluster.running[1].administration.create_topic("t", 64, 1, {})
         await cluster.settled()
         queue_id = next(topic.queue_id(p) for p in range(64) if slot_of(topic.queue_id(p)) % 4 == 2)
-        assert {it.leader(queue_id) for it in cluster.running.values()} == {-1}
+        assert {it.lookups.leader(queue_id) for it in cluster.running.values()} == {-1}
         cluster.running[3].learned_leader(2, 3, 5)
         cluster.running[2].learned_leader(2, 2, 4)
         await asyncio.sleep(1.0)
-        assert {it.leader(queue_id) for it in cluster.running.values()} == {3}
-        assert all(it.group_leaders()[2] == (3, 5) for it in cluster.running.values())
+        assert {it.lookups.leader(queue_id) for it in cluster.running.values()} == {3}
+        assert all(it.lookups.group_leaders()[2] == (3, 5) for it in cluster.running.values())
         cluster.running[1].learned_leader(2, 1, 6)
         await asyncio.sleep(1.0)
-        assert {it.leader(queue_id) for it in cluster.running.values()} == {1}
-        assert {it.leader(topic.queue_id(64)) for it in cluster.running.values()} == {-1}
+        assert {it.lookups.leader(queue_id) for it in cluster.running.values()} == {1}
+        assert {it.lookups.leader(topic.queue_id(64)) for it in cluster.running.values()} == {-1}
         other = next(it for it in (1, 2, 3) if it != cluster.leader())
         cluster.running[other].learned_leader(2, other, 7)
         await asyncio.sleep(1.0)
         await cluster.kill(other)
         await asyncio.sleep(7)
-        assert {it.leader(queue_id) for it in cluster.running.values()} == {-1}
+        assert {it.lookups.leader(queue_id) for it in cluster.running.values()} == {-1}
         await cluster.close()
 
     simulate(scenario())
@@ -195,11 +195,11 @@ def test_what_a_node_says_of_itself_reaches_the_leader() -> None:
         other = next(node_id for node_id in cluster.running if node_id != leader)
         cluster.running[other].report_condition(lambda: Condition("disk 1 is full", 12_345))
         await asyncio.sleep(1.5)
-        report = cluster.running[leader].report(other)
+        report = cluster.running[leader].lookups.report(other)
         assert report is not None
         assert (report.disk, report.lag_bytes) == ("disk 1 is full", 12_345)
-        assert report.applied == cluster.running[other].version
-        assert cluster.running[other].report(leader) is None, "only the leader knows"
+        assert report.applied == cluster.running[other].lookups.version
+        assert cluster.running[other].lookups.report(leader) is None, "only the leader knows"
         await cluster.close()
 
     simulate(scenario())
@@ -242,20 +242,20 @@ def test_a_stranger_follows_and_asks_for_changes() -> None:
     async def scenario() -> None:
         cluster = Nameservers(37)
         await cluster.start_all()
-        await cluster.running[1].create_topic("before", 1, 1, {})
+        await cluster.running[1].administration.create_topic("before", 1, 1, {})
         stranger = await cluster.start(9)
-        assert stranger._group.membership.voters == {1, 2, 3}
-        assert stranger.topic("before") is not None
-        await cluster.running[2].create_topic("after", 1, 1, {})
-        made = await stranger.create_topic("mine", 2, 1, {})
-        assert stranger.topic("mine") is made
-        await cluster.until(lambda: stranger.topic("after") is not None)
+        assert stranger.lookups.metadata_voters == {1, 2, 3}
+        assert stranger.lookups.topic("before") is not None
+        await cluster.running[2].administration.create_topic("after", 1, 1, {})
+        made = await stranger.administration.create_topic("mine", 2, 1, {})
+        assert stranger.lookups.topic("mine") is made
+        await cluster.until(lambda: stranger.lookups.topic("after") is not None)
         leader = await cluster.elected()
         await cluster.kill(leader)
-        await stranger.create_topic("later", 1, 1, {})
+        await stranger.administration.create_topic("later", 1, 1, {})
         await cluster.start(leader)
         await cluster.settled()
-        assert {node.node_id for node in cluster.running[1].alive_nodes()} == {1, 2, 3, 9}
+        assert {node.node_id for node in cluster.running[1].lookups.alive_nodes()} == {1, 2, 3, 9}
         await cluster.close()
 
     simulate(scenario())
@@ -266,28 +266,28 @@ def test_a_dead_member_is_replaced() -> None:
         cluster = Nameservers(38)
         await cluster.start_all()
         for number in range(20):
-            await cluster.running[1].create_topic(f"t{number}", 1, 1, {})
+            await cluster.running[1].administration.create_topic(f"t{number}", 1, 1, {})
         leader = await cluster.elected()
         gone, asked = (node_id for node_id in cluster.running if node_id != leader)
         with pytest.raises(InvalidMembership, match="not registered"):
-            await cluster.running[asked].change_member(gone, 4)
+            await cluster.running[asked].operations.change_member(gone, 4)
         await cluster.start(4)
         await cluster.kill(gone)
         with pytest.raises(InvalidMembership, match="no member"):
-            await cluster.running[asked].change_member(7, 0)
-        await cluster.running[asked].change_member(gone, 4)
+            await cluster.running[asked].operations.change_member(7, 0)
+        await cluster.running[asked].operations.change_member(gone, 4)
         voters = set(cluster.first_quorum) - {gone} | {4}
         await cluster.settled()
-        assert all(it._group.membership.voters == voters for it in cluster.running.values())
-        await cluster.running[asked].change_member(gone, 4)  # done already
+        assert all(it.lookups.metadata_voters == voters for it in cluster.running.values())
+        await cluster.running[asked].operations.change_member(gone, 4)  # done already
         await cluster.kill(leader)
-        await cluster.running[4].create_topic("by the new one".replace(" ", "-"), 1, 1, {})
+        await cluster.running[4].administration.create_topic("by the new one".replace(" ", "-"), 1, 1, {})
         await cluster.start(leader)
         for node_id in list(cluster.running):
             await cluster.kill(node_id)
         await asyncio.gather(*(cluster.start(node_id) for node_id in sorted(voters)))
         await cluster.settled()
-        assert cluster.running[4]._group.membership.voters == voters
+        assert cluster.running[4].quorum.membership.voters == voters
         await cluster.close()
 
     simulate(scenario())
@@ -297,18 +297,18 @@ def test_replicas_are_moved_and_what_makes_no_sense_is_refused() -> None:
     async def scenario() -> None:
         cluster = Nameservers(39, write_groups=2)
         await cluster.start_all()
-        await cluster.until(lambda: bool(cluster.running[2].placements()))
+        await cluster.until(lambda: bool(cluster.running[2].lookups.placements()))
         await cluster.start(4)
         mover = cluster.running[2]
-        before = mover.placements()[1]
+        before = mover.lookups.placements()[1]
         for group, old, new, words in (
             (7, 1, 4, "not placed"), (1, 5, 4, "no replica on node 5"), (1, 1, 2, "different nodes"),
             (1, 1, 8, "not registered"),
         ):  # fmt: skip
             with pytest.raises(InvalidPlacement, match=words):
-                await mover.move_replica(group, old, new)
-        assert await mover.move_replica(1, 1) == 4
-        assert mover.placements()[1] == tuple(4 if it == 1 else it for it in before)
+                await mover.operations.move_replica(group, old, new)
+        assert await mover.operations.move_replica(1, 1) == 4
+        assert mover.lookups.placements()[1] == tuple(4 if it == 1 else it for it in before)
         await cluster.settled()
         await cluster.close()
 
@@ -320,8 +320,8 @@ def test_racks_are_spread() -> None:
         cluster = Nameservers(40, count=4, write_groups=8, replication_factor=2)
         cluster.racks = {1: "a", 2: "a", 3: "b", 4: "b"}
         await cluster.start_all()
-        await cluster.until(lambda: bool(cluster.running[1].placements()))
-        for replicas in cluster.running[1].placements().values():
+        await cluster.until(lambda: bool(cluster.running[1].lookups.placements()))
+        for replicas in cluster.running[1].lookups.placements().values():
             assert len({cluster.racks[node_id] for node_id in replicas}) == 2
         await cluster.close()
 
@@ -337,27 +337,29 @@ def test_who_was_replaced_while_it_was_away_follows_and_can_be_a_member_again(lo
         gone, asked = (node_id for node_id in cluster.running if node_id != leader)
         await cluster.start(4)
         await cluster.kill(gone)
-        await cluster.running[asked].change_member(gone, 4)
+        await cluster.running[asked].operations.change_member(gone, 4)
         for number in range(200):
-            await cluster.running[asked].create_topic(f"meanwhile-{number}", 1, 1, {"retention.ms": "1000"})
+            await cluster.running[asked].administration.create_topic(
+                f"meanwhile-{number}", 1, 1, {"retention.ms": "1000"}
+            )
         back = await cluster.start(gone)
         voters = {leader, asked, 4}
-        await cluster.until(lambda: back.topic("meanwhile-199") is not None)
-        assert back._group.membership.voters == voters
-        assert not back._group.is_member
-        await back.create_topic("asked-by-it", 1, 1, {})
-        term = cluster.running[leader]._group.term
+        await cluster.until(lambda: back.lookups.topic("meanwhile-199") is not None)
+        assert back.lookups.metadata_voters == voters
+        assert not back.lookups.is_metadata_member
+        await back.administration.create_topic("asked-by-it", 1, 1, {})
+        term = cluster.running[leader].quorum.term
         await asyncio.sleep(10)
-        assert cluster.running[leader]._group.term == term, "it stands for no election"
-        assert not back.out_of_touch
-        assert {node.node_id for node in cluster.running[asked].alive_nodes()} == {1, 2, 3, 4}
-        assert cluster.running[leader].verdict(gone).state is State.ALIVE
-        await cluster.running[leader].change_member(4, gone)
-        assert cluster.running[leader]._group.membership.voters == {1, 2, 3}
-        await cluster.until(lambda: back._group.is_member)
+        assert cluster.running[leader].quorum.term == term, "it stands for no election"
+        assert not back.lookups.out_of_touch
+        assert {node.node_id for node in cluster.running[asked].lookups.alive_nodes()} == {1, 2, 3, 4}
+        assert cluster.running[leader].lookups.verdict(gone).state is NodeState.ALIVE
+        await cluster.running[leader].operations.change_member(4, gone)
+        assert cluster.running[leader].quorum.membership.voters == {1, 2, 3}
+        await cluster.until(lambda: back.lookups.is_metadata_member)
         await cluster.kill(4)
         await cluster.kill(asked)
-        await back.create_topic("with-its-vote", 1, 1, {})
+        await back.administration.create_topic("with-its-vote", 1, 1, {})
         await cluster.start(asked)
         await cluster.settled()
         await cluster.close()
@@ -373,9 +375,9 @@ def test_who_is_cut_off_and_was_not_replaced_stays_a_member() -> None:
         away = next(node_id for node_id in cluster.running if node_id != leader)
         cluster.network.split({away})
         await asyncio.sleep(20)
-        assert cluster.running[away]._group.is_member
+        assert cluster.running[away].quorum.is_member
         cluster.network.heal()
-        await cluster.until(lambda: cluster.running[away].metadata_leader > 0)
+        await cluster.until(lambda: cluster.running[away].lookups.metadata_leader > 0)
         await cluster.settled()
         await cluster.close()
 
@@ -386,19 +388,19 @@ def test_without_a_majority_a_start_waits_and_goes_on_when_there_is_one() -> Non
     async def scenario() -> None:
         cluster = Nameservers(41)
         await cluster.start_all()
-        await cluster.running[1].create_topic("kept", 1, 1, {})
+        await cluster.running[1].administration.create_topic("kept", 1, 1, {})
         for node_id in (1, 2, 3):
             await cluster.stop(node_id)
         alone = asyncio.ensure_future(cluster.start(1))
         await asyncio.sleep(30)
         first = cluster.running.get(1)
         assert first is not None, "what was known to be committed at the stop is served"
-        assert first.topic("kept") is not None
+        assert first.lookups.topic("kept") is not None
         with pytest.raises(MetadataUnavailable):
-            await first.create_topic("refused", 1, 1, {})
+            await first.administration.create_topic("refused", 1, 1, {})
         await cluster.start(2)
         await alone
-        await first.create_topic("taken", 1, 1, {})
+        await first.administration.create_topic("taken", 1, 1, {})
         await cluster.close()
 
     simulate(scenario())

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.cluster import LoopTime
 from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.free_port import HOST, free_port
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
@@ -21,10 +22,10 @@ from mainstem.nameserver.nameserver import Nameserver
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import OtherCluster, RpcError
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
-from mainstem.rpc.method import Nothing
+from mainstem.rpc.messages.metadata import CHANGE, INTRODUCE, ChangeRequest, WantDeletions
 from mainstem.rpc.node_end import NodeEnd
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Nothing
 
 
 class Wired:
@@ -43,9 +44,7 @@ class Wired:
 
     async def start(self) -> None:
         node = Node(node_id=self.node_id, host="127.0.0.1", port=9092)
-        config = NameserverConfig(
-            node_id=self.node_id, peers=self.peers, tick_ms=20
-        )
+        config = NameserverConfig(node_id=self.node_id, peers=self.peers, tick_ms=20)
         facts = Facts(self.addresses[self.node_id])
         self.nameserver = await Nameserver.open(
             self.disk, random.Random(self.node_id), config, node, self.connect, facts
@@ -77,34 +76,34 @@ def test_a_cluster_over_sockets() -> None:
     async def scenario() -> None:
         addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 4)}
         nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
-        async with asyncio.timeout(60), AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
             for node in nodes.values():
                 stack.push_async_callback(node.close)
             await asyncio.gather(*(node.start() for node in nodes.values()))
             names = [it.nameserver for it in nodes.values()]
-            assert len({it.cluster_id() for it in names}) == 1
+            assert len({it.lookups.cluster_id() for it in names}) == 1
             topics = await asyncio.gather(
-                *(names[n % 3].create_topic(f"t{n}", 1, 1, {"retention.ms": str(n)}) for n in range(30))
+                *(names[n % 3].administration.create_topic(f"t{n}", 1, 1, {"retention.ms": str(n)}) for n in range(30))
             )
             assert len({topic.number for topic in topics}) == 30
             with pytest.raises(TopicExists, match="exists already"):
-                await names[1].create_topic("t3", 1, 1, {})
-            many = await names[2].create_topics([NewTopic(f"many{n}", 1, 1, {}) for n in range(5_000)])
+                await names[1].administration.create_topic("t3", 1, 1, {})
+            many = await names[2].administration.create_topics([NewTopic(f"many{n}", 1, 1, {}) for n in range(5_000)])
             assert all(isinstance(it, Topic) for it in many)
             for it in names:
-                await it.current()
-                assert len(list(it.topics())) == 5_030
+                await it.waits.current()
+                assert len(list(it.lookups.topics())) == 5_030
 
-            leader = names[0].metadata_leader
+            leader = names[0].lookups.metadata_leader
             await nodes[leader].close()
             left = [node.nameserver for node_id, node in nodes.items() if node_id != leader]
-            await left[0].create_topic("after", 1, 1, {})
-            await left[1].current()
-            assert left[1].topic("after") is not None
+            await left[0].administration.create_topic("after", 1, 1, {})
+            await left[1].waits.current()
+            assert left[1].lookups.topic("after") is not None
             nodes[leader].stack = AsyncExitStack()
             await nodes[leader].start()
-            await nodes[leader].nameserver.current()
-            assert nodes[leader].nameserver.topic("after") is not None
+            await nodes[leader].nameserver.waits.current()
+            assert nodes[leader].nameserver.lookups.topic("after") is not None
 
     asyncio.run(scenario())
 
@@ -116,20 +115,20 @@ def test_a_member_that_lost_power_meets_a_leader_it_was_never_told_of() -> None:
     async def scenario() -> None:
         addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 5)}
         nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
-        async with asyncio.timeout(60), AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
             for node in nodes.values():
                 stack.push_async_callback(node.close)
             await asyncio.gather(*(nodes[node_id].start() for node_id in (1, 2, 3)))
             await nodes[4].start()
             await nodes[3].close()
-            await nodes[2].nameserver.change_member(3, 4)
+            await nodes[2].nameserver.operations.change_member(3, 4)
             await nodes[1].lose_power()
-            while nodes[2].nameserver.metadata_leader != 4:
-                nodes[2].nameserver._group.transfer_leadership(4)
+            while nodes[2].nameserver.lookups.metadata_leader != 4:
+                nodes[2].nameserver.quorum.transfer_leadership(4)
                 await asyncio.sleep(0.05)
             await nodes[1].start()
-            await nodes[1].nameserver.current()
-            assert nodes[1].nameserver.metadata_voters == {1, 2, 4}
+            await nodes[1].nameserver.waits.current()
+            assert nodes[1].nameserver.lookups.metadata_voters == {1, 2, 4}
 
     asyncio.run(scenario())
 
@@ -138,16 +137,16 @@ def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
     async def scenario() -> None:
         addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 2)}
         node = Wired(1, addresses, SimulatedFiles(1))
-        async with asyncio.timeout(30), AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
             stack.push_async_callback(node.close)
             await node.start()
-            await node.nameserver.create_topic("kept", 1, 1, {})
+            await node.nameserver.administration.create_topic("kept", 1, 1, {})
             host, _, port = addresses[1].rpartition(":")
             client = await stack.enter_async_context(Client(host, int(port)))
             answer = (await client.call(INTRODUCE, Nothing(), timeout_seconds=5)).message
             assert (answer.node_id, answer.cluster_id, answer.voters) == (
                 1,
-                node.nameserver.cluster_id(),
+                node.nameserver.lookups.cluster_id(),
                 [1],
             )
             request: Any = ChangeRequest(b"x" * 16, WantDeletions(["kept"]))
@@ -157,7 +156,7 @@ def test_strangers_may_ask_who_is_there_and_nothing_else() -> None:
             foreign = await stack.enter_async_context(Client(host, int(port), node=other))
             with pytest.raises(RpcError, match="cluster"):
                 await foreign.call(CHANGE, request, timeout_seconds=5)
-            assert node.nameserver.topic("kept") is not None
+            assert node.nameserver.lookups.topic("kept") is not None
 
     asyncio.run(scenario())
 
@@ -168,7 +167,7 @@ def test_a_node_with_another_list_of_peers_is_refused_and_the_others_do_without_
         addresses = {node_id: f"{HOST}:{free_port()}" for node_id in range(1, 4)}
         nodes = {node_id: Wired(node_id, addresses, SimulatedFiles(node_id)) for node_id in addresses}
         nodes[3].peers = {str(node_id): addresses[node_id] for node_id in listed}
-        async with asyncio.timeout(60), AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
             for node in nodes.values():
                 stack.push_async_callback(node.close)
             started = [asyncio.ensure_future(nodes[node_id].start()) for node_id in (1, 2, 3)]
@@ -176,9 +175,9 @@ def test_a_node_with_another_list_of_peers_is_refused_and_the_others_do_without_
                 await started[2]
             await asyncio.gather(*started[:2])
             names = [nodes[node_id].nameserver for node_id in (1, 2)]
-            topic = await names[0].create_topic("made-without-it", 1, 1, {})
-            assert names[1].cluster_id() == names[0].cluster_id()
-            await names[1].current()
-            assert names[1].topic("made-without-it") == topic
+            topic = await names[0].administration.create_topic("made-without-it", 1, 1, {})
+            assert names[1].lookups.cluster_id() == names[0].lookups.cluster_id()
+            await names[1].waits.current()
+            assert names[1].lookups.topic("made-without-it") == topic
 
     asyncio.run(scenario())

@@ -7,11 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.nameserver.placement import place_groups, replacement_for
+from mainstem.nameserver.state.replica_placement import place_groups, replacement_for
 
-RACKS = st.dictionaries(
-    st.integers(1, 50), st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=12
-)
+RACKS = st.dictionaries(st.integers(1, 50), st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=12)
 
 
 @given(st.integers(1, 40), RACKS, st.integers(1, 5))

@@ -66,14 +66,14 @@ class History:
         return await Nameserver.open(self.disk, random.Random(self.randomness.random()), CONFIG, NODE)
 
     def _check(self, nameserver: Nameserver) -> None:
-        found = {t.name: (t.partitions, t.settings.retention_ms) for t in nameserver.topics()}
+        found = {t.name: (t.partitions, t.settings.retention_ms) for t in nameserver.lookups.topics()}
         assert found in (self.answered, self.in_flight, *self.parts_in_flight)
         self.parts_in_flight = []
         self.answered = self.in_flight = found
-        for topic in nameserver.topics():
+        for topic in nameserver.lookups.topics():
             assert self.topic_ids.setdefault(topic.number, topic.topic_id) == topic.topic_id
-        assert self.cluster_id in (None, nameserver.cluster_id())
-        self.cluster_id = nameserver.cluster_id()
+        assert self.cluster_id in (None, nameserver.lookups.cluster_id())
+        self.cluster_id = nameserver.lookups.cluster_id()
 
     async def _change(self, nameserver: Nameserver) -> None:
         if self.randomness.randrange(8) == 0:
@@ -82,21 +82,20 @@ class History:
         name = f"{self.randomness.choice('abcd')}{self.randomness.randrange(4)}"
         if name not in self.in_flight:
             self.in_flight[name] = (self.randomness.randint(1, 5), DEFAULT_RETENTION_MS)
-            topic = await nameserver.create_topic(name, self.in_flight[name][0], 1, {})
+            topic = await nameserver.administration.create_topic(name, self.in_flight[name][0], 1, {})
             assert self.topic_ids.setdefault(topic.number, topic.topic_id) == topic.topic_id
             return
         partitions, retention_ms = self.in_flight[name]
         match self.randomness.randrange(3):
             case 0:
                 self.in_flight[name] = (partitions + 2, retention_ms)
-                await nameserver.create_partitions(name, partitions + 2)
+                await nameserver.administration.create_partitions(name, partitions + 2)
             case 1:
                 self.in_flight[name] = (partitions, self.randomness.randint(1, 9))
-                await nameserver.alter_configs(name, {"retention.ms": str(self.in_flight[name][1])})
+                await nameserver.administration.alter_configs(name, {"retention.ms": str(self.in_flight[name][1])})
             case _:
                 del self.in_flight[name]
-                await nameserver.delete_topics([name])
-
+                await nameserver.administration.delete_topics([name])
 
     async def _create_together(self, nameserver: Nameserver) -> None:
         names = [f"e{number}" for number in self.randomness.sample(range(40), self.randomness.randint(1, 30))]
@@ -105,7 +104,7 @@ class History:
                 self.parts_in_flight.append(dict(self.in_flight))
                 self.in_flight[name] = (1, DEFAULT_RETENTION_MS)
         known = set(self.answered)
-        answers = await nameserver.create_topics([NewTopic(name, 1, 1, {}) for name in names])
+        answers = await nameserver.administration.create_topics([NewTopic(name, 1, 1, {}) for name in names])
         assert [isinstance(answer, Topic) for answer in answers] == [name not in known for name in names]
 
 

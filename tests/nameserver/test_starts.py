@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
-from mainstem.nameserver import starts
+from mainstem.nameserver.disk import starts
+from mainstem.nameserver.disk.starts import Loss, Remembers, begun, has_lost, judged, lost
+from mainstem.nameserver.disk.starts_file import COPY_BYTES, NAME, StartsFile
 from mainstem.nameserver.errors import ForeignDirectory
-from mainstem.nameserver.starts import Loss, Remembers, begun, has_lost, judged, lost
-from mainstem.nameserver.starts_file import COPY_BYTES, NAME, StartsFile
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.raft_member import METADATA_GROUP
-from mainstem.rpc.starts import STARTS_MAX, StartShown
+from mainstem.rpc.messages.starts import STARTS_MAX, StartShown
+from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.wire.identity import Identity
 
 RANDOMNESS = random.Random(1)
 NODE_3 = Identity("cluster", 3, b"directory of 3.3")
@@ -26,8 +26,8 @@ def start(before: Remembers, number: int, boot: str = "", *, unsynced: bool = Fa
     return begun(before, 3, number.to_bytes(8, "big"), boot, acknowledges_unsynced=unsynced)
 
 
-def shown(remembers: Remembers, *, forgot: bool = False) -> StartShown:
-    return StartShown(remembers.drawn, forgot)
+def shown(remembers: Remembers, *, forgot: bool = False, believed: bool = False) -> StartShown:
+    return StartShown(remembers.drawn, forgot, remembers.restored, believed)
 
 
 class Peer:
@@ -37,7 +37,7 @@ class Peer:
         self.remembers = Remembers()
 
     def believes(self, remembers: Remembers, *, forgot: bool = False, node: Identity = NODE_3) -> bool:
-        self.remembers, matches = judged(self.remembers, node, shown(remembers, forgot=forgot))
+        self.remembers, matches, _ = judged(self.remembers, node, shown(remembers, forgot=forgot))
         return matches
 
 
@@ -254,6 +254,13 @@ def test_older_votes_of_write_groups_are_forgotten_votes_and_the_metadata_has_it
     assert [has_lost(node, group) for group in (0, 1, METADATA_GROUP)] == [True, True, False]
     node = starts.votes_lost(lost(start(Remembers(), 1), Loss.COPY, "an older copy"), "and its votes")
     assert has_lost(node, METADATA_GROUP)
+
+
+def test_what_was_got_back_is_forgotten_again_with_everything_else() -> None:
+    node = starts.got_back(lost(start(Remembers(), 1), Loss.COPY, "an older copy"), 0)
+    assert [has_lost(node, group) for group in (0, 1)] == [False, True]
+    node = lost(start(node, 2), Loss.COPY, "an older copy, once more")
+    assert [has_lost(node, group) for group in (0, 1)] == [True, True]
 
 
 def test_who_was_given_up_for_lost_is_told_to_have_forgotten_when_it_comes_back() -> None:

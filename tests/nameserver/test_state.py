@@ -6,29 +6,12 @@ import random
 import uuid
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.model import SLOTS
-from mainstem.nameserver import topic_table
-from mainstem.nameserver.commands import (
-    AddPartitions,
-    AdvanceCounters,
-    AllocateProducerIds,
-    ChangeTopicConfigs,
-    Command,
-    CreateCluster,
-    CreateTopic,
-    DeleteTopic,
-    PartitionsAdded,
-    RegisterNode,
-    TopicConfigsChanged,
-    TopicCreated,
-    TopicDeleted,
-    decode_command,
-    encode_command,
-)
 from mainstem.nameserver.errors import (
     InconsistentCommand,
     InvalidConfig,
@@ -39,8 +22,27 @@ from mainstem.nameserver.errors import (
     TopicExists,
     UnknownTopic,
 )
-from mainstem.nameserver.state import MetadataState
-from mainstem.nameserver.topic_config import topic_settings
+from mainstem.nameserver.state import topic_table
+from mainstem.nameserver.state.commands import (
+    AddPartitions,
+    AdvanceCounters,
+    AllocateProducerIds,
+    ChangeTopicConfigs,
+    Command,
+    CreateCluster,
+    CreateTopic,
+    DeleteTopic,
+    PartitionsAdded,
+    PlaceGroups,
+    RegisterNode,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+    decode_command,
+    encode_command,
+)
+from mainstem.nameserver.state.state import MetadataState
+from mainstem.nameserver.state.topic_config import topic_settings
 
 CLUSTER = CreateCluster("c" * 22, 4, [slot % 4 for slot in range(SLOTS)])
 NODE = RegisterNode(1, "127.0.0.1", 9092, "rack a")
@@ -171,6 +173,21 @@ def test_refused_topics(state: MetadataState, change: dict[str, object], error: 
     with pytest.raises(error):
         state.check(new_topic(state, **{"name": "new", **change}))  # type: ignore[arg-type]
     assert image(state) == before
+
+
+def test_a_topic_cannot_ask_for_more_copies_than_the_write_groups_keep(state: MetadataState) -> None:
+    for node_id in (2, 3):
+        state.apply(msgspec.structs.replace(NODE, node_id=node_id))
+    state.check(new_topic(state, "early", replication_factor=3))
+    assert state.cluster is not None
+    state.apply(PlaceGroups([[1, 2] for _ in range(state.cluster.write_groups)]))
+    for factor in (1, 2):
+        state.check(new_topic(state, "kept", replication_factor=factor))
+    with pytest.raises(InvalidReplicationFactor, match=r"'wide': replication factor 3, .* keep 2 copies"):
+        state.check(new_topic(state, "wide", replication_factor=3))
+    with pytest.raises(InvalidReplicationFactor, match="1 to 3, the number of nodes"):
+        state.check(new_topic(state, "wider", replication_factor=4))
+    state.check(new_topic(state, "__internal", replication_factor=3, internal=True))  # as its maker's settings have it
 
 
 def test_refused_growth(state: MetadataState) -> None:

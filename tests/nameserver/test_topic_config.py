@@ -8,8 +8,8 @@ from mainstem.errors import ConfigError
 from mainstem.model import TimestampType, TopicSettings
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import InvalidConfig, InvalidTopicName
-from mainstem.nameserver.topic_config import TOPIC_CONFIGS, check_configs, config_named, topic_settings
-from mainstem.nameserver.topic_name import check_topic_name, collision_key
+from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS, check_configs, config_named, topic_settings
+from mainstem.nameserver.state.topic_name import check_topic_name, collision_key
 
 LONG_MAX = str(2**63 - 1)
 

@@ -42,21 +42,21 @@ def disk_of(kind: str, seed: int = 0) -> SimulatedFiles:
     return disk
 
 
-def opened(disk: SimulatedFiles, **config: Any) -> Any:
-    return Nameserver.open(disk, random.Random(disk.changes), NameserverConfig(**config), NODE)
+async def opened(disk: SimulatedFiles, **config: Any) -> Nameserver:
+    return await Nameserver.open(disk, random.Random(disk.changes), NameserverConfig(**config), NODE)
 
 
 def check(nameserver: Nameserver, kind: str) -> None:
-    assert nameserver.cluster_id() == OLD[kind]["cluster_id"]
-    orders, payments = nameserver.topic("orders"), nameserver.topic("payments")
+    assert nameserver.lookups.cluster_id() == OLD[kind]["cluster_id"]
+    orders, payments = nameserver.lookups.topic("orders"), nameserver.lookups.topic("payments")
     assert orders is not None
     assert payments is not None
     assert orders.configs == {"retention.ms": "1000", "cleanup.policy": "compact"}
     assert (orders.number, payments.number, payments.partitions) == (1, 2, 3)
-    assert nameserver.topic("a") is None
-    assert nameserver.was_deleted(3)
-    assert list(nameserver.nodes()) == [NODE]
-    assert nameserver.placements() == dict.fromkeys(range(4), (1,))
+    assert nameserver.lookups.topic("a") is None
+    assert nameserver.lookups.was_deleted(3)
+    assert list(nameserver.lookups.nodes()) == [NODE]
+    assert nameserver.lookups.placements() == dict.fromkeys(range(4), (1,))
 
 
 @pytest.mark.parametrize("kind", ["log", "snapshot"])
@@ -67,9 +67,9 @@ def test_is_read_and_goes_on_in_this_versions_format(kind: str) -> None:
         for turn in range(4):
             nameserver = await opened(disk, log_bytes_max=4096)
             check(nameserver, kind)
-            assert await nameserver.allocate_producer_id() == 1_000 * (turn + 1)
+            assert await nameserver.administration.allocate_producer_id() == 1_000 * (turn + 1)
             for number in range(turn * 20, turn * 20 + 20):
-                numbers.append((await nameserver.create_topic(f"new{number}", 1, 1, {})).number)
+                numbers.append((await nameserver.administration.create_topic(f"new{number}", 1, 1, {})).number)
             await nameserver.close()
         assert numbers == sorted(set(numbers))
         assert numbers[0] == (5 if kind == "log" else 65)
@@ -130,15 +130,15 @@ def test_a_node_of_version_0_1_becomes_the_first_of_a_cluster() -> None:
         assert cluster.leader() == 1  # alone, whatever `peers` says: the others have no part in what is there
         first = cluster.running[1]
         for node_id in (2, 3):
-            await cluster.start(node_id, cluster_id=first.cluster_id())
-            await first.change_member(0, node_id)
-        assert first._group.membership.voters == {1, 2, 3}
+            await cluster.start(node_id, cluster_id=first.lookups.cluster_id())
+            await first.operations.change_member(0, node_id)
+        assert first.lookups.metadata_voters == {1, 2, 3}
         await cluster.kill(1)
         await cluster.elected()
-        await cluster.running[2].create_topic("by the others".replace(" ", "-"), 1, 1, {})
+        await cluster.running[2].administration.create_topic("by the others".replace(" ", "-"), 1, 1, {})
         await cluster.start(1)
         await cluster.settled()
-        assert cluster.running[3].topic("orders") is not None
+        assert cluster.running[3].lookups.topic("orders") is not None
         for node_id in (1, 2, 3):
             await cluster.kill(node_id)
         await cluster.start_all()

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
+from mainstem.nameserver.disk.room import Room
+from mainstem.nameserver.disk.vote_file import SLOT_BYTES, SLOT_STRIDE_BYTES, DirectoryOwner, Vote, VoteFile
 from mainstem.nameserver.errors import MetadataCorrupt, MetadataUnavailable
-from mainstem.nameserver.room import Room
-from mainstem.nameserver.vote_file import SLOT_BYTES, SLOT_STRIDE_BYTES, Owner, Vote, VoteFile
 
-OWNER = Owner(3, bytes(range(16)))
+OWNER = DirectoryOwner(3, bytes(range(16)))
 PATH = "metadata/vote"
 
 
@@ -65,6 +65,33 @@ def test_the_power_may_go_at_every_step() -> None:
             except PowerLoss:
                 disk.crash()
             assert run(read(disk)) in answered[-2:]
+
+
+@pytest.mark.parametrize("killed_at", range(1, 8))
+def test_what_a_killed_process_left_unsynced_is_no_second_copy_yet(killed_at: int) -> None:
+    """The machine goes on, the next process finds two copies that look the same, and the power tears the first of them
+    when it is written next: then the other one is all there is."""
+
+    async def cut_off(disk: SimulatedFiles, after: int, term: int, known: list[Vote]) -> None:
+        file = await VoteFile.open(disk)
+        known.append(file.vote)
+        disk.cut_power(after=after)
+        await file.write(Vote(term, 1, 0))
+
+    for cut_after in range(1, 7):
+        disk, known = SimulatedFiles(1), list[Vote]()
+        run(written(disk, Vote(1, 1, 0)))
+        with suppress(PowerLoss):
+            run(cut_off(disk, killed_at, 2, []))
+        disk.crash(keep_all=True)
+        first = disk.content(PATH)[:SLOT_BYTES]
+        with suppress(PowerLoss):
+            run(cut_off(disk, cut_after, 3, known))
+        is_being_written = disk.content(PATH)[:SLOT_BYTES] != first
+        disk.crash(keep_bytes=0)
+        if is_being_written:
+            disk.flip(PATH, 8 * 20)
+        assert run(read(disk)).term >= known[0].term
 
 
 def test_one_damaged_copy_costs_nothing_and_is_healed() -> None:

@@ -20,12 +20,12 @@ import pytest
 from tests.fakes.run_reader import read_runs
 from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
 
 CLASSES = {0: "default", 1: "internal", 2: "default"}
 TRIGGER_BYTES = 400_000
-SECONDS_MAX = 90.0
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -39,16 +39,28 @@ class Bench:
         self.processes: list[subprocess.Popen[str]] = []
 
     def append(self, blocks: int) -> None:
-        self.node.on_loop(
-            lambda: self.journal.append_random(self.random, blocks, queues=12, topics=3, groups=3))
+        self.node.on_loop(lambda: self.journal.append_random(self.random, blocks, queues=12, topics=3, groups=3))
 
     def start(self, *options: str, name: str = "splitter") -> subprocess.Popen[str]:
         log = (self.directory / f"{name}.log").open("a")
         process = subprocess.Popen(
-            [sys.executable, "-m", "mainstem.pipeline.main", "--node", self.node.http,
-             "--bytes-per-trigger", str(TRIGGER_BYTES), *options],
-            env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            text=True, start_new_session=True)
+            [
+                sys.executable,
+                "-m",
+                "mainstem.pipeline.main",
+                "--node",
+                self.node.http,
+                "--bytes-per-trigger",
+                str(TRIGGER_BYTES),
+                *options,
+            ],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
         log.close()
         self.processes.append(process)
         return process
@@ -99,7 +111,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) -> None:
-    bench.append(200)
+    bench.append(100)
     failures = iter(range(3))
 
     def fail_at_first() -> None:
@@ -108,7 +120,7 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) ->
 
     bench.journal.before_classes = fail_at_first
     process = bench.start("--once")
-    assert process.wait(SECONDS_MAX) == EXIT_DONE, bench.log()
+    assert process.wait(PATIENCE_SECONDS) == EXIT_DONE, bench.log()
     bench.check_exactly_once()
     status = bench.node.on_loop(bench.node.service.status)
     assert next(failures, None) is None, "tasks did fail"
@@ -121,7 +133,7 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) ->
 
 def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> None:
     checkpoint = str(bench.directory / "checkpoint")
-    bench.append(150)
+    bench.append(75)
 
     def kill_jvm() -> None:
         children = psutil.Process(process.pid).children(recursive=True)
@@ -132,36 +144,35 @@ def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> N
 
     process = bench.start("--once", "--checkpoint", checkpoint)
     bench.on_next_commit(kill_jvm)
-    assert process.wait(SECONDS_MAX) == EXIT_FAILED, bench.log()
+    assert process.wait(PATIENCE_SECONDS) == EXIT_FAILED, bench.log()
     committed = len(bench.journal.committed)
     assert committed >= 1
 
     bench.node.end_leases()
     process = bench.start("--once", "--checkpoint", checkpoint)
     bench.on_next_commit(lambda: os.kill(process.pid, signal.SIGKILL))
-    assert process.wait(SECONDS_MAX) == -signal.SIGKILL, bench.log()
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, bench.log()
     assert len(bench.journal.committed) > committed
 
     bench.node.end_leases()
     process = bench.start("--once", "--checkpoint", checkpoint)
-    assert process.wait(SECONDS_MAX) == EXIT_DONE, bench.log()
+    assert process.wait(PATIENCE_SECONDS) == EXIT_DONE, bench.log()
     bench.check_exactly_once()
 
 
 def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(bench: Bench) -> None:
     """The second one starts with no checkpoint, and reads blocks over rpc, as executors elsewhere do."""
-    bench.append(60)
+    bench.append(40)
     split = threading.Event()
     bench.on_next_commit(split.set)
     checkpoint = str(bench.directory / "checkpoint")
-    embedded = bench.start(
-        "--embedded", "--trigger-seconds", "0.3", "--checkpoint", checkpoint, name="embedded")
-    assert split.wait(SECONDS_MAX), bench.log("embedded")
+    embedded = bench.start("--embedded", "--trigger-seconds", "0.3", "--checkpoint", checkpoint, name="embedded")
+    assert split.wait(PATIENCE_SECONDS), bench.log("embedded")
     bench.journal.path_prefix = "/nonexistent"
     once = bench.start("--once", name="once")
-    assert embedded.wait(SECONDS_MAX) == EXIT_YIELDED, bench.log("embedded")
-    bench.append(60)
-    assert once.wait(SECONDS_MAX) == EXIT_DONE, bench.log("once")
+    assert embedded.wait(PATIENCE_SECONDS) == EXIT_YIELDED, bench.log("embedded")
+    bench.append(40)
+    assert once.wait(PATIENCE_SECONDS) == EXIT_DONE, bench.log("once")
     bench.check_exactly_once()
     assert bench.journal.remote_reads > 0
 
@@ -178,7 +189,7 @@ def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> 
         bench.journal.append_random(bench.random, 30, queues=12, topics=3, groups=3)
 
     bench.on_next_commit(take_over)
-    assert zombie.wait(SECONDS_MAX) == EXIT_LEASE_HELD, bench.log()
+    assert zombie.wait(PATIENCE_SECONDS) == EXIT_LEASE_HELD, bench.log()
     assert heir_holds
     assert "the split lease is lost" in bench.log()
     assert "the heir holds epoch" in bench.log()
@@ -188,7 +199,7 @@ def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> 
 
 def test_jvm_that_does_not_start_is_reported_and_the_lease_given_back(bench: Bench) -> None:
     process = bench.start("--once", "--driver-memory", "zz")
-    assert process.wait(SECONDS_MAX) == EXIT_FAILED, bench.log()
+    assert process.wait(PATIENCE_SECONDS) == EXIT_FAILED, bench.log()
     status = bench.node.on_loop(bench.node.service.status)
     assert "JAVA_GATEWAY_EXITED" in status["last_error"]["message"]
     assert status["splitter"] is None

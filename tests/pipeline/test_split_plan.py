@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.fakes.split_log import NOW_MS, SplitJournal
 
 from mainstem.pipeline.split_plan import SplitSettings, next_offsets, plan, split_offsets, target_offsets
-from mainstem.rpc.split import PlannedSlices, PositionsReply
+from mainstem.rpc.messages.split import PlannedSlices, PositionsReply
 from mainstem.storage.journal.format import KIND_CONTROL
 
 MANY = 1 << 30
@@ -24,7 +25,7 @@ class View:
     def positions(self) -> PositionsReply:
         return PositionsReply(groups=self.journal.positions(), now_ms=self.now_ms)
 
-    def slices(self, after: dict[int, int], upto: dict[int, int], bytes_max: int) -> PlannedSlices:
+    def slices(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> PlannedSlices:
         return PlannedSlices(slices=self.journal.slices(after, upto, bytes_max), host="")
 
 
@@ -39,8 +40,7 @@ def journal(tmp_path: Path) -> SplitJournal:
 
 
 def settings(**changes: float) -> SplitSettings:
-    return SplitSettings(
-        rpc="", runs_dir="", bytes_per_trigger=MANY, slice_bytes=MANY, **changes)  # type: ignore[arg-type]
+    return SplitSettings(rpc="", runs_dir="", bytes_per_trigger=MANY, slice_bytes=MANY, **changes)  # type: ignore[arg-type]
 
 
 def ranges(planned: PlannedSlices) -> list[tuple[int, int, int]]:

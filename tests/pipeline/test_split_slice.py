@@ -22,7 +22,7 @@ from mainstem.pipeline.block_walk import batches_of
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.journal_slice import mapped_segment, places_of, slice_bytes
 from mainstem.pipeline.split_slice import TAKE_BYTES, SplitSlice, gather, split_slice
-from mainstem.rpc.split import SegmentExtent, Slice
+from mainstem.rpc.messages.split import SegmentExtent, Slice
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import FIRST_BLOCK, KIND_NO_OP, SegmentHeader
 from mainstem.storage.queue_store.run_target import LocalRunTarget
@@ -30,7 +30,7 @@ from mainstem.storage.queue_store.run_target import LocalRunTarget
 CLASSES = {0: "default", 1: "internal", 2: "default"}
 
 
-def no_remote(extent: SegmentExtent) -> object:
+def no_remote(extent: SegmentExtent) -> Iterator[bytes]:
     raise AssertionError(f"{extent.path} should have been read from disk")
 
 
@@ -50,11 +50,13 @@ def split_all(journal: SplitJournal, runs: Path, *, trigger_bytes: int, slice_by
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32), blocks=st.integers(1, 60), trigger=st.integers(1, 200_000),
-       slice_bytes=st.integers(1, 100_000))
-def test_runs_hold_every_batch_once_and_in_order(
-    seed: int, blocks: int, trigger: int, slice_bytes: int
-) -> None:
+@given(
+    seed=st.integers(0, 2**32),
+    blocks=st.integers(1, 60),
+    trigger=st.integers(1, 200_000),
+    slice_bytes=st.integers(1, 100_000),
+)
+def test_runs_hold_every_batch_once_and_in_order(seed: int, blocks: int, trigger: int, slice_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         journal = SplitJournal(Path(directory), segment_bytes=256 * 1024, classes=CLASSES)
         journal.append_random(random.Random(seed), blocks, queues=5, topics=3, groups=3)
@@ -94,7 +96,9 @@ def test_extents_may_reach_beyond_the_ranges(tmp_path: Path) -> None:
     wide = Slice(work.ranges, (SegmentExtent(1, blocks[0].start, blocks[-1].end, path),), work.bytes)
     result = split(journal, wide, tmp_path / "runs")
     assert read_runs([tmp_path / "runs" / result.files[0].name]) == {
-        0: journal.history[0][1:3], 1: journal.history[1][2:3]}
+        0: journal.history[0][1:3],
+        1: journal.history[1][2:3],
+    }
 
 
 def test_gather_bounds_a_step_by_bytes(tmp_path: Path) -> None:
@@ -205,11 +209,11 @@ class TestLeasedReading:
     def test_absent_segment_is_asked_of_the_node(self, tmp_path: Path) -> None:
         journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
         extent = self.extent(journal)
-        data = journal.segment(1).read_bytes()[extent.start:extent.end]
+        data = journal.segment(1).read_bytes()[extent.start : extent.end]
         journal.segment(1).unlink()
         work = Slice((), (extent,), 0)
         with slice_bytes(work, lambda _: iter([data[:10], data[10:]]), local=True) as buffer:
-            assert bytes(buffer[:len(data)]) == data
+            assert bytes(buffer[: len(data)]) == data
         with (
             pytest.raises(SliceDamaged, match="10 of"),
             slice_bytes(work, lambda _: iter([data[:10]]), local=True),
@@ -219,13 +223,13 @@ class TestLeasedReading:
     def test_a_disk_that_fails_leaves_room_for_what_the_node_sends(self, tmp_path: Path) -> None:
         journal = SplitJournal(tmp_path, segment_bytes=1 << 16, classes=CLASSES)
         extent = self.extent(journal)
-        data = journal.segment(1).read_bytes()[extent.start:extent.end]
+        data = journal.segment(1).read_bytes()[extent.start : extent.end]
 
         def pace(size: int) -> None:
             raise OSError(errno.EIO, "the disk does not read")
 
         with slice_bytes(Slice((), (extent,), 0), lambda _: iter([data]), local=True, pace=pace) as buffer:
-            assert bytes(buffer[:len(data)]) == data
+            assert bytes(buffer[: len(data)]) == data
 
 
 def test_extents_anywhere_in_their_files_lie_in_one_buffer(tmp_path: Path) -> None:
@@ -239,8 +243,8 @@ def test_extents_anywhere_in_their_files_lie_in_one_buffer(tmp_path: Path) -> No
     assert any(extent.start % mmap.PAGESIZE for extent in extents)
     with slice_bytes(Slice((), tuple(extents), 0), no_remote, local=True) as buffer:
         for extent, place in zip(extents, places_of(extents), strict=False):
-            expected = Path(extent.path).read_bytes()[extent.start:extent.end]
-            assert bytes(buffer[place:place + len(expected)]) == expected
+            expected = Path(extent.path).read_bytes()[extent.start : extent.end]
+            assert bytes(buffer[place : place + len(expected)]) == expected
         with pytest.raises(ValueError, match="read-only"):
             buffer[0] = 1
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.errors import ConfigError
 from mainstem.pipeline.config import PipelineConfig
@@ -20,7 +21,7 @@ from mainstem.pipeline.exit_codes import EXIT_FAILED, EXIT_YIELDED
 from mainstem.pipeline.java import find_java
 from mainstem.pipeline.processes import NICE
 from mainstem.pipeline.supervisor import SplitSupervisor, parallel_tasks, splitter_command
-from mainstem.rpc.split import SplitLag
+from mainstem.rpc.messages.split import SplitLag
 
 IDLE = SplitLag(0, 0.0, "")
 WORK = SplitLag(1 << 30, 0.0, "")
@@ -32,7 +33,8 @@ class Work:
     """`SplitWork` under the test's control."""
 
     def __init__(self, lag: SplitLag) -> None:
-        self.now, self.errors = lag, []
+        self.now = lag
+        self.errors: list[str] = []
 
     def lag(self) -> SplitLag:
         return self.now
@@ -44,21 +46,27 @@ class Work:
 class Bench:
     """A supervisor of a program that notes its starts in a file."""
 
-    def __init__(self, directory: Path, program: str, lag: SplitLag, *, missing: str = "") -> None:
+    def __init__(self, directory: Path, program: str, lag: SplitLag, *, missing: str = "", nice: int = NICE) -> None:
         self.notes = directory / "starts"
         self.work = Work(lag)
         self.clock = FakeClock()
         self.supervisor = SplitSupervisor(
-            PipelineConfig(), self.work, store_dir=str(directory), clock=self.clock,
+            PipelineConfig(nice=nice),
+            self.work,
+            store_dir=str(directory),
+            clock=self.clock,
             command=lambda node: [sys.executable, "-c", COUNT_STARTS + program, str(self.notes)],
-            missing=lambda: missing, poll_seconds=0.01, backoff_seconds=(0.01,))
+            missing=lambda: missing,
+            poll_seconds=0.01,
+            backoff_seconds=(0.01,),
+        )
 
     @property
     def starts(self) -> int:
         return len(self.notes.read_text().splitlines()) if self.notes.exists() else 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
                 await asyncio.sleep(0.01)
 
@@ -146,23 +154,24 @@ def test_close_ends_the_splitter_and_its_children(tmp_path: Path) -> None:
 
     bench.run(test)
     assert len(family) == 2
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_SECONDS)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_a_splitter_and_its_children_get_what_is_left_of_the_processor(tmp_path: Path) -> None:
-    """Where sessions share the processor first, theirs is nice as well."""
+@pytest.mark.parametrize("nice", [NICE, 0])
+def test_a_splitter_and_its_children_get_what_is_left_of_the_processor(tmp_path: Path, nice: int) -> None:
+    """Where sessions share the processor first, theirs is nice as well. With 0 they are as this process is."""
     child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
-    bench = Bench(tmp_path, child + SLEEP, WORK)
+    bench = Bench(tmp_path, child + SLEEP, WORK, nice=nice)
 
     async def test() -> None:
         await bench.until(lambda: bench.supervisor.process_id is not None)
         parent = psutil.Process(bench.supervisor.process_id)
         await bench.until(lambda: len(parent.children()) == 1)
         for process in (parent, *parent.children()):
-            assert process.nice() == NICE
-            assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
-            assert nice_of_session(process.pid) in (NICE, None)
+            assert process.nice() == (nice or os.nice(0))
+            assert os.sched_getscheduler(process.pid) == (os.SCHED_BATCH if nice else os.sched_getscheduler(0))
+            assert nice_of_session(process.pid) in (nice, None)
 
     bench.run(test)
 
@@ -173,9 +182,7 @@ def nice_of_session(process_id: int) -> int | None:
     return int(autogroup.read_text().split()[-1]) if autogroup.exists() else None
 
 
-STUBBORN = (
-    "import signal; signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'a').write('asked\\n')); "
-)
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'a').write('asked\\n')); "
 
 
 def test_a_node_that_stops_waits_for_no_splitter(tmp_path: Path) -> None:
@@ -217,11 +224,12 @@ def test_nothing_of_a_splitter_is_left_when_its_node_is_killed(tmp_path: Path, o
     async def test() -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", node, str(tmp_path), env=environment, stdout=asyncio.subprocess.PIPE)
+            sys.executable, "-c", node, str(tmp_path), env=environment, stdout=asyncio.subprocess.PIPE
+        )
         output, _ = await process.communicate()
         assert process.returncode == -9
         pids = [int(output), int((tmp_path / "starts").read_text().splitlines()[-1])]
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while any(map(is_running, pids)):  # noqa: ASYNC110 - other processes
                 await asyncio.sleep(0.02)
 
@@ -251,11 +259,10 @@ def test_standard_input_closes_when_the_supervising_process_is_killed(tmp_path: 
 
     async def test() -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", node, str(tmp_path), env=environment)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", node, str(tmp_path), env=environment)
         assert await process.wait() == -9
         notes = tmp_path / "starts"
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while "orphaned" not in notes.read_text():  # noqa: ASYNC110 - written by another process
                 await asyncio.sleep(0.02)
 
@@ -282,8 +289,9 @@ class TestFindJava:
         java.chmod(java.stat().st_mode | stat.S_IXUSR)
         return {"JAVA_HOME": str(directory)}
 
-    @pytest.mark.parametrize(("output", "version"), [
-        ('openjdk version "17.0.15" 2025-04-15', 17), ('openjdk version "21" 2023-09-19', 21)])
+    @pytest.mark.parametrize(
+        ("output", "version"), [('openjdk version "17.0.15" 2025-04-15', 17), ('openjdk version "21" 2023-09-19', 21)]
+    )
     def test_version_is_read(self, tmp_path: Path, output: str, version: int) -> None:
         java = find_java(self.fake_java(tmp_path, output))
         assert (java.version, java.missing) == (version, "")
@@ -306,15 +314,25 @@ def test_command_carries_the_configuration() -> None:
     assert pairs["--node"] == "http://127.0.0.1:9080"
 
 
-@pytest.mark.parametrize(("master", "tasks"), [
-    ("local[2,8]", 2), ("local[4]", 4), ("local[*]", os.cpu_count()), ("spark://host:7077", 2)])
+@pytest.mark.parametrize(
+    ("master", "tasks"), [("local[2,8]", 2), ("local[4]", 4), ("local[*]", os.cpu_count()), ("spark://host:7077", 2)]
+)
 def test_parallel_tasks(master: str, tasks: int) -> None:
     assert parallel_tasks(master) == tasks
 
 
-@pytest.mark.parametrize("changes", [
-    {"bytes_per_trigger": 0}, {"start_age_seconds": -1.0}, {"master": ""}, {"driver_memory": "lots"},
-    {"idle_stop_seconds": 0.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bytes_per_trigger": 0},
+        {"start_age_seconds": -1.0},
+        {"master": ""},
+        {"driver_memory": "lots"},
+        {"idle_stop_seconds": 0.0},
+        {"nice": 20},
+        {"nice": -1},
+    ],
+)
 def test_unusable_values_are_named(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(changes))):
         PipelineConfig(**changes).validate()  # type: ignore[arg-type]

@@ -51,8 +51,9 @@ def field_names(message_class: type[Any], version: int) -> list[str]:
 
 
 def kio_class(api_key: int, name: str, version: int) -> type[Any]:
-    kind = EntityType.request if name.endswith("Request") else EntityType.response
-    found: type[Any] = getattr(load_payload_module(api_key, version, kind), name)
+    is_request = name.endswith("Request")
+    module = load_payload_module(api_key, version, EntityType.request if is_request else EntityType.response)
+    found: type[Any] = getattr(module, name)
     return found
 
 

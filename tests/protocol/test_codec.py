@@ -80,9 +80,9 @@ def test_messages_are_frozen_keyword_only_and_slotted() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         HEARTBEAT.group_id = "other"  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        del HEARTBEAT.group_id  # type: ignore[misc]
+        del HEARTBEAT.group_id
     with pytest.raises(TypeError):
-        HeartbeatRequest("g", 1, "m")  # type: ignore[misc]
+        HeartbeatRequest("g", 1, "m")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="member_id"):
         HeartbeatRequest(group_id="g", generation_id=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="surprise"):
@@ -99,17 +99,13 @@ def test_messages_compare_by_value() -> None:
     assert same == HEARTBEAT
     assert hash(same) == hash(HEARTBEAT)
     assert dataclasses.replace(same, member_id="n") != HEARTBEAT
-    assert repr(same) == (
-        "HeartbeatRequest(group_id='g', generation_id=1, member_id='m', group_instance_id=None)"
-    )
+    assert repr(same) == ("HeartbeatRequest(group_id='g', generation_id=1, member_id='m', group_instance_id=None)")
 
 
 def test_decoded_messages_do_not_hold_the_input() -> None:
     buffer = bytearray(
         write(
-            JoinGroupRequest(
-                group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=()
-            ),
+            JoinGroupRequest(group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=()),
             0,
         )
     )

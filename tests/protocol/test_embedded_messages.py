@@ -58,17 +58,13 @@ MEMBER = MemberMetadata(
 @pytest.mark.parametrize("message_class", [ConsumerProtocolSubscription, ConsumerProtocolAssignment])
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_the_consumer_protocol_against_kafka_python(
-    version: int, message_class: type[Any], data: Any
-) -> None:
+def test_the_consumer_protocol_against_kafka_python(version: int, message_class: type[Any], data: Any) -> None:
     message = data.draw(messages(message_class, version))
     encoded = write(message, version)
     other = getattr(kafka_python, message_class.__name__)
     theirs = other(
         **{
-            name: [(item.topic, list(item.partitions)) for item in value]
-            if name.endswith("partitions")
-            else value
+            name: [(item.topic, list(item.partitions)) for item in value] if name.endswith("partitions") else value
             for name, value in ((name, getattr(message, name)) for name in message.__slots__)
             if name in other.fields and other.fields[name].for_version_q(version)
         },

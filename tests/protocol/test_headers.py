@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainstem.model import Buffer
 from mainstem.protocol.codec import write, write_parts
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import MalformedMessage
@@ -76,9 +77,7 @@ def test_bad_headers(frame: str, what: str) -> None:
     client_id=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 )
 @settings(max_examples=60, deadline=None)
-def test_request_headers_round_trip(
-    api_key: int, api_version: int, correlation_id: int, client_id: str | None
-) -> None:
+def test_request_headers_round_trip(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> None:
     header = RequestHeader(api_key, api_version, correlation_id, client_id)
     frame = request_frame(header, b"body")
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -115,9 +114,10 @@ def test_a_too_new_api_versions_request_is_answered_in_version_0() -> None:
 
 def test_large_records_are_not_copied_into_the_frame() -> None:
     large, small = memoryview(bytes(5000)), b"s" * 10
+    payloads: list[Buffer | tuple[Buffer, ...]] = [large, small, (large, small)]
     partitions = tuple(
         PartitionData(partition_index=index, error_code=0, high_watermark=1, records=payload)
-        for index, payload in enumerate([large, small, (large, small)])
+        for index, payload in enumerate(payloads)
     )
     message = FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=partitions),))
     frame = response_frame(7, FETCH, 11, write_parts(message, 11))

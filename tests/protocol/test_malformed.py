@@ -120,7 +120,7 @@ def test_a_request_has_room_for_so_many_elements_in_all() -> None:
         topic = struct.pack(">hi", 0, partitions) + bytes(4 * partitions)
         return struct.pack(">hi", 0, topics) + topics * topic
 
-    assert len(read(OffsetFetchRequest, 1, fetch_of(2, 124_999)).topics) == 2
+    assert len(read(OffsetFetchRequest, 1, fetch_of(2, 124_999)).topics or ()) == 2
     with pytest.raises(MalformedMessage, match="more than it may have"):
         read(OffsetFetchRequest, 1, fetch_of(2, 125_000))
     with pytest.raises(MalformedMessage, match="more than it may have"):
@@ -137,14 +137,13 @@ def test_every_request_says_how_many_elements_it_may_have() -> None:
 @pytest.mark.parametrize(("message_class", "version"), CASES)
 @few_examples
 @given(data=st.data())
-def test_in_slices_the_same_is_read_written_and_refused(
-    message_class: type[Any], version: int, data: Any
-) -> None:
+def test_in_slices_the_same_is_read_written_and_refused(message_class: type[Any], version: int, data: Any) -> None:
     message = data.draw(messages(message_class, version))
     encoded = write(message, version)
     assert b"".join(whole(write_in_slices(message, version))) == encoded
     assert whole(read_in_slices(message_class, version, b"ab" + encoded + b"c", 2)) == (
-        *read_prefix(message_class, version, b"ab" + encoded + b"c", 2),)
+        *read_prefix(message_class, version, b"ab" + encoded + b"c", 2),
+    )
     damaged = bytearray(encoded[: data.draw(st.integers(0, len(encoded)))])
     if damaged:
         damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))

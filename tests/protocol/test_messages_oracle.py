@@ -29,9 +29,7 @@ CASES = [
     pytest.param(api.api_key, message_class, version, id=f"{message_class.__name__}-{version}")
     for api in API_MESSAGES.values()
     for message_class in (api.request, api.response)
-    for version in range(
-        declaration_of(message_class).versions.first, declaration_of(message_class).versions.last + 1
-    )
+    for version in range(declaration_of(message_class).versions.first, declaration_of(message_class).versions.last + 1)
 ]
 
 few_examples = settings(

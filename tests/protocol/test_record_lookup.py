@@ -22,9 +22,7 @@ from mainstem.protocol.records import (
 
 timestamps = st.integers(-1, 30)
 plain_batches = st.builds(
-    lambda times, compression: build_batch(
-        [NewRecord(time, b"k", b"v") for time in times], compression=compression
-    ),
+    lambda times, compression: build_batch([NewRecord(time, b"k", b"v") for time in times], compression=compression),
     st.lists(timestamps, min_size=1, max_size=4),
     st.sampled_from([Compression.NONE, Compression.ZSTD]),
 )
@@ -58,9 +56,7 @@ def _store(batches: list[NewBatch]) -> list[StoredBatch]:
 
 @given(history=histories, timestamp=timestamps, offset_min=st.integers(99, 112))
 @settings(max_examples=100, deadline=None)
-def test_lookup_finds_what_a_full_search_finds(
-    history: list[NewBatch], timestamp: int, offset_min: int
-) -> None:
+def test_lookup_finds_what_a_full_search_finds(history: list[NewBatch], timestamp: int, offset_min: int) -> None:
     stored = _store(history)
     everything = [
         RecordPosition(record.offset, record.timestamp)

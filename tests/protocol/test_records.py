@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from mainstem.kernel.batch_header import ATTRIBUTES_AT, CHECKSUM_AT, HEADER_BYTES
 from mainstem.protocol.errors import CorruptBatch, ProtocolError, UnsupportedCompression, UnsupportedMagic
 from mainstem.protocol.records import (
     Compression,
@@ -33,7 +34,6 @@ from mainstem.protocol.records import (
     walk_batches,
 )
 from mainstem.protocol.records.checksum import crc32c
-from mainstem.protocol.records.header import ATTRIBUTES_POSITION, CHECKSUM_POSITION, HEADER_BYTES
 
 NOW = 1_700_000_000_000
 
@@ -63,7 +63,7 @@ def simple(*timestamps: int, compression: Compression = Compression.NONE) -> New
 
 
 def with_checksum(data: bytearray) -> bytearray:
-    data[CHECKSUM_POSITION : CHECKSUM_POSITION + 4] = crc32c(data, ATTRIBUTES_POSITION).to_bytes(4, "big")
+    data[CHECKSUM_AT : CHECKSUM_AT + 4] = crc32c(data, ATTRIBUTES_AT).to_bytes(4, "big")
     return data
 
 
@@ -188,9 +188,7 @@ def test_log_append_time(compression: Compression) -> None:
 
 
 def test_control_batches() -> None:
-    batch = build_control_batch(
-        ControlType.COMMIT, timestamp=NOW, producer_id=5, producer_epoch=1, coordinator_epoch=9
-    )
+    batch = build_control_batch(ControlType.COMMIT, timestamp=NOW, producer_id=5, producer_epoch=1, coordinator_epoch=9)
     assert batch.header.is_control
     assert batch.header.is_transactional
     (record,) = read_records(batch)

@@ -131,10 +131,7 @@ class Cluster:
 
     def stop(self, node_id: int) -> None:
         """A crash: what is not durable is lost."""
-        disk = self.members[node_id].disk
-        disk._writes.clear()
-        disk._hard_states.clear()
-        disk.seen = disk.durable.copy()
+        self.members[node_id].disk.lose_unsynced()
         self.down.add(node_id)
 
     def start(self, node_id: int) -> None:

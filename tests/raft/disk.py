@@ -39,9 +39,7 @@ class Image:
     state: State = ()
 
     def copy(self) -> Image:
-        return Image(
-            self.membership, self.base_index, self.base_term, self.entries[:], self.snapshot, self.state
-        )
+        return Image(self.membership, self.base_index, self.base_term, self.entries[:], self.snapshot, self.state)
 
     @property
     def last_index(self) -> int:
@@ -192,6 +190,12 @@ class Disk:
         """Make the oldest hard state durable that is not yet."""
         self.hard_state = self._hard_states.popleft()
         return self.hard_state
+
+    def lose_unsynced(self) -> None:
+        """A crash after which none of it had reached the disk."""
+        self._writes.clear()
+        self._hard_states.clear()
+        self.seen = self.durable.copy()
 
     def crash(self, rng: random.Random) -> None:
         self.sync(rng.randint(0, len(self._writes)))

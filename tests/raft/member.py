@@ -89,7 +89,7 @@ class Member:
         if ready.snapshot is not None:
             self._install(ready.snapshot)
         for entry in ready.committed:
-            self._apply(entry)
+            self.apply(entry)
         self.answered.extend((result, self.applied_index) for result in ready.reads)
         return True
 
@@ -105,7 +105,7 @@ class Member:
         while self.take():
             self.advance()
 
-    def _apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         assert entry.index == self.applied_index + 1, f"{entry} applied behind {self.applied_index}"
         self.applied_index = entry.index
         self.applied_term = entry.term

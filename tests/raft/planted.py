@@ -10,7 +10,7 @@ from mainstem.raft.followership import Followership
 from mainstem.raft.leadership import Leadership
 from mainstem.raft.log import Log
 from mainstem.raft.messages import Append, Message, ReadIndexResponse, RequestVote
-from mainstem.raft.reads import Reads
+from mainstem.raft.reads import PendingReads
 
 
 class VoteNotPersisted(RaftCore):
@@ -136,7 +136,7 @@ class ReadsNumberedFromOne(RaftCore):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._reads = Reads(0)
+        self._reads = PendingReads(0)
         self._steps[ReadIndexResponse] = self._reads.answered
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 from tests.raft.disk import Disk, State
 from tests.raft.invariants import Invariants, Violation, require
 from tests.raft.member import Member
@@ -77,17 +78,19 @@ class Simulation:
         """How often a driver has its turn and its disk syncs right after an event."""
         unruly = rng.random() < 0.3
         """Nobody is protected, everybody wants to lead."""
-        self.settings = {
-            "election_ticks": rng.choice([3, 8]),
-            "heartbeat_ticks": 1,
-            "entries_in_flight_max": rng.choice([2, 8, 256]),
-            "bytes_in_flight_max": rng.choice([20, 1000]),
-            "append_bytes_max": rng.choice([1, 30, 1000]),
-            "apply_bytes_max": rng.choice([1, 1000]),
-            "learner_lag_max": rng.choice([1, 8]),
-            "check_quorum": not unruly and rng.random() < 0.9,
-            "pre_vote": not unruly and rng.random() < 0.9,
-        }
+        self.settings = RaftConfig(
+            node_id=1,
+            election_ticks=rng.choice([3, 8]),
+            heartbeat_ticks=1,
+            entries_in_flight_max=rng.choice([2, 8, 256]),
+            bytes_in_flight_max=rng.choice([20, 1000]),
+            append_bytes_max=rng.choice([1, 30, 1000]),
+            apply_bytes_max=rng.choice([1, 1000]),
+            learner_lag_max=rng.choice([1, 8]),
+            check_quorum=not unruly and rng.random() < 0.9,
+            pre_vote=not unruly and rng.random() < 0.9,
+        )
+        """Of node 1; the others' but for the id."""
         voters = rng.choice([3, 5] if unruly else [1, 2, 3, 3, 3, 5, 5])
         self.membership = Membership.of(range(1, voters + 1))
         self.members: dict[int, SimulatedMember] = {}
@@ -117,7 +120,7 @@ class Simulation:
         ]
 
     def _add(self, node_id: int) -> None:
-        config = RaftConfig(node_id=node_id, **self.settings)
+        config = msgspec.structs.replace(self.settings, node_id=node_id)
         config.validate()
         member = SimulatedMember(
             config, Disk(self.membership), random.Random(self.rng.random()), self._send, self._core_class
@@ -297,7 +300,7 @@ class Simulation:
         member = self._any()
         if member is None or member.ready is not None or member.disk.writes_waiting:
             return
-        if member.core._followership.installing is None and member.applied_index > 0:
+        if member.core.installing is None and member.applied_index > 0:
             member.compact(self.rng.choice([0, 0, 3, 20]))
             self.happened["compacted"] += 1
 
@@ -392,8 +395,7 @@ class Simulation:
 
     def _all_have(self, marker: object, leader: SimulatedMember) -> bool:
         return all(
-            any(data == marker for _, data in self.members[node_id].state)
-            for node_id in leader.core.membership.members
+            any(data == marker for _, data in self.members[node_id].state) for node_id in leader.core.membership.members
         )
 
 

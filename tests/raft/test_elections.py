@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.raft.cluster import Cluster
+from tests.raft.disk import Disk
+from tests.raft.member import Member
 
-from mainstem.raft import BrokenInvariant, MembershipRefused, NotReady, RaftError, Role
+from mainstem.raft import BrokenInvariant, Membership, MembershipRefused, NotReady, RaftConfig, RaftError, Role
 from mainstem.raft.messages import Heartbeat, RequestVote, TimeoutNow, VoteResponse
 from mainstem.raft.roles import TRANSITIONS
 
@@ -24,11 +27,11 @@ def test_somebody_is_elected_when_time_passes() -> None:
 
 def test_timeouts_are_drawn_between_one_and_two_election_timeouts() -> None:
     drawn = set()
-    elections = Cluster(election_ticks=10)[1]._elections
+    config = RaftConfig(node_id=1, election_ticks=10)
     for seed in range(200):
-        elections._random = random.Random(seed)
-        elections.draw_timeout()
-        drawn.add(elections.due)
+        member = Member(config, Disk(Membership.of([1, 2, 3], [])), random.Random(seed), lambda *_: None)
+        member.receive(Heartbeat(2, 1, 1, 0), ())  # a member that has just started does not wait for as long
+        drawn.add(member.core.timeout_ticks)
     assert drawn == set(range(10, 20))
 
 
@@ -85,8 +88,8 @@ def test_who_is_left_stands_soon_when_the_leader_is_gone() -> None:
     for node_id in (2, 3):
         cluster[node_id].report_gone(1)
         assert cluster[node_id].leader_id == 0
-    dues = [cluster[node_id]._elections.due for node_id in (2, 3)]
-    assert sorted(dues) == [1, 1 + cluster[2]._config.stand_ticks]
+    dues = [cluster[node_id].timeout_ticks for node_id in (2, 3)]
+    assert sorted(dues) == [1, 1 + cluster.members[2].config.stand_ticks]
     cluster.tick(1)
     heir = 2 + dues.index(1)
     assert cluster[heir].role is Role.LEADER
@@ -101,11 +104,85 @@ def test_of_many_terms_each_one_that_is_left_is_the_first_to_stand() -> None:
         cluster.stop(5)
         for node_id in range(1, 5):
             cluster[node_id].report_gone(5)
-        first |= {node_id for node_id in range(1, 5) if cluster[node_id]._elections.due == 1}
+        first |= {node_id for node_id in range(1, 5) if cluster[node_id].timeout_ticks == 1}
         assert all(
-            cluster[node_id]._elections.due <= cluster[node_id]._config.election_ticks * 2 for node_id in range(1, 5)
+            cluster[node_id].timeout_ticks <= cluster.members[node_id].config.election_ticks * 2
+            for node_id in range(1, 5)
         )
     assert first == {1, 2, 3, 4}
+
+
+def test_members_that_start_stand_soon_as_nobody_may_lead() -> None:
+    """A majority was killed and comes back: the members do not wait for an election timeout, one after the other."""
+    cluster = Cluster()
+    cluster.elect(1)
+    for node_id in (1, 2):
+        cluster.stop(node_id)
+    cluster.tick(100, 3)
+    for node_id in (1, 2):
+        cluster.start(node_id)
+    config = cluster.members[1].config
+    dues = [cluster[node_id].timeout_ticks for node_id in (1, 2)]
+    assert len(set(dues)) == 2
+    assert max(dues) <= 1 + 3 * config.stand_ticks <= config.election_ticks
+    cluster.tick(min(dues), 1, 2)
+    assert cluster.leaders() == [1 + dues.index(min(dues))]
+
+
+def test_who_lived_on_leads_before_members_that_come_back() -> None:
+    """Clients are connected to it; it asks for pre-votes in vain, again and again, until somebody answers."""
+    cluster = Cluster()
+    cluster.elect(1)
+    for node_id in (1, 2):
+        cluster.stop(node_id)
+    cluster.tick(100, 3)
+    assert (cluster[3].role, cluster[3].term) == (Role.PRE_CANDIDATE, 1)
+    for node_id in (1, 2):
+        cluster.start(node_id)
+    cluster.tick(2 * cluster.members[3].config.ask_again_ticks)
+    assert cluster.leaders() == [3]
+
+
+def test_a_member_that_starts_disturbs_no_leader() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    for node_id in (2, 3):
+        cluster.restart(node_id)
+        cluster.tick(1 + 3 * cluster.members[node_id].config.stand_ticks, node_id)
+        assert cluster[node_id].role is Role.PRE_CANDIDATE, "it stands before it heard the leader"
+        cluster.tick(40)
+        assert cluster.leaders() == [1]
+        assert (cluster[node_id].role, cluster[node_id].leader_id) == (Role.FOLLOWER, 1)
+    assert cluster[1].term == 1
+
+
+@pytest.mark.parametrize("settings", [{"pre_vote": False}, {"check_quorum": False}])
+def test_a_member_that_might_depose_a_leader_starts_with_an_election_timeout(settings: dict[str, Any]) -> None:
+    cluster = Cluster(**settings)
+    assert all(
+        cluster[node_id].timeout_ticks >= cluster.members[node_id].config.election_ticks for node_id in (1, 2, 3)
+    )
+
+
+def test_who_has_the_longer_log_stands_instead_of_the_candidate_that_it_refuses() -> None:
+    cluster = Cluster(logs={1: [1], 2: [1, 1], 3: [1, 1]}, term=1)
+    cluster[1].campaign()
+    cluster.settle()
+    assert cluster.leaders() == []
+    dues = [cluster[node_id].timeout_ticks for node_id in (2, 3)]
+    assert sorted(dues) == [1, 1 + cluster.members[2].config.stand_ticks], "one after the other"
+    cluster.tick(1)
+    assert cluster.leaders() == [2 + dues.index(1)]
+
+
+def test_who_knows_a_leader_does_not_stand_when_it_refuses_a_candidate() -> None:
+    cluster = Cluster(logs={1: [1], 2: [1, 1], 3: [1, 1]}, term=1)
+    cluster.isolate(1)
+    cluster.elect(2)
+    due = cluster[3].timeout_ticks
+    cluster.heal()
+    cluster.members[3].receive(RequestVote(1, 3, cluster[3].term, 1, 1, pre_vote=True), ())
+    assert cluster[3].timeout_ticks == due
 
 
 def test_a_leader_that_is_not_gone_after_all_goes_on_leading() -> None:
@@ -189,13 +266,12 @@ def test_without_check_quorum_a_leader_stays_until_it_hears_of_another() -> None
 def test_the_own_vote_counts_once_it_is_durable() -> None:
     core = Cluster([1], pre_vote=False)[1]
     core.campaign()
-    ready = core.ready()
-    assert core.role is Role.CANDIDATE
+    ready, before = core.ready(), core.role
     assert ready is not None
     assert ready.hard_state is not None
     core.advance(ready)
     core.hard_state_persisted(ready.hard_state)
-    assert core.role is Role.LEADER
+    assert (before, core.role) == (Role.CANDIDATE, Role.LEADER)
 
 
 def test_two_leaders_of_one_term_are_impossible() -> None:

@@ -117,6 +117,29 @@ def test_the_entry_cannot_be_committed_by_what_it_had_acknowledged_before() -> N
     assert leader.commit_index == 6 < entry.index
 
 
+def test_what_it_had_acknowledged_before_does_not_help_to_commit_what_others_acknowledge_later() -> None:
+    """Of five, 1 and 3 have an entry that no majority has; then 3 forgets it, and 2 gets it: two have it, not three."""
+    cluster = Cluster(voters=range(1, 6))
+    cluster.elect(1)
+    leader = cluster[1]
+    for away in (2, 4, 5):
+        cluster.isolate(away)
+    entry = leader.propose("entry", 1)
+    cluster.settle()
+    assert leader.commit_index < entry.index == cluster[3].persisted_index
+    silent(cluster, 3, 1)
+    leader.member_forgot(3)
+    cluster.heal()
+    cluster.down |= {4, 5}
+    cluster.settle()
+    cluster.tick(3, 1)
+    assert cluster[2].persisted_index == entry.index
+    assert leader.commit_index < entry.index
+    cluster.down -= {4}
+    cluster.tick(3, 1)
+    assert leader.commit_index >= entry.index
+
+
 def test_it_catches_up_although_late_answers_tell_the_leader_that_it_has_everything() -> None:
     cluster = forgotten()
     leader = cluster[1]

@@ -163,7 +163,7 @@ def test_the_short_way_of_a_leader_alone_comes_to_the_same() -> None:
     assert core.persisted_alone(index, core.term)
     assert not core.persisted_alone(index, core.term), "that is known"
     assert core.commit_index == core.durable_index(1) == index
-    member._apply(entry)
+    member.apply(entry)
     core.applied_alone(index)
     assert core.alone
     cluster.add(2)

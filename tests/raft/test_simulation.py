@@ -36,9 +36,7 @@ def test_everything_happens_in_the_simulation() -> None:
         assert happened[what] > 0, what
 
 
-@pytest.mark.parametrize(
-    "bug", [bug for bug in PLANTED if bug is not CommitOldTerm], ids=lambda bug: bug.__name__
-)
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug is not CommitOldTerm], ids=lambda bug: bug.__name__)
 def test_planted_bugs_are_caught(bug: type[RaftCore]) -> None:
     """All but the one of figure 8, which takes a script to come about: see test_replication."""
     for seed in range(PLANTED_SEEDS_MAX):

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
+from tests.patience import PATIENCE_SECONDS
+
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, Heartbeat, Message
-from mainstem.rpc.client_connection import Connect, connect_tcp
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.raft_exchange import Address, Bounds, Carried, RaftExchange
-from mainstem.rpc.server import Server
+from mainstem.rpc.raft.raft_exchange import Address, Bounds, Carried, RaftExchange
+from mainstem.rpc.server import RpcServer
+from mainstem.rpc.wire.client_connection import Connect, connect_tcp
+from mainstem.rpc.wire.identity import Identity
 
 
 class Recorder:
@@ -52,9 +54,7 @@ class Recorder:
         half = len(entry.data) // 2
         return Carried((entry.size, -entry.index), [entry.data[:half], memoryview(entry.data)[half:]])
 
-    def entry(
-        self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview
-    ) -> Entry:
+    def entry(self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview) -> Entry:
         size, negative = numbers
         if negative != -index:
             raise ValueError(f"numbers {numbers} in entry {index}")
@@ -92,7 +92,7 @@ class Node:
         self.handlers = Handlers()
         self.exchange.register(self.handlers)
         self.members: dict[int, Recorder] = {}
-        self.server: Server | None = None
+        self.server: RpcServer | None = None
         self.address = Address("127.0.0.1", 0)
 
     def join(self, *groups: int) -> None:
@@ -102,7 +102,7 @@ class Node:
 
     async def listen(self) -> None:
         """Serve, at the same address each time."""
-        self.server = Server(self.handlers, name=f"node {self.identity.node_id}", node=self.identity)
+        self.server = RpcServer(self.handlers, name=f"node {self.identity.node_id}", node=self.identity)
         self.address = Address(*await self.server.start(*self.address))
 
     async def stop_listening(self) -> None:
@@ -120,7 +120,7 @@ async def connected(*nodes: Node, groups: Sequence[int] = (0,)) -> AsyncIterator
     """Nodes that all know each other, with members of these groups; everything must have ended afterwards."""
     tasks = len(asyncio.all_tasks())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for node in nodes:
                 node.join(*groups)
                 await node.listen()
@@ -138,9 +138,7 @@ def heartbeat(sender: int, to: int, commit_index: int = 0) -> Heartbeat:
 
 
 def append(sender: int, to: int, previous_index: int, *data: bytes, term: int = 1) -> Append:
-    entries = tuple(
-        Entry(term, previous_index + 1 + place, 0, len(found), found) for place, found in enumerate(data)
-    )
+    entries = tuple(Entry(term, previous_index + 1 + place, 0, len(found), found) for place, found in enumerate(data))
     return Append(sender, to, term, previous_index, term if previous_index else 0, 0, entries)
 
 

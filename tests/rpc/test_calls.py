@@ -9,10 +9,10 @@ from contextlib import aclosing
 
 import msgspec
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.client import Client
-from mainstem.rpc.connection import STREAM_WINDOW_ITEMS
 from mainstem.rpc.errors import (
     CallFailed,
     ConnectionLost,
@@ -20,10 +20,12 @@ from mainstem.rpc.errors import (
     Refused,
     RpcError,
 )
-from mainstem.rpc.frames import Kind, encode
-from mainstem.rpc.handlers import Call, Handlers
-from mainstem.rpc.method import Hello, Method, Nothing, Reply
-from mainstem.rpc.server import CALLS_MAX, Server
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.server import CALLS_MAX, RpcServer
+from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS
+from mainstem.rpc.wire.frames import FrameKind, encode
+from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.method import Method, Nothing, Reply
 
 
 class Number(msgspec.Struct, frozen=True):
@@ -58,18 +60,18 @@ class Service:
         self.handlers.prompt(PROMPT, self.prompt)
         self.prompted: list[int] = []
 
-    async def double(self, call: Call[Number]) -> Reply[Number]:
+    async def double(self, call: RpcCall[Number]) -> Reply[Number]:
         if call.request.value > 1000:
             raise TooLarge(f"{call.request.value} is more than 1000")
         return Reply(Number(2 * call.request.value), [call.attachment, b"!"])
 
-    def prompt(self, call: Call[Number]) -> Reply[Number]:
+    def prompt(self, call: RpcCall[Number]) -> Reply[Number]:
         self.prompted.append(call.request.value)
         if call.request.value > 1000:
             raise TooLarge("more than 1000")
         return Reply(Number(100 // call.request.value), [call.attachment])
 
-    async def count(self, call: Call[Number]) -> AsyncIterator[Reply[Number]]:
+    async def count(self, call: RpcCall[Number]) -> AsyncIterator[Reply[Number]]:
         try:
             for number in range(call.request.value):
                 self.counted += 1
@@ -77,7 +79,7 @@ class Service:
         finally:
             self.stream_closed.set()
 
-    async def hang(self, call: Call[Nothing]) -> Reply[Nothing]:
+    async def hang(self, call: RpcCall[Nothing]) -> Reply[Nothing]:
         self.hanging.set()
         try:
             await asyncio.Event().wait()
@@ -85,7 +87,7 @@ class Service:
             self.cancelled.set()
         return Reply(Nothing())
 
-    async def fail(self, call: Call[Nothing]) -> Reply[Nothing]:
+    async def fail(self, call: RpcCall[Nothing]) -> Reply[Nothing]:
         raise RuntimeError("a bug")
 
 
@@ -94,10 +96,10 @@ def with_server(test: Callable[[Service, str, int], Awaitable[None]]) -> None:
 
     async def run() -> None:
         service = Service()
-        server = Server(service.handlers, name="server")
+        server = RpcServer(service.handlers, name="server")
         host, port = await server.start("127.0.0.1", 0)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await test(service, host, port)
         finally:
             await server.close()
@@ -118,9 +120,7 @@ def test_call_answers_with_message_and_attachment() -> None:
 def test_many_calls_share_a_connection() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
-            replies = await asyncio.gather(
-                *(client.call(DOUBLE, Number(n), timeout_seconds=20) for n in range(500))
-            )
+            replies = await asyncio.gather(*(client.call(DOUBLE, Number(n), timeout_seconds=20) for n in range(500)))
             assert [reply.message.value for reply in replies] == [2 * n for n in range(500)]
 
     with_server(test)
@@ -200,9 +200,7 @@ def test_slow_consumer_holds_back_its_stream_and_nothing_else() -> None:
 def test_stream_arrives_whole_and_in_order() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
-            found = [
-                reply.message.value async for reply in client.stream(COUNT, Number(300), timeout_seconds=25)
-            ]
+            found = [reply.message.value async for reply in client.stream(COUNT, Number(300), timeout_seconds=25)]
             assert found == list(range(300))
 
     with_server(test)
@@ -233,9 +231,7 @@ def test_prompt_calls_are_answered_in_the_order_they_came() -> None:
         async with Client(host, port) as client:
             calls = [client.call(PROMPT, Number(n), [bytes([n])], timeout_seconds=5) for n in range(1, 60)]
             replies = await asyncio.gather(*calls)
-            assert [(r.message.value, r.attachment) for r in replies] == [
-                (100 // n, bytes([n])) for n in range(1, 60)
-            ]
+            assert [(r.message.value, r.attachment) for r in replies] == [(100 // n, bytes([n])) for n in range(1, 60)]
             assert service.prompted == list(range(1, 60))
 
     with_server(test)
@@ -258,7 +254,7 @@ def test_more_calls_than_a_connection_may_hold_are_refused_at_once() -> None:
         reader, writer = await _greeted(host, port)
         body = msgspec.msgpack.encode(Nothing())
         for request_id in range(1, CALLS_MAX + 2):
-            writer.write(b"".join(encode(Kind.REQUEST, request_id, code=HANG.number, body=body)))
+            writer.write(b"".join(encode(FrameKind.REQUEST, request_id, code=HANG.number, body=body)))
         assert b"128 calls" in await reader.read(4096)
         writer.close()
         await service.cancelled.wait()
@@ -270,7 +266,7 @@ async def _greeted(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.
     """A raw connection that has exchanged hellos."""
     reader, writer = await asyncio.open_connection(host, port)
     hello = msgspec.msgpack.encode(Hello(frame_bytes_max=1 << 20))
-    writer.write(b"".join(encode(Kind.HELLO, 0, body=hello)))
+    writer.write(b"".join(encode(FrameKind.HELLO, 0, body=hello)))
     (length,) = struct.unpack("<I", await reader.readexactly(4))
     await reader.readexactly(length)
     return reader, writer
@@ -307,7 +303,7 @@ def test_request_id_in_use_closes_the_connection() -> None:
         reader, writer = await _greeted(host, port)
         body = msgspec.msgpack.encode(Nothing())
         for _ in range(2):
-            writer.write(b"".join(encode(Kind.REQUEST, 7, code=HANG.number, body=body)))
+            writer.write(b"".join(encode(FrameKind.REQUEST, 7, code=HANG.number, body=body)))
         assert await reader.read() == b""
         writer.close()
         await service.cancelled.wait()
@@ -321,7 +317,7 @@ def test_malformed_request_is_answered_as_such(body: bytes) -> None:
 
     async def test(service: Service, host: str, port: int) -> None:
         reader, writer = await _greeted(host, port)
-        writer.write(b"".join(encode(Kind.REQUEST, 1, code=DOUBLE.number, body=body)))
+        writer.write(b"".join(encode(FrameKind.REQUEST, 1, code=DOUBLE.number, body=body)))
         assert b"malformed" in await reader.read(4096)
         writer.close()
 
@@ -337,7 +333,7 @@ def test_client_refuses_a_server_of_another_kind() -> None:
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        async with asyncio.timeout(20), Client(host, port) as client:
+        async with asyncio.timeout(PATIENCE_SECONDS), Client(host, port) as client:
             with pytest.raises(RpcError):
                 await client.call(DOUBLE, Number(1), timeout_seconds=5)
         server.close()
@@ -363,9 +359,7 @@ class TestBlockingClient:
                     assert (reply.message.value, reply.attachment) == (8, b"x!")
                     with pytest.raises(TooLarge):
                         client.call(DOUBLE, Number(2000), timeout_seconds=5)
-                    numbers = [
-                        reply.message.value for reply in client.stream(COUNT, Number(100), timeout_seconds=20)
-                    ]
+                    numbers = [reply.message.value for reply in client.stream(COUNT, Number(100), timeout_seconds=20)]
                     assert numbers == list(range(100))
                     assert client.call(DOUBLE, Number(5), timeout_seconds=5).message.value == 10
 
@@ -395,7 +389,7 @@ class TestBlockingClient:
 
 @pytest.mark.parametrize("address", ["host", "host:", "host:0", "host:99999", ":x"])
 def test_addresses_are_checked(address: str) -> None:
-    with pytest.raises(RpcError, match="write HOST:PORT"):
+    with pytest.raises(RpcError, match="expected HOST:PORT"):
         parse_address(address)
 
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, CallerConnection, Request
 from mainstem.rpc.errors import ProtocolViolation, VersionMismatch
-from mainstem.rpc.frames import (
+from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS, CalleeConnection, CallerConnection, Request
+from mainstem.rpc.wire.frames import (
     HEADER,
     HELLO_BYTES_MAX,
     STAGED_FRAME_BYTES_MAX,
     STAGING_BYTES,
-    ErrorCode,
     FrameDecoder,
-    Kind,
+    FrameKind,
+    RpcErrorCode,
     encode,
 )
-from mainstem.rpc.method import Hello, Method, Nothing, Reply
+from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.method import Method, Nothing, Reply
 
 
 class Number(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ def met() -> tuple[CallerConnection, CalleeConnection]:
 
 FRAMES = st.lists(
     st.tuples(
-        st.sampled_from(list(Kind)),
+        st.sampled_from(list(FrameKind)),
         st.integers(0, 2**32 - 1),
         st.integers(0, 2**16 - 1),
         st.integers(0, 2**32 - 1),
@@ -63,7 +65,7 @@ FRAMES = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(frames=FRAMES, cuts=st.lists(st.integers(1, 50), min_size=1))
-def test_frames_survive_any_cutting_of_the_stream(frames: list, cuts: list[int]) -> None:
+def test_frames_survive_any_cutting_of_the_stream(frames: list[Any], cuts: list[int]) -> None:
     stream = b"".join(
         joined(encode(kind, request_id, code=code, time_left_ms=left, body=body, attachment=parts))
         for kind, request_id, code, left, body, parts in frames
@@ -77,8 +79,7 @@ def test_frames_survive_any_cutting_of_the_stream(frames: list, cuts: list[int])
         position += cuts[turn % len(cuts)]
         turn += 1
     assert [tuple(frame) for frame in found] == [
-        (kind, code, request_id, left, body, b"".join(parts))
-        for kind, request_id, code, left, body, parts in frames
+        (kind, code, request_id, left, body, b"".join(parts)) for kind, request_id, code, left, body, parts in frames
     ]
 
 
@@ -102,38 +103,38 @@ def test_lying_length_is_refused_before_its_bytes_come(length: int) -> None:
 
 def test_body_longer_than_its_frame_is_refused() -> None:
     decoder = FrameDecoder(1 << 20)
-    feed(decoder, HEADER.pack(HEADER.size - 4, Kind.REQUEST, 0, 1, 1, 0, 1))
+    feed(decoder, HEADER.pack(HEADER.size - 4, FrameKind.REQUEST, 0, 1, 1, 0, 1))
     with pytest.raises(ProtocolViolation, match="a body of"):
         decoder.next_frame()
 
 
 def test_stranger_may_not_send_a_large_first_frame() -> None:
     with pytest.raises(ProtocolViolation):
-        list(CalleeConnection().receive(HEADER.pack(HELLO_BYTES_MAX, Kind.HELLO, 0, 0, 0, 0, 0)))
+        list(CalleeConnection().receive(HEADER.pack(HELLO_BYTES_MAX, FrameKind.HELLO, 0, 0, 0, 0, 0)))
 
 
 def test_nothing_is_accepted_before_the_hello() -> None:
     with pytest.raises(ProtocolViolation, match="before the hello"):
-        list(CalleeConnection().receive(joined(encode(Kind.REQUEST, 1, code=1))))
+        list(CalleeConnection().receive(joined(encode(FrameKind.REQUEST, 1, code=1))))
 
 
 def test_versions_without_an_overlap_are_named() -> None:
     hello = Hello(oldest=7, newest=9, frame_bytes_max=1 << 20, name="tomorrow's node")
     with pytest.raises(VersionMismatch, match="tomorrow's node speaks protocol versions 7 to 9"):
-        list(CalleeConnection().receive(joined(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
+        list(CalleeConnection().receive(joined(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
 
 
 def test_highest_common_version_is_spoken() -> None:
     callee = CalleeConnection()
     hello = Hello(oldest=1, newest=9, frame_bytes_max=1 << 20)
-    list(callee.receive(joined(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
+    list(callee.receive(joined(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
     assert callee.version == 1
 
 
 def test_frame_larger_than_the_peer_accepts_is_not_sent() -> None:
     caller = CallerConnection()
     hello = Hello(frame_bytes_max=HELLO_BYTES_MAX)
-    caller.receive(joined(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(hello))))
+    caller.receive(joined(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(hello))))
     with pytest.raises(ValueError, match="larger than the 4096"):
         caller.call(DOUBLE, Number(1), [bytes(HELLO_BYTES_MAX)])
     assert caller.in_flight == 0
@@ -181,7 +182,7 @@ def test_unreadable_reply_is_a_violation() -> None:
 def test_undeclared_refusal_becomes_a_failed_call() -> None:
     caller, callee = met()
     request_id, _ = caller.call(DOUBLE, Number(1))
-    frame = callee.fail(request_id, ErrorCode.REFUSED, "no", "never heard of")
+    frame = callee.fail(request_id, RpcErrorCode.REFUSED, "no", "never heard of")
     (answer,) = caller.receive(joined(frame))
     assert str(answer.error) == "test.double: no"
 
@@ -203,7 +204,7 @@ def test_frames_of_all_sizes_are_received_where_they_belong(sizes: list[int], re
     """As a socket does it: a read takes what there is and what there is room for."""
     attachments = [bytes([place % 251]) * size for place, size in enumerate(sizes)]
     stream = b"".join(
-        joined(encode(Kind.REQUEST, place, body=b"body", attachment=[attachment]))
+        joined(encode(FrameKind.REQUEST, place, body=b"body", attachment=[attachment]))
         for place, attachment in enumerate(attachments)
     )
     decoder, found, position, turn = FrameDecoder(1 << 20), [], 0, 0
@@ -217,14 +218,12 @@ def test_frames_of_all_sizes_are_received_where_they_belong(sizes: list[int], re
         while (frame := decoder.next_frame()) is not None:
             found.append(frame)
     assert [(frame.request_id, frame.body) for frame in found] == [(n, b"body") for n in range(len(sizes))]
-    assert [
-        frame.attachment for frame in found
-    ] == attachments  # earlier ones are not overwritten by later ones
+    assert [frame.attachment for frame in found] == attachments  # earlier ones are not overwritten by later ones
 
 
 def test_a_large_frame_is_received_into_memory_of_its_own() -> None:
     decoder = FrameDecoder(1 << 20)
-    stream = joined(encode(Kind.REQUEST, 1, body=b"body", attachment=[bytes(500_000)]))
+    stream = joined(encode(FrameKind.REQUEST, 1, body=b"body", attachment=[bytes(500_000)]))
     decoder.writable()[:1000] = stream[:1000]
     decoder.received(1000)
     assert decoder.next_frame() is None
@@ -243,7 +242,7 @@ def test_a_large_frame_is_received_into_memory_of_its_own() -> None:
 def test_a_lying_length_takes_no_memory_before_its_bytes_come() -> None:
     """The frame's memory is asked for at once, and not touched."""
     decoder = FrameDecoder(1 << 30)
-    feed(decoder, HEADER.pack((1 << 30) - 4, Kind.REQUEST, 0, 1, 1, 0, 1))
+    feed(decoder, HEADER.pack((1 << 30) - 4, FrameKind.REQUEST, 0, 1, 1, 0, 1))
     before = _resident_pages()
     assert decoder.next_frame() is None
     assert len(decoder.writable()) == (1 << 30) - HEADER.size

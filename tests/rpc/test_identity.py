@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.patience import PATIENCE_SECONDS
 from tests.rpc.raft_nodes import Node, connected, heartbeat, until
 
 from mainstem.rpc.client import Client
-from mainstem.rpc.connection import CalleeConnection, CallerConnection
 from mainstem.rpc.errors import (
     DuplicateNode,
     IdentityMissing,
@@ -25,11 +25,13 @@ from mainstem.rpc.errors import (
     UnexpectedNode,
     VersionMismatch,
 )
-from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode, Kind, encode
-from mainstem.rpc.handlers import Call, Handlers
-from mainstem.rpc.identity import ANY_NODE, NODE, Identity
-from mainstem.rpc.method import MAGIC, Failure, Hello, Method, Nothing, Reply
-from mainstem.rpc.server import Server
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.server import RpcServer
+from mainstem.rpc.wire.call_state import CalleeConnection, CallerConnection
+from mainstem.rpc.wire.frames import FRAME_BYTES_MAX, FrameKind, RpcErrorCode, encode
+from mainstem.rpc.wire.hello import MAGIC, Hello
+from mainstem.rpc.wire.identity import ANY_NODE, NODE, Identity
+from mainstem.rpc.wire.method import Failure, Method, Nothing, Reply
 
 PING = Method(200, "test.ping", Nothing, Nothing)
 NODES_PING = Method(201, "test.nodes_ping", Nothing, Nothing, nodes_only=True)
@@ -78,9 +80,7 @@ def meet(calling: Hello, called: Hello) -> tuple[RpcError | None, RpcError | Non
         (Hello(oldest=3, newest=3), Hello(oldest=1, newest=2), VersionMismatch, VersionMismatch),
     ],
 )
-def test_who_may_talk_to_whom(
-    calling: Hello, called: Hello, at_caller: type | None, at_callee: type | None
-) -> None:
+def test_who_may_talk_to_whom(calling: Hello, called: Hello, at_caller: type | None, at_callee: type | None) -> None:
     first, second = meet(calling, called)
     assert (first and type(first), second and type(second)) == (at_caller, at_callee)
 
@@ -114,13 +114,13 @@ def test_neighbouring_versions_speak_the_older_one() -> None:
 def test_an_identity_that_is_none_is_refused(node: object) -> None:
     told = {"magic": MAGIC, "frame_bytes_max": FRAME_BYTES_MAX, "role": NODE, "node": node}
     with pytest.raises(ProtocolViolation):
-        list(CalleeConnection().receive(b"".join(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(told)))))
+        list(CalleeConnection().receive(b"".join(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(told)))))
 
 
 def test_a_reason_nobody_knows_is_a_refusal_all_the_same() -> None:
     body = msgspec.msgpack.encode(Failure("too warm", "weather"))
     with pytest.raises(IdentityRefused, match="too warm") as caught:
-        CallerConnection().receive(b"".join(encode(Kind.ERROR, 0, code=ErrorCode.IDENTITY, body=body)))
+        CallerConnection().receive(b"".join(encode(FrameKind.ERROR, 0, code=RpcErrorCode.IDENTITY, body=body)))
     assert caught.value.by_peer
     assert CallerConnection().farewell(caught.value) == []
 
@@ -128,21 +128,21 @@ def test_a_reason_nobody_knows_is_a_refusal_all_the_same() -> None:
 # --- over sockets ---------------------------------------------------------------------------------------
 
 
-def with_server(node: Identity | None, test: Callable[[str, int, list[Call[Any]]], Any]) -> None:
+def with_server(node: Identity | None, test: Callable[[str, int, list[RpcCall[Any]]], Any]) -> None:
     async def run() -> None:
-        calls: list[Call[Any]] = []
+        calls: list[RpcCall[Any]] = []
         handlers = Handlers()
 
-        def ping(call: Call[Nothing]) -> Reply[Nothing]:
+        def ping(call: RpcCall[Nothing]) -> Reply[Nothing]:
             calls.append(call)
             return Reply(Nothing())
 
         handlers.prompt(PING, ping)
         handlers.prompt(NODES_PING, ping)
-        server = Server(handlers, name="server", node=node)
+        server = RpcServer(handlers, name="server", node=node)
         host, port = await server.start("127.0.0.1", 0)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await test(host, port, calls)
         finally:
             await server.close()
@@ -151,7 +151,7 @@ def with_server(node: Identity | None, test: Callable[[str, int, list[Call[Any]]
 
 
 def test_nodes_may_call_what_clients_may_not() -> None:
-    async def test(host: str, port: int, calls: list[Call[Any]]) -> None:
+    async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         async with Client(host, port) as client, Client(host, port, node=identity(1), seeks=2) as node:
             with pytest.raises(IdentityMissing, match=r"test\.nodes_ping: only nodes of this cluster"):
                 await client.call(NODES_PING, Nothing(), timeout_seconds=5)
@@ -164,7 +164,7 @@ def test_nodes_may_call_what_clients_may_not() -> None:
 
 
 def test_a_hello_from_before_identities_is_welcome() -> None:
-    async def test(host: str, port: int, calls: list[Call[Any]]) -> None:
+    async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         reader, writer = await asyncio.open_connection(host, port)
         old = {
             "magic": MAGIC,
@@ -173,12 +173,12 @@ def test_a_hello_from_before_identities_is_welcome() -> None:
             "frame_bytes_max": FRAME_BYTES_MAX,
             "name": "splitter",
         }
-        writer.write(b"".join(encode(Kind.HELLO, 0, body=msgspec.msgpack.encode(old))))
+        writer.write(b"".join(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(old))))
         (length,) = struct.unpack("<I", await reader.readexactly(4))
         await reader.readexactly(length)
         nothing = msgspec.msgpack.encode(Nothing())
         for request_id, method in ((1, NODES_PING), (2, PING)):
-            writer.write(b"".join(encode(Kind.REQUEST, request_id, code=method.number, body=nothing)))
+            writer.write(b"".join(encode(FrameKind.REQUEST, request_id, code=method.number, body=nothing)))
         answers = b""
         while len(calls) < 1 or b"only nodes" not in answers:
             answers += await reader.read(4096)
@@ -199,7 +199,7 @@ def test_a_hello_from_before_identities_is_welcome() -> None:
 def test_both_logs_name_the_reason(
     caller: Identity, seeks: int, refused: type[IdentityRefused], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(host: str, port: int, calls: list[Call[Any]]) -> None:
+    async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         async with Client(host, port, node=caller, seeks=seeks) as client:
             with pytest.raises(refused, match=said):
                 await client.call(PING, Nothing(), timeout_seconds=5)
@@ -212,7 +212,7 @@ def test_both_logs_name_the_reason(
 
 
 def test_two_nodes_with_one_id_are_found_by_a_third() -> None:
-    async def test(host: str, port: int, calls: list[Call[Any]]) -> None:
+    async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         first, second = identity(1, incarnation=7), identity(1, incarnation=8)
         again = Client(host, port, node=first)
         async with Client(host, port, node=first) as one, Client(host, port, node=second) as other, again:
@@ -228,7 +228,7 @@ def test_two_nodes_with_one_id_are_found_by_a_third() -> None:
 
 
 def test_a_node_that_lost_its_disk_comes_back_once_it_is_gone() -> None:
-    async def test(host: str, port: int, calls: list[Call[Any]]) -> None:
+    async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         for incarnation in (7, 8):
             client = Client(host, port, node=identity(1, incarnation=incarnation))
             while True:

@@ -10,27 +10,32 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
-from tests.rpc.raft_nodes import Node, append, connected, heartbeat, until
+from tests.free_port import free_port
+from tests.patience import PATIENCE_SECONDS
+from tests.rpc.raft_nodes import Node, Recorder, append, connected, heartbeat, until
 
 from mainstem.rpc.blocking import BlockingClient
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.keep_alive import IDLE_SECONDS, PROBE_SECONDS, PROBES_MAX, UNACKNOWLEDGED_MS_MAX
-from mainstem.rpc.method import Method, Nothing, Reply
-from mainstem.rpc.raft_exchange import Address, Bounds
+from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.node_end import NodeEnd
+from mainstem.rpc.raft.raft_exchange import Address, Bounds
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.keep_alive import IDLE_SECONDS, PROBE_SECONDS, PROBES_MAX, UNACKNOWLEDGED_MS_MAX
+from mainstem.rpc.wire.method import Method, Nothing, Reply
 
 HANG = Method(3, "test.hang", Nothing, Nothing)
 PING = Method(200, "test.ping", Nothing, Nothing)
 
 PEER = """
 import asyncio
-from mainstem.rpc.method import Method, Nothing, Reply
+from mainstem.rpc.wire.method import Method, Nothing, Reply
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.server import Server
+from mainstem.rpc.server import RpcServer
 from tests.rpc.raft_nodes import Node
 from tests.rpc.test_lost_peers import HANG, PING
 
@@ -59,7 +64,7 @@ async def peer_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, Addr
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             port = int(await process.stdout.readline())
             yield process, Address("127.0.0.1", port)
     finally:
@@ -111,7 +116,7 @@ def test_a_stopped_node_ends_the_link_at_the_deadline_and_is_found_again() -> No
         one.join(0)
         async with peer_process() as (process, address):
             one.exchange.set_peers({2: address})
-            link = one.exchange._links[2]
+            link = one.exchange.links[2]
             one.exchange.send(0, [heartbeat(1, 2)])
             await until(lambda: link.counters.round_trip_counts != [0] * len(link.counters.round_trip_counts))
             process.send_signal(signal.SIGSTOP)
@@ -126,6 +131,47 @@ def test_a_stopped_node_ends_the_link_at_the_deadline_and_is_found_again() -> No
         await one.close()
 
     asyncio.run(test())
+
+
+class Endless(Random):
+    """Makes every wait before another attempt endless."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 1e6
+
+
+def test_a_node_that_calls_is_called_back_at_once() -> None:
+    async def test() -> None:
+        ends = [NodeEnd(Identity("cluster", node_id, bytes([node_id] * 16)), Handlers(), random=Endless())
+                for node_id in (1, 2)]  # fmt: skip
+        one, two = ends
+        port = free_port()
+        address = Address(*await one.start("127.0.0.1", 0))
+        member = Recorder()
+        one.exchange.join(0, member)
+        one.calls.know(2, f"127.0.0.1:{port}")
+        link = one.exchange.links[2]
+        await until(lambda: link.counters.connect_failures == 1)
+        one.exchange.send(0, [heartbeat(1, 2)])
+        await member.until(lambda: member.unreachable_nodes == [2])  # between two attempts nothing is kept
+
+        received = Recorder()
+        two.exchange.join(0, received)
+        await two.start("127.0.0.1", port)
+        two.calls.know(1, str(address))
+        two.exchange.send(0, [heartbeat(2, 1)])
+        await member.until(lambda: bool(member.messages))
+        one.exchange.send(0, [heartbeat(1, 2)])  # an answer
+        await received.until(lambda: bool(received.messages))
+        assert member.unreachable_nodes == [2]
+        for end in ends:
+            await end.close()
+
+    async def in_time() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await test()
+
+    asyncio.run(in_time())
 
 
 def test_a_peer_that_accepts_and_says_nothing_takes_no_longer_than_the_deadline() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.rpc.connection import Answer, CallerConnection
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.method import Hello, Method, Nothing, Reply
-from mainstem.rpc.prompt_answers import PROMPT_ANSWERS_MAX, PROMPT_DELAY_SECONDS, PROMPT_SMALL_BYTES
-from mainstem.rpc.server import Server, ServerConnection
+from mainstem.rpc.server import RpcServer, ServerConnection
+from mainstem.rpc.wire.call_state import CallAnswer, CallerConnection
+from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.method import Method, Nothing, Reply
+from mainstem.rpc.wire.prompt_answers import PROMPT_ANSWERS_MAX, PROMPT_DELAY_SECONDS, PROMPT_SMALL_BYTES
 
 PING = Method(1, "test.ping", Nothing, Nothing)
 
@@ -38,7 +39,7 @@ class Caller:
         handlers = Handlers()
         handlers.prompt(PING, lambda call: Reply(Nothing()))
         self.wire = Wire()
-        self._connection = ServerConnection(Server(handlers))
+        self._connection = ServerConnection(RpcServer(handlers))
         self._connection.connection_made(self.wire)
         self._core = CallerConnection(Hello(name="caller"))
         self._arrive(b"".join(self._core.hello()))
@@ -56,7 +57,7 @@ class Caller:
             self._connection.buffer_updated(count)
             content = content[count:]
 
-    def answers(self) -> list[list[Answer]]:
+    def answers(self) -> list[list[CallAnswer]]:
         """What left since the last look, by system call."""
         sends, self.wire.sends = self.wire.sends, []
         return [self._core.receive(send) for send in sends]

@@ -13,20 +13,20 @@ from tests.rpc.raft_nodes import Node, append, connected, entries_of, heartbeat,
 
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, Heartbeat, Message
-from mainstem.rpc import raft_link
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import CallFailed, IdentityMissing
-from mainstem.rpc.method import Method, Nothing
-from mainstem.rpc.raft_exchange import METADATA_GROUP, Address, Bounds
-from mainstem.rpc.raft_messages import (
+from mainstem.rpc.raft import raft_link
+from mainstem.rpc.raft.raft_exchange import METADATA_GROUP, Address, Bounds
+from mainstem.rpc.raft.raft_messages import (
     DELIVER,
     Delivery,
     DeliveryRefused,
     WireEntry,
     to_wire,
 )
-from mainstem.rpc.raft_messages import Append as WireAppend
-from mainstem.rpc.raft_outbox import DELIVERY_BYTES_MAX
+from mainstem.rpc.raft.raft_messages import Append as WireAppend
+from mainstem.rpc.raft.raft_outbox import DELIVERY_BYTES_MAX
+from mainstem.rpc.wire.method import Method, Nothing
 
 MIB = 1024 * 1024
 
@@ -82,9 +82,7 @@ def test_large_appends_are_cut_and_pipelined_in_order(run: Run) -> None:
             await group.until(lambda: len(entries_of(group.messages)) == 40)
             assert entries_of(group.messages) == list(enumerate(data, 1))
             appends = [m for m in group.messages if isinstance(m, Append)]
-            assert all(
-                len(m.entries) == 1 or sum(e.size for e in m.entries) <= DELIVERY_BYTES_MAX for m in appends
-            )
+            assert all(len(m.entries) == 1 or sum(e.size for e in m.entries) <= DELIVERY_BYTES_MAX for m in appends)
             for before, after in itertools.pairwise(appends):
                 assert after.previous_index == before.entries[-1].index
             (view,) = {type(e.data) for m in appends for e in m.entries}
@@ -97,7 +95,7 @@ def test_heartbeats_do_not_wait_for_appends(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
         async with connected(one, two):
-            link = one.exchange._links[2]
+            link = one.exchange.links[2]
             one.exchange.send(0, [append(1, 2, place, b"x" * MIB) for place in range(30)])
             await until(lambda: link.deliveries_in_flight > 0)
             one.exchange.send(0, [heartbeat(1, 2, 5)])
@@ -118,9 +116,7 @@ def test_loading_holds_back_its_group_alone_and_keeps_its_order(run: Run) -> Non
             source = one.members[0]
             source.cold = {2}
             source.may_load.clear()
-            one.exchange.send(
-                0, [append(1, 2, 0, b"one"), append(1, 2, 1, b"two"), append(1, 2, 2, b"three")]
-            )
+            one.exchange.send(0, [append(1, 2, 0, b"one"), append(1, 2, 1, b"two"), append(1, 2, 2, b"three")])
             one.exchange.send(1, [append(1, 2, 0, b"other group")])
             one.exchange.send(0, [append(1, 2, 3, b"four")])
             await two.members[1].until(lambda: len(two.members[1].messages) == 1)
@@ -149,7 +145,7 @@ def test_entries_that_cannot_be_had_are_dropped_and_what_follows_is_sent(run: Ru
                 await source.until(lambda: source.unreachable_nodes == [2])
             await group.until(lambda: len(group.messages) == 2)
             assert entries_of(group.messages) == [(2, b"here"), (2, b"here")]
-            assert one.exchange._links[2].outbox.bytes_waiting == 0
+            assert one.exchange.links[2].outbox.bytes_waiting == 0
 
     run(test)
 
@@ -164,7 +160,7 @@ def test_what_passes_the_bounds_is_dropped_and_told(run: Run) -> None:
             await two.members[1].until(lambda: len(two.members[1].messages) == 10)
             await two.members[0].until(lambda: len(two.members[0].messages) == 3)
             assert one.members[0].unreachable_nodes == one.members[1].unreachable_nodes == [2]
-            assert one.exchange._links[2].counters.dropped == 7
+            assert one.exchange.links[2].counters.dropped == 7
             # an entry larger than the bound goes when nothing else waits
             one.exchange.send(0, [append(1, 2, 3, b"x" * 5000)])
             await two.members[0].until(lambda: len(two.members[0].messages) == 4)
@@ -181,18 +177,18 @@ def test_a_node_that_is_gone_is_unreachable_and_found_again(run: Run) -> None:
             await group.until(lambda: len(group.messages) == 1)
             await two.stop_listening()
             await source.until(lambda: source.unreachable_nodes != [])
-            await until(lambda: one.exchange._links[2].counters.connect_failures > 1)
+            await until(lambda: one.exchange.links[2].counters.connect_failures > 1)
             assert source.gone_nodes == [2]  # told once
             source.unreachable_nodes.clear()
             one.exchange.send(0, [heartbeat(1, 2, 2)])
             await source.until(lambda: source.unreachable_nodes == [2])
-            assert one.exchange._links[2].outbox.messages_waiting == 0
+            assert one.exchange.links[2].outbox.messages_waiting == 0
             await two.listen()
             await until(lambda: one.exchange.connected(2))
             one.exchange.send(0, [heartbeat(1, 2, 3)])
             await group.until(lambda: len(group.messages) == 2)
             assert group.messages[-1] == heartbeat(1, 2, 3)
-            assert one.exchange._links[2].counters.connects >= 2
+            assert one.exchange.links[2].counters.connects >= 2
 
     run(test)
 
@@ -256,7 +252,7 @@ def test_a_group_that_fails_leaves_the_others_alone(run: Run) -> None:
                 one.exchange.send(0, [heartbeat(1, 2, place)])
                 one.exchange.send(1, [heartbeat(1, 2, place)])
                 await two.members[1].until(lambda place=place: len(two.members[1].messages) == 1 + place)  # type: ignore[misc]
-            assert one.exchange._links[2].counters.connects == 1
+            assert one.exchange.links[2].counters.connects == 1
 
     run(test)
 
@@ -355,7 +351,7 @@ def test_statistics_count_what_went_where(run: Run) -> None:
         async with connected(one, two):
             one.exchange.send(0, [append(1, 2, 0, b"12345"), heartbeat(1, 2)])
             await two.members[0].until(lambda: len(two.members[0].messages) == 2)
-            link = one.exchange._links[2]
+            link = one.exchange.links[2]
             await until(lambda: not link.deliveries_in_flight)
             sent = {sample.name: sample for sample in one.exchange.samples()}
             assert sent["mainstem_raft_link_messages_total"].value == 2  # type: ignore[union-attr]
@@ -373,7 +369,7 @@ def test_the_own_address_among_the_peers_is_left_out(run: Run) -> None:
     async def test() -> None:
         one = Node(1)
         one.exchange.set_peers({1: Address("127.0.0.1", 1)})
-        assert list(one.exchange._links) == []
+        assert list(one.exchange.links) == []
         await one.close()
 
     run(test)

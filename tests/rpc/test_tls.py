@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 import trustme
+from tests.patience import PATIENCE_SECONDS
 from tests.rpc.conftest import Run
 from tests.rpc.raft_nodes import Node, append, entries_of, until
 
 from mainstem.errors import ConfigError
 from mainstem.rpc.blocking import BlockingClient
 from mainstem.rpc.client import Client
-from mainstem.rpc.client_connection import connect_tls
 from mainstem.rpc.errors import CertificateMismatch, ConnectionLost, ProtocolViolation, RpcError, TlsRefused
-from mainstem.rpc.handlers import Call, Handlers
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.method import Method, Nothing, Reply
-from mainstem.rpc.server import Server
-from mainstem.rpc.tls import RpcTlsConfig, context, names_in
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.server import RpcServer
+from mainstem.rpc.wire.client_connection import connect_tls
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Method, Nothing, Reply
+from mainstem.rpc.wire.tls import RpcTlsConfig, context, names_in
 
 ECHO = Method(200, "test.echo", Nothing, Nothing)
 
@@ -36,8 +37,8 @@ class Authority:
         self._authority = trustme.CA()
         self._directory = directory / name
         self._directory.mkdir()
-        self._ca = self._directory / "ca.pem"
-        self._authority.cert_pem.write_to_path(str(self._ca))
+        self.ca = self._directory / "ca.pem"
+        self._authority.cert_pem.write_to_path(str(self.ca))
 
     def issue(
         self,
@@ -52,7 +53,7 @@ class Authority:
         issued.private_key_pem.write_to_path(f"{path}.key")
         chain = b"".join(part.bytes() for part in issued.cert_chain_pems)
         path.write_bytes(chain)
-        return RpcTlsConfig(certificate=str(path), key=f"{path}.key", ca=str((ca or self)._ca))
+        return RpcTlsConfig(certificate=str(path), key=f"{path}.key", ca=str((ca or self).ca))
 
 
 @pytest.fixture
@@ -80,13 +81,13 @@ async def serving(config: RpcTlsConfig, node_id: int = 2) -> AsyncIterator[tuple
     """A node's server that echoes attachments."""
     handlers = Handlers()
 
-    def echo(call: Call[Nothing]) -> Reply[Nothing]:
+    def echo(call: RpcCall[Nothing]) -> Reply[Nothing]:
         return Reply(Nothing(), [call.attachment])
 
     handlers.prompt(ECHO, echo)
-    server = Server(handlers, node=identity(node_id), tls=context(config, server_side=True))
+    server = RpcServer(handlers, node=identity(node_id), tls=context(config, server_side=True))
     try:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             yield await server.start("127.0.0.1", 0)
     finally:
         await server.close()
@@ -112,9 +113,7 @@ def test_a_splitters_client_calls_with_tls(run: Run, authority: Authority) -> No
         async with serving(authority.issue("mainstem-node-2")) as (host, port):
 
             def use() -> None:
-                with BlockingClient(
-                    host, port, tls=client_side(authority.issue("mainstem-client"))
-                ) as client:
+                with BlockingClient(host, port, tls=client_side(authority.issue("mainstem-client"))) as client:
                     for size in (1, 3_000_000):
                         reply = client.call(ECHO, Nothing(), [bytes(size)], timeout_seconds=20)
                         assert reply.attachment == bytes(size)
@@ -177,9 +176,7 @@ async def call_once(host: str, port: int, config: RpcTlsConfig, blocking: bool) 
             await client.call(ECHO, Nothing(), timeout_seconds=20)
 
 
-def test_one_end_without_tls_is_told_so(
-    run: Run, authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_end_without_tls_is_told_so(run: Run, authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with serving(authority.issue()) as (host, port):
             async with Client(host, port) as client:
@@ -221,9 +218,7 @@ def test_a_certificate_speaks_for_the_nodes_it_names(
                 if accepted:
                     await client.call(ECHO, Nothing(), timeout_seconds=20)
                 else:
-                    with pytest.raises(
-                        CertificateMismatch, match="calls itself node 1 with a certificate of"
-                    ):
+                    with pytest.raises(CertificateMismatch, match="calls itself node 1 with a certificate of"):
                         await client.call(ECHO, Nothing(), timeout_seconds=20)
             async with Client(host, port, tls=client_side(config)) as client:  # as a client it may call
                 await client.call(ECHO, Nothing(), timeout_seconds=20)
@@ -244,10 +239,10 @@ def test_raft_messages_travel_over_tls(run: Run, authority: Authority) -> None:
     async def test() -> None:
         one_tls, two_tls = authority.issue("mainstem-node-1"), authority.issue("mainstem-node-2")
         one, two = Node(1, connect=connect_tls(client_side(one_tls))), Node(2)
-        server = Server(two.handlers, node=two.identity, tls=context(two_tls, server_side=True))
+        server = RpcServer(two.handlers, node=two.identity, tls=context(two_tls, server_side=True))
         one.join(0)
         two.join(0)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             one.exchange.set_peers({2: await server.start("127.0.0.1", 0)})  # type: ignore[dict-item]
             data = [bytes([place]) * 700_000 for place in range(12)]
             one.exchange.send(0, [append(1, 2, 0, *data)])
@@ -260,9 +255,7 @@ def test_raft_messages_travel_over_tls(run: Run, authority: Authority) -> None:
     run(test)
 
 
-def test_connections_that_never_shake_hands_are_closed_with_the_server(
-    run: Run, authority: Authority
-) -> None:
+def test_connections_that_never_shake_hands_are_closed_with_the_server(run: Run, authority: Authority) -> None:
     async def test() -> None:
         async with serving(authority.issue()) as (host, port):
             reader, writer = await asyncio.open_connection(host, port)
@@ -296,9 +289,7 @@ def test_no_files_is_no_tls() -> None:
     assert context(RpcTlsConfig(), server_side=True) is None
 
 
-def test_files_that_cannot_be_used_are_named(
-    tmp_path: Path, authority: Authority, stranger: Authority
-) -> None:
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: Authority, stranger: Authority) -> None:
     good, other = authority.issue("good"), stranger.issue("other")
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("nonsense")

@@ -7,11 +7,11 @@ import socket
 import struct
 from typing import Any
 
+from mainstem.address import Address
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.schema import declaration_of
-from mainstem.server.addresses import Address
 
 
 class RawClient:

@@ -6,9 +6,11 @@ import ipaddress
 import socket
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
+from mainstem.address import Address
 from mainstem.errors import ConfigError
-from mainstem.server.addresses import Address, advertised_address, open_listeners, parse_address
+from mainstem.server.addresses import advertised_address, open_listeners, parse_address
 from mainstem.server.config import ServerConfig
 from mainstem.server.errors import ListenError
 
@@ -61,7 +63,7 @@ def test_all_interfaces_are_advertised_as_one_that_can_be_reached() -> None:
     with listener:
         advertised = advertised_address(Address("0.0.0.0", 0), Address(*listener.getsockname()))
         assert not ipaddress.ip_address(advertised.host).is_unspecified
-        with socket.create_connection(advertised, timeout=5):
+        with socket.create_connection(advertised, timeout=PATIENCE_SECONDS):
             pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from mainstem.server.receive_buffer import START_BYTES
 from mainstem.server.request_budget import HOST_SHARE, LARGE_SHARE, USUAL_BYTES_MAX, Account, RequestBudget
@@ -58,7 +59,7 @@ def test_who_waits_is_woken_in_the_order_of_coming_and_as_many_as_may_go_on() ->
     woken: list[str] = []
     for name, account in waiting.items():
         assert not budget.grow(account, USUAL)
-        budget.wait(account, USUAL, lambda name=name: woken.append(name))
+        budget.wait(account, USUAL, partial(woken.append, name))
     budget.drop(waiting["y"])
     for holder in holders:
         budget.drop(holder)
@@ -89,6 +90,4 @@ def test_what_is_charged_is_what_is_held_whatever_happens() -> None:
             budget.give(account, size)
         budget.drop(account)
     assert budget.bytes_taken == 0
-    assert not budget._by_host
-    assert not budget._large_by_host
-    assert not budget._growing
+    assert budget.idle

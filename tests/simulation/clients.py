@@ -90,9 +90,7 @@ class Clients:
         gap = 1 if choice < 0.4 else 0
         return self._new_batch(queue.queue_id, kind, (producer_id, newest[1], following + gap), count)
 
-    def _new_batch(
-        self, queue_id: int, kind: TimestampType, producer: tuple[int, int, int], count: int
-    ) -> BatchAppend:
+    def _new_batch(self, queue_id: int, kind: TimestampType, producer: tuple[int, int, int], count: int) -> BatchAppend:
         rng, now_ms = self._rng, self._node.loop.now_ms()
         records = []
         for _ in range(count):
@@ -102,12 +100,19 @@ class Clients:
                 size = self._node.settings.journal.segment_bytes
             timestamp = max(0, now_ms - rng.choice([0, 0, 1000, 30_000]))
             records.append(NewRecord(timestamp, None, b"%d " % self._values + bytes(size)))
-        new = build_batch(
-            records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
+        new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
         header = new.header
         return BatchAppend(
-            queue_id, memoryview(new.data), header.record_count, header.last_offset_delta, header.max_timestamp,
-            header.producer_id, header.producer_epoch, header.base_sequence, header.attributes, header.checksum,
+            queue_id,
+            memoryview(new.data),
+            header.record_count,
+            header.last_offset_delta,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.attributes,
+            header.checksum,
             kind is TimestampType.LOG_APPEND_TIME,
         )
 

@@ -13,9 +13,7 @@ class Play(Protocol):
     def __call__(self, seed: int, directory: Path, *, faults: Sequence[str] = ()) -> object: ...
 
 
-def seed_that_finds(
-    play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = ()
-) -> int:
+def seed_that_finds(play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = ()) -> int:
     """The first of these seeds with which a check of one of these invariants fails. Raises `AssertionError`, with
     what was seen instead, when there is none."""
     others = []

@@ -6,6 +6,8 @@ and topics that were deleted are then equally unknown (M).
 
 from __future__ import annotations
 
+import copy
+import itertools
 import random
 import uuid
 from collections.abc import Iterable
@@ -15,6 +17,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.oracle import QueueOracle, Refusals, require
 
 from mainstem.model import SLOTS, Durability, QueueOffsets, QueueRange, TimestampType, Topic, TopicSettings
+from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -75,8 +78,11 @@ class Metadata:
             message_timestamp_type=rng.choice(list(TimestampType)),
         )
         topic = Topic(
-            name=f"topic-{number}", number=number, topic_id=uuid.UUID(int=number),
-            partitions=rng.randint(1, 3), settings=settings,
+            name=f"topic-{number}",
+            number=number,
+            topic_id=uuid.UUID(int=number),
+            partitions=rng.randint(1, 3),
+            settings=settings,
         )
         self.topics[number] = topic
         return topic
@@ -98,6 +104,9 @@ class SimulatedNode:
     def __init__(self, machine: Machine, settings: Settings, rng: random.Random) -> None:
         self.machine = machine
         self.settings = settings
+        self._randomness = copy.copy(rng)
+        """What the node draws moves nothing in the program."""
+        self._uuids = itertools.count(1)
         self.metadata = Metadata(rng)
         self.queues: dict[int, QueueOracle] = {}
         """Of the topics that exist."""
@@ -123,6 +132,8 @@ class SimulatedNode:
             slots=self._slots,
             topics=self.metadata.listed,
             was_deleted=self.metadata.was_deleted,
+            consensus=Consensus(randomness=self._randomness),
+            new_id=lambda: uuid.UUID(int=next(self._uuids)),
         )
         await self.storage.start()
         for number in self.storage.table.topics():
@@ -152,7 +163,7 @@ class SimulatedNode:
 
     def offsets(self, queue: QueueOracle) -> QueueOffsets:
         """The queue's offsets, checked."""
-        (offsets,) = self.storage.messages.offsets([queue.queue_id])
+        (offsets,) = self.storage.messages.offsets([queue.queue_id]).result()
         require(offsets is not None, f"queue {queue.queue_id:#x} is gone", "M")
         assert offsets is not None
         final = self.settings.synced

@@ -208,8 +208,8 @@ class QueueOracle:
         last = self.place(log_start - 1)
         require(self.batches[last].end == log_start, f"{what}: inside a batch, moved by nobody", "M")
         require("delete" in settings.cleanup_policy, f"{what}: topic is not to be deleted from", "M")
-        left_bytes = sum(len(kept.data) for kept in self.batches[last + 1:])
-        for kept in reversed(self.batches[first:last + 1]):
+        left_bytes = sum(len(kept.data) for kept in self.batches[last + 1 :])
+        for kept in reversed(self.batches[first : last + 1]):
             aged_from = min(kept.max_timestamp, kept.appended_ms)  # a record of tomorrow is as old as its place here
             expired = settings.retention_ms >= 0 and aged_from < now_ms - settings.retention_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes

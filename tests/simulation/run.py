@@ -68,9 +68,9 @@ class Run:
                 await self.node.start(loop)
                 await life()
         finally:
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in loop.tasks():
                 task.cancel()
-            await self._gathered()
+            await self._gathered(loop)
             self._count()
 
     # --- lives --------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Run:
         group = storage.group_of(queue.queue_id)
         offset = self.node.offsets(queue).log_start
         while offset < queue.end:
-            found = await storage.queue_store.read(queue.queue_id, group, offset, 3000)
+            found = await storage.queue_store.history.read(queue.queue_id, group, offset, 3000)
             log_start = self.node.offsets(queue).log_start
             if log_start > offset:  # retention goes on meanwhile
                 offset = log_start
@@ -148,7 +148,7 @@ class Run:
         """No batch is in two runs, none that is live is missing between two others (F)."""
         storage = self.node.storage
         ends: dict[int, int] = {}
-        async for rows in storage.queue_store.all_rows(storage.placement.groups_of):
+        async for rows in storage.queue_store.runs.all_rows(storage.placement.groups_at):
             for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                 before = ends.get(queue_id, base)
                 queue = self.node.queues.get(queue_id)
@@ -170,9 +170,22 @@ class Run:
         """Begin an action; perhaps wait for it, perhaps for a while."""
         rng, clients = self._rng, self.clients
         (action,) = rng.choices(
-            [clients.produce, clients.fetch, clients.follow, clients.poll, clients.look_up, clients.truncate,
-             clients.create_topic, clients.delete_topic, clients.usage, self.splitters.split,
-             self.splitters.replay, self._pause, self._hide_metadata, self._flush],
+            [
+                clients.produce,
+                clients.fetch,
+                clients.follow,
+                clients.poll,
+                clients.look_up,
+                clients.truncate,
+                clients.create_topic,
+                clients.delete_topic,
+                clients.usage,
+                self.splitters.split,
+                self.splitters.replay,
+                self._pause,
+                self._hide_metadata,
+                self._flush,
+            ],
             [30, 12, 4, 5, 5, 2, 1, 0.7, 1, 8, 2, 8, 1, 1],
         )
         task = asyncio.get_running_loop().create_task(action())
@@ -194,10 +207,9 @@ class Run:
                 await asyncio.wait(self._under_way)
                 await self._collect()
 
-    async def _gathered(self) -> None:
+    async def _gathered(self, loop: SimulatedLoop) -> None:
         """Everything has been cancelled; whether it had found a violation is still of interest."""
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        outcomes = await asyncio.gather(*tasks, *self._under_way, return_exceptions=True)
+        outcomes = await asyncio.gather(*loop.tasks(), *self._under_way, return_exceptions=True)
         self._under_way.clear()
         for outcome in outcomes:
             if isinstance(outcome, Violation) and not self.machine.is_off:

@@ -18,7 +18,7 @@ from tests.simulation.oracle import require
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
-from mainstem.rpc.split import GroupPositions, Slice
+from mainstem.rpc.messages.split import GroupPositions, Slice
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.role import Storage
 
@@ -85,11 +85,13 @@ class Splitters:
                 content = await log.read(extent.sequence, extent.start, extent.end - extent.start)
             except SegmentGone:
                 return None
-            buffer[place:place + len(content)] = numpy.frombuffer(content, numpy.uint8)
+            buffer[place : place + len(content)] = numpy.frombuffer(content, numpy.uint8)
         await asyncio.sleep(self._pause_seconds())
         try:
             return split_slice(
-                work, buffer, await log.retention_classes(),
+                work,
+                buffer,
+                await log.retention_classes(),
                 lambda name: SimulatedTarget(self._node.machine.disk2, name),
                 new_name=lambda: f"{self._rng.getrandbits(64):016x}",
             )
@@ -111,7 +113,7 @@ class Splitters:
         return self._rng.choice([0.0, 0.01, 0.5])
 
     async def _commit(self, done: SplitSlice) -> None:
-        self._finished = [*self._finished[1 - FINISHED_MAX:], done]
+        self._finished = [*self._finished[1 - FINISHED_MAX :], done]
         for outcome in await self._node.storage.split_log.commit(done.ranges, done.files):
             kind = outcome.split(":")[0]
             require(kind in ("committed", "replayed", "refused"), outcome)

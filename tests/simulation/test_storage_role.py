@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.run import play
+from tests.simulation.steps import parting
 
 from mainstem.model import Tier
 
@@ -56,11 +57,14 @@ def test_the_programs_reach_every_tier_and_prune(tmp_path: Path) -> None:
     assert outcomes == {"committed", "replayed", "refused"}
 
 
+def test_what_a_storage_role_does_depends_on_nothing_but_the_seed(tmp_path: Path) -> None:
+    assert not parting("role", 7, tmp_path)
+
+
 def test_a_program_is_determined_by_its_seed(tmp_path: Path) -> None:
     first, second = (play(7, tmp_path / name) for name in ("first", "second"))
     assert first.machine.disk1.paths() == second.machine.disk1.paths()
     assert all(
-        first.machine.disk1.content(path) == second.machine.disk1.content(path)
-        for path in first.machine.disk1.paths()
+        first.machine.disk1.content(path) == second.machine.disk1.content(path) for path in first.machine.disk1.paths()
     )
     assert first.served == second.served

@@ -17,6 +17,7 @@ from mainstem.model import (
     SLOTS,
     AppendResult,
     BatchAppend,
+    FeatureLevel,
     QueueOffsets,
     QueueRange,
     QueueRead,
@@ -28,10 +29,10 @@ from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
+from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
 from mainstem.turns import Turns
 
@@ -45,24 +46,41 @@ PATIENCE_SECONDS = 600
 
 
 def new_batch(
-    queue_id: int, size: int = 1000, *, producer: tuple[int, int, int] = (-1, -1, -1), timestamp: int = 1000,
+    queue_id: int,
+    size: int = 1000,
+    *,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    timestamp: int = 1000,
     records: int = 1,
 ) -> BatchAppend:
     """A batch whose records have `size` bytes each."""
     new = build_batch(
         [NewRecord(timestamp, None, b"%d" % number + bytes(size)) for number in range(records)],
-        producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
     )
     header = new.header
     return BatchAppend(
-        queue_id, memoryview(new.data), header.record_count, header.last_offset_delta, header.max_timestamp,
-        header.producer_id, header.producer_epoch, header.base_sequence, header.attributes, header.checksum,
+        queue_id,
+        memoryview(new.data),
+        header.record_count,
+        header.last_offset_delta,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.attributes,
+        header.checksum,
     )
 
 
 def topic(number: int = 1, partitions: int = 2, **settings: Any) -> Topic:
     return Topic(
-        name=f"topic-{number}", number=number, topic_id=uuid.UUID(int=number), partitions=partitions,
+        name=f"topic-{number}",
+        number=number,
+        topic_id=uuid.UUID(int=number),
+        partitions=partitions,
         settings=TopicSettings(**settings),
     )
 
@@ -79,22 +97,34 @@ class SmallNode:
         self.topics: list[Topic] = [topic()]
         self.deleted: set[int] = set()
         self.groups = 1
+        self.level = FeatureLevel.newest()
+        """What the cluster may write."""
         self.turns = Turns()
         self.config = StorageConfig(write_cache_bytes=0, prune_seconds=1.0, retention_check_seconds=1e9)
         self.journal_config = JournalConfig(segment_bytes=SEGMENT_BYTES, pool_segments=0, segment_age_seconds=1e6)
         self.store_config = QueueStoreConfig(read_cache_bytes=0)
         self.storage: Storage
+        self.opened: Callable[[], None] = lambda: None
+        """Called before the storage role of each start begins its work."""
 
     async def start(self) -> None:
         self.storage = await Storage.open(
-            write_files=self.disk1, store_files=self.disk2, clock=self.clock, config=self.config,
-            journal_config=self.journal_config, store_config=self.store_config,
-            manifest_path=str(self.manifest_path), journal_path="journal",
+            write_files=self.disk1,
+            store_files=self.disk2,
+            clock=self.clock,
+            config=self.config,
+            journal_config=self.journal_config,
+            store_config=self.store_config,
+            manifest_path=str(self.manifest_path),
+            journal_path="journal",
             slots=[slot % self.groups for slot in range(SLOTS)],
-            topics=lambda: self.topics, was_deleted=self.deleted.__contains__,
+            topics=lambda: self.topics,
+            was_deleted=self.deleted.__contains__,
             consensus=self.consensus,
+            feature_level=lambda: self.level,
             turns=self.turns,
         )
+        self.opened()
         await self.storage.start()
         for known in self.topics:
             await self.storage.queues.create([QueueRange(known.number, 0, known.partitions)])
@@ -104,9 +134,7 @@ class SmallNode:
         self.disk1.cut_power(after=1)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        await asyncio.gather(
-            *(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True
-        )
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
         self.disk1.crash(keep_bytes=0)
         self.disk2.crash(keep_bytes=0)
 
@@ -140,7 +168,7 @@ class SmallNode:
         return found
 
     def offsets(self, queue_id: int = QUEUE) -> QueueOffsets:
-        (offsets,) = self.storage.messages.offsets([queue_id])
+        (offsets,) = self.storage.messages.offsets([queue_id]).result()
         assert offsets is not None
         return offsets
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.ports import Clock
 from mainstem.storage.agreed_clock import BOUND_MS, JUMP_SECONDS, AgreedClock, AgreedTime, agreed
-from mainstem.storage.replication import Consensus
+from mainstem.storage.cluster.replication import Consensus
 
 YEAR_MS = 366 * 86_400_000
 NOW = 1_700_000_000_000
@@ -87,6 +87,36 @@ def test_a_majority_that_jumps_is_waited_out_for_a_day(caplog: pytest.LogCapture
     assert not clocks.agreed.waits
 
 
+HOUR_MS = 3_600_000
+
+
+def test_clocks_that_were_behind_and_are_set_right_judge_timestamps_by_the_true_time_at_once() -> None:
+    """Else every true timestamp is refused, as one of the future, until the jump has stood for a day."""
+    clocks = Clocks()
+    clocks.off = [-4 * HOUR_MS] * 3
+    assert clocks.agreed.judged_ms() == clocks.now_ms(), "nothing better is known before the first look"
+    assert clocks.agreed.now() is not None
+    clocks.off = [0] * 3
+    clocks.true.advance(2)
+    assert clocks.agreed.now() is None
+    assert clocks.agreed.judged_ms() == clocks.true.now_ms()
+    assert clocks.agreed.steady_ms() == clocks.true.now_ms() - 4 * HOUR_MS, "nothing is deleted by it"
+    clocks.off = [0, None, None]
+    clocks.true.advance(60)
+    assert clocks.agreed.now() is None
+    assert clocks.agreed.judged_ms() == clocks.true.now_ms(), "and it goes on while nobody is heard"
+
+
+def test_clocks_that_jump_back_make_no_true_timestamp_one_of_the_future() -> None:
+    clocks = Clocks()
+    assert clocks.agreed.now() is not None
+    for off in ([-4 * HOUR_MS] * 3, [-4 * HOUR_MS, None, None]):
+        clocks.off = list(off)
+        clocks.true.advance(60)
+        assert clocks.agreed.now() is None
+        assert clocks.agreed.judged_ms() == clocks.true.now_ms()
+
+
 def test_a_jump_that_is_taken_back_is_forgotten() -> None:
     clocks = Clocks()
     for off in (0, YEAR_MS, 0, -YEAR_MS, 0):
@@ -152,7 +182,7 @@ def test_a_record_of_the_year_9999_goes_with_the_others(tmp_path: Path) -> None:
         assert await log_start(node) == 0
         await asyncio.sleep(0.2 * RETENTION_SECONDS)
         assert await log_start(node) == 3
-        assert node.storage.queue_store.file_count(0) == 0, "nor does it keep the run that it shared"
+        assert node.storage.queue_store.runs.file_count(0) == 0, "nor does it keep the run that it shared"
 
     simulated(tmp_path, story, prepare)
 
@@ -199,5 +229,72 @@ def test_size_counts_while_nobody_knows_the_time(tmp_path: Path) -> None:
         for _ in range(5):
             await filled(node, [1] * 2)
         assert 0 < await log_start(node) < 10
+
+    simulated(tmp_path, story, prepare)
+
+
+async def sealed(node: SmallNode, count: int = 30) -> None:
+    """Segments with so many batches of the year 9999, whose age is when they were seen."""
+    for _ in range(count):
+        await node.append(new_batch(QUEUE, 1000, timestamp=YEAR_9999_MS))
+
+
+def test_what_comes_while_retention_waits_for_the_manifest_is_no_older_than_that(tmp_path: Path) -> None:
+    """It knows what time it was when it began; what was sealed half of the retention time later was not there then."""
+
+    async def story(node: SmallNode) -> None:
+        store = node.storage.queue_store
+        first_seen = store.retention.first_seen
+
+        async def slow(now_ms: int) -> Mapping[str, int]:
+            store.retention.first_seen = first_seen  # type: ignore[method-assign]
+            await asyncio.sleep(0.5 * RETENTION_SECONDS)
+            await sealed(node)
+            return await first_seen(now_ms)
+
+        store.retention.first_seen = slow  # type: ignore[method-assign]
+        assert await log_start(node) == 0
+        await asyncio.sleep(0.6 * RETENTION_SECONDS)
+        assert await log_start(node) == 0
+        await asyncio.sleep(1.1 * RETENTION_SECONDS)
+        assert await log_start(node) > 0
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_run_that_is_committed_while_retention_waits_for_its_turn_was_not_seen_yet(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        store = node.storage.queue_store
+        await node.fill(3)
+        async with store.changes.lock:
+            splitting = asyncio.ensure_future(node.split())
+            while not store.changes.lock._waiters:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            looking = asyncio.ensure_future(store.retention.first_seen(NOW))
+            await asyncio.sleep(1)
+        assert await splitting == ["committed"]
+        assert await looking == {}
+        assert list((await store.retention.first_seen(NOW + 1)).values()) == [NOW + 1]
+
+    simulated(tmp_path, story)
+
+
+def test_what_is_seen_was_there_by_the_latest_of_the_clocks_that_agree(tmp_path: Path) -> None:
+    """By the earliest it would be taken for older than it is, by as much as clocks that agree may differ."""
+
+    async def story(node: SmallNode) -> None:
+        clock = node.clock
+        ahead_ms = int(0.5 * 1000 * RETENTION_SECONDS)
+        node.consensus = Consensus(quorum_times=lambda: [clock.now_ms(), clock.now_ms() + ahead_ms, None])
+        await node.restart()
+        await filled(node, [YEAR_9999_MS] * 3)
+        await sealed(node)
+        await node.rounds()
+        now_ms = clock.now_ms()
+        assert await log_start(node) == 0
+        seen = list((await node.storage.queue_store.retention.first_seen(0)).values())
+        seen += node.storage.maintenance._retention._segments_seen.values()
+        assert len(seen) > 1
+        assert min(seen) >= now_ms + ahead_ms
 
     simulated(tmp_path, story, prepare)

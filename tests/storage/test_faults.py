@@ -59,6 +59,47 @@ def test_a_failed_write_acknowledges_nothing_and_ends_all_writing(tmp_path: Path
     simulated(tmp_path, story)
 
 
+def test_a_failed_disk_is_told_once_others_were_asked_to_lead(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        consensus, supervision = node.storage.groups[0].consensus, node.storage.supervision
+        give_way, seen = consensus.give_way, []
+
+        def asked() -> bool:
+            seen.append(("asked", consensus.leads, supervision.disk_failure))
+            return give_way()
+
+        consensus.give_way = asked  # type: ignore[method-assign]
+        supervision.on_end = lambda: seen.append(("told", consensus.leads, supervision.disk_failure))
+        node.disk1.fail("sync", path=".wal")
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
+        await asyncio.sleep(0.01)
+        reason = supervision.disk_failure
+        assert seen == [("asked", True, None), ("told", False, reason)]
+        assert reason is not None
+        assert "a write failed: [Errno 5]" in reason
+        assert f"disk 1 failed, and this node ends: {reason}; put the disk" in (supervision.why_not() or "")
+        assert supervision.lost
+
+    simulated(tmp_path, story)
+
+
+def test_a_sync_that_fails_while_nobody_writes_is_found_out(tmp_path: Path) -> None:
+    def lazily_synced(node: SmallNode) -> None:
+        node.journal_config = msgspec.structs.replace(
+            node.journal_config, durability=Durability.ASYNC, flush_interval_seconds=1.0
+        )
+
+    async def story(node: SmallNode) -> None:
+        await asyncio.sleep(2.0)
+        node.disk1.fail("sync", path=".wal")
+        assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
+        await asyncio.sleep(2.0)
+        assert isinstance(node.storage.failure, StorageFailed)
+        assert "a sync failed" in (node.storage.supervision.disk_failure or "")
+
+    simulated(tmp_path, story, lazily_synced)
+
+
 def test_what_is_durable_is_still_split_when_disk_1_has_failed(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         await node.fill(30)
@@ -401,9 +442,7 @@ def test_a_bad_batch_in_the_journal_fails_that_read_only(tmp_path: Path, byte: i
         assert (await node.read(1)).outcome is Outcome.STORAGE_FAILED
         assert (await node.read(0, bytes_max=1)).outcome is Outcome.OK
         assert (await node.read(2)).outcome is Outcome.OK
-        both = await node.storage.messages.read(
-            [QueueRead(QUEUE, 1, 5000), QueueRead(QUEUE + 1, 0, 5000)], 10_000
-        )
+        both = await node.storage.messages.read([QueueRead(QUEUE, 1, 5000), QueueRead(QUEUE + 1, 0, 5000)], 10_000)
         assert [found.outcome for found in both] == [Outcome.STORAGE_FAILED, Outcome.OK]
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
         node.disk1.flip(path, 8 * (place + byte))

@@ -6,20 +6,25 @@ Counts, not times: `python -m bench.stalls` has the times.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 from bench.stalls import cases
 from bench.stalls.crowded_node import Crowd, CrowdedNode, crowded_node
 from bench.stalls.turns import MeasuredLoop
 
-from mainstem.storage.checkpointer import PRODUCERS_PER_TURN
-from mainstem.storage.queue_admin import TOPICS_PER_TURN
+from mainstem.kernel.pure.producer_states import KEY
 from mainstem.storage.queue_store.run_search import RUNS_PER_TURN
-from mainstem.storage.retention_pass import TOPICS_PER_TURN as CLASSES_PER_TURN
-from mainstem.storage.sealed_segments import SEGMENTS_PER_TURN
+from mainstem.storage.queues.queue_admin import TOPICS_PER_TURN
+from mainstem.storage.reading.sealed_segments import SEGMENTS_PER_TURN
+from mainstem.storage.state.checkpointer import PRODUCERS_PER_TURN
+from mainstem.storage.state.producer_files import PAGES_AT_ONCE, ROWS_PER_PAGE, STATE, States, write
+from mainstem.storage.upkeep.pruning import ROWS_PER_TURN, Pruning
+from mainstem.storage.upkeep.retention_pass import TOPICS_PER_TURN as CLASSES_PER_TURN
 
 CROWD = Crowd(queues=1_200_000, producers=20_000, runs=3_000, segments=400)
 TOPICS = CROWD.queues // 100
@@ -73,3 +78,63 @@ def test_runs_and_segments_without_a_queue_are_stepped_over_some_at_a_time(turns
 
 def test_retention_looks_at_one_segment_in_a_turn(turns: Callable[[str], int]) -> None:
     assert turns("retention pass") >= CROWD.segments
+
+
+def turns_of(work: Awaitable[Any]) -> int:
+    """How many turns of the event loop something takes where no disk is waited for."""
+    count = 0
+
+    async def counted() -> None:
+        nonlocal count
+        doing = asyncio.ensure_future(work)
+        while not doing.done():
+            count += 1
+            await asyncio.sleep(0)
+        await doing
+
+    asyncio.run(counted())
+    return count
+
+
+class AtOnce:
+    """A disk that takes everything without a pause."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    async def open(self, *_arguments: Any, **_options: Any) -> AtOnce:
+        return self
+
+    async def write(self, _position: int, buffers: list[bytes], **_options: Any) -> None:
+        self.written += sum(map(len, buffers))
+
+    async def close(self) -> None: ...
+
+    async def rename(self, *_paths: str) -> None: ...
+
+
+def test_producers_are_written_some_at_a_time_though_the_disk_takes_them_at_once() -> None:
+    pages = 10 * PAGES_AT_ONCE
+    disk = AtOnce()
+
+    async def pieces() -> AsyncIterator[States]:
+        yield numpy.zeros(pages * ROWS_PER_PAGE, STATE)
+
+    assert turns_of(write(disk, 1, 0, pieces())) >= pages // PAGES_AT_ONCE  # type: ignore[arg-type]
+    assert disk.written > pages * (4096 + ROWS_PER_PAGE * KEY.size)
+
+
+def test_a_segment_in_which_nothing_lives_is_looked_through_some_rows_at_a_time() -> None:
+    rows = numpy.zeros(10 * ROWS_PER_TURN, [("queue_id", "<u8"), ("last_offset", "<i8")])
+
+    async def index(_sequence: int) -> Any:
+        return SimpleNamespace(rows=rows)
+
+    parts: Any = SimpleNamespace(index=index, log_starts=lambda queue_ids: numpy.ones(len(queue_ids), "<i8"))
+    pruning = Pruning(parts, (), parts, parts, parts, parts, checkpoint_seconds=1.0)
+    segment: Any = SimpleNamespace(sequence=7)
+    assert turns_of(pruning._has_live_rows(segment)) >= 10
+    assert pruning._witness == (7, None)
+    rows["last_offset"][5] = 1
+    assert asyncio.run(pruning._has_live_rows(segment))
+    assert pruning._witness[1]["last_offset"] == 1  # type: ignore[index]

@@ -76,7 +76,8 @@ async def put_beyond_a_gap(node: SmallNode) -> BlockHeader:
     """Have the journal hold a block of the node's group whose predecessors it never held."""
     group = node.storage.groups[0]
     (header,) = await node.storage.journal.write(
-        [BlockToWrite(KIND_NO_OP, 0, group.term, group.last_index + 3, b"", 0, (), 1)])
+        [BlockToWrite(KIND_NO_OP, 0, group.term, group.last_index + 3, b"", 0, (), 1)]
+    )
     return header
 
 

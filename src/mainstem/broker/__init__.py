@@ -1,5 +1,5 @@
 """The compute role: answers Kafka's APIs over the message store, the metadata and the group coordinator.
 
-`routes` lists the APIs, `handlers` holds one module for each, `dispatcher` runs them. Nothing here is kept
+`routes` lists the APIs, `handlers` holds one module for each, `dispatcher` runs them. The room keeps nothing
 that cannot be rebuilt.
 """

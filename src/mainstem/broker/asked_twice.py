@@ -1,4 +1,4 @@
-"""Which partitions does a request name more than once? Of some requests they are refused."""
+"""Finds the partitions that a request names more than once; some APIs refuse them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AskedTopic(Protocol):
 
 
 async def asked_twice(topics: Iterable[AskedTopic], pace: Pace) -> set[tuple[str, int]]:
-    """Names and indexes of those named more than once."""
+    """Names and indexes of the partitions named more than once."""
     once: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in topics:

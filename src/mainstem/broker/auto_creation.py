@@ -1,10 +1,12 @@
-"""Topics that clients ask for and that are not there: made together, a bounded number, for those who still wait.
+"""Creates missing topics that clients ask for: many together, in bounded numbers, and only while a client
+waits.
 
-Clients ask again and again for what they are not told, and many ask for the same. So a name is made once whoever asks
-for it, names that come while a change is under way are made together in the next one, and nobody waits long: as a rule
-a topic is there within milliseconds, and who is told LEADER_NOT_AVAILABLE asks again. A name that nobody waits for any
-more before its change begins is not made. Queues that a slow node or a missing leader keeps from being made hold up no
-other creation: those in write groups without a leader are left to one task, and where it fails to the next leaders.
+Clients repeat a request until they learn of the topic, and many ask for the same. So a name is created once for all
+that ask; names that come while a change is under way are created together in the next one; and no client waits long:
+as a rule a topic exists within milliseconds, and a client that is told LEADER_NOT_AVAILABLE asks again. A name for
+which no client waits any more before its change begins is dropped. Queues that wait for a slow node or a missing
+leader hold up no other creation: those in write groups without a leader are left to one task, and where it fails to
+the next leaders.
 """
 
 from __future__ import annotations
@@ -18,22 +20,24 @@ from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import NewTopic, QueueRange, Topic
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.ports import MetadataAdmin, QueueAdmin
+from mainstem.supervised import Errands, Supervision
 
 NAMES_MAX = 10_000
-"""Waiting to be made; more are refused for now. Ten times what the metadata takes in one change."""
+"""Names that wait; more are refused for now. Ten times what the metadata takes in one change."""
 
 NAMES_TOGETHER_MAX = 1_000
-"""Made in one change of the metadata, which is one entry of its log."""
+"""Topics created in one change of the metadata, which is one entry of its log."""
 
 QUEUES_AT_ONCE_MAX = 8
-"""Of so many changes the queues are made at a time, side by side: one that hangs is over in ten seconds. Those of
-further changes are left to the task for what is late."""
+"""Changes whose queues are made at a time, side by side: a change that hangs is over in ten seconds. The
+queues of further changes are left to the task for late ones."""
 
 TOPICS_PER_TURN = 20
-"""Looked at between two turns of the event loop: about a millisecond."""
+"""Names checked within one turn of the event loop: about a millisecond."""
 
 WAIT_SECONDS_MAX = 3.0
-"""A client hears after this long that its topic is not there yet. Its other requests wait behind this one meanwhile."""
+"""After this long a client hears that its topic does not exist yet. Its other requests wait behind this one
+meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ Outcome = Topic | MainstemError
 
 
 class _Creation:
-    """Of one name; `wanted_by` counts those who wait."""
+    """The creation of one name; `wanted_by` counts the requests that wait for it."""
 
     __slots__ = ("name", "settled", "wanted_by")
 
@@ -52,7 +56,7 @@ class _Creation:
 
 
 class AutoCreation:
-    """Of one node. `close` it before what it stands on."""
+    """Holds the waiting names of one node. `close` it before the parts it uses."""
 
     def __init__(
         self,
@@ -61,9 +65,10 @@ class AutoCreation:
         has_leaders: Callable[[Topic], bool],
         partitions: int,
         replication_factor: int,
+        supervision: Supervision | None = None,
     ) -> None:
-        """`has_leaders`: whether every write group of a topic has one now, as far as this node knows. The numbers are
-        those of topics that nobody gave any."""
+        """`has_leaders`: whether every write group of a topic has a leader now, as far as this node knows.
+        The numbers are for topics created without numbers of their own."""
         self._metadata_admin = metadata_admin
         self._queue_admin = queue_admin
         self._has_leaders = has_leaders
@@ -72,15 +77,17 @@ class AutoCreation:
         self._creations: dict[str, _Creation] = {}
         self._waiting: deque[_Creation] = deque()
         self._change: asyncio.Task[None] | None = None
-        """Of the metadata, one at a time: it takes one at a time, too."""
-        self._queues: set[asyncio.Task[None]] = set()
+        """The change of the metadata under way, one at a time: the metadata takes one at a time, too."""
+        self._changes = Errands(supervision, "auto-creation of topics")
+        self._queues = Errands(supervision, "queues of new topics")
         self._late: list[Topic] = []
-        """Made, but for some of their queues."""
-        self._late_task: asyncio.Task[None] | None = None
+        """Topics that are created, but for some of their queues."""
+        self._late_makers = Errands(supervision, "late queues of new topics")
 
     async def topics(self, names: Sequence[str]) -> dict[str, Outcome]:
-        """Make topics of these names. What is not settled within a while, or is too much, is `MetadataUnavailable`;
-        what waits for a leader `LeaderMissing`. Cancelled, it leaves what was begun to itself, and the rest undone."""
+        """Create topics of these names. A name that is not settled within a while, or is one too many, gets
+        `MetadataUnavailable`; one that waits for a leader `LeaderMissing`. If the call is cancelled, changes
+        that were begun finish by themselves, and the rest is dropped."""
         outcomes: dict[str, Outcome] = {}
         wanted: list[_Creation] = []
         for name in names:
@@ -105,21 +112,26 @@ class AutoCreation:
             outcomes[creation.name] = creation.settled.result() if creation.settled.done() else unsettled
         return outcomes
 
+    @property
+    def awaited(self) -> dict[str, int]:
+        """Topics that are being created, or are about to be, and how many requests wait for each."""
+        return {creation.name: creation.wanted_by for creation in self._creations.values()}
+
     async def close(self) -> None:
-        """End; what was not finished is left to the leaders of the write groups."""
-        tasks = [task for task in (self._change, self._late_task, *self._queues) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Stop; unfinished work is left to the leaders of the write groups."""
+        for errands in (self._changes, self._queues, self._late_makers):
+            errands.cancel()
+        for errands in (self._changes, self._queues, self._late_makers):
+            await errands.ended()
 
     # the metadata
 
     def _begin(self) -> None:
         if self._waiting and self._change is None:
-            self._change = asyncio.get_running_loop().create_task(self._make_all(), name="auto-creation of topics")
+            self._change = self._changes.start(self._make_all())
 
     async def _make_all(self) -> None:
-        """Until nobody waits."""
+        """Work until no request waits."""
         try:
             while batch := self._next_batch():
                 try:
@@ -159,9 +171,7 @@ class AutoCreation:
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         if ready:
-            task = asyncio.get_running_loop().create_task(self._make_queues(ready), name="queues of new topics")
-            self._queues.add(task)
-            task.add_done_callback(self._queues.discard)
+            self._queues.start(self._make_queues(ready))
 
     def _settle(self, creation: _Creation, outcome: Outcome) -> None:
         if not creation.settled.done():
@@ -178,7 +188,7 @@ class AutoCreation:
         topics = [topic for _, topic in ready]
         try:
             await self._queue_admin.create([QueueRange(it.number, 0, it.partitions) for it in topics])
-        except LeaderMissing as missing:  # some of them wait for it, or all
+        except LeaderMissing as missing:  # some of the topics wait for a leader, or all
             for creation, _ in ready:
                 self._settle(creation, missing)
             self._make_late(topics)
@@ -191,9 +201,8 @@ class AutoCreation:
 
     def _make_late(self, topics: Sequence[Topic]) -> None:
         self._late += topics
-        if self._late_task is None or self._late_task.done():
-            work = self._keep_making()
-            self._late_task = asyncio.get_running_loop().create_task(work, name="late queues of new topics")
+        if not self._late_makers:
+            self._late_makers.start(self._keep_making())
 
     async def _keep_making(self) -> None:
         while self._late:

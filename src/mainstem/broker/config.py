@@ -1,4 +1,4 @@
-"""What can be set about the broker. Kafka's name of a setting, where it has one, stands beside it."""
+"""The broker's settings. Kafka's name of a setting, where it has one, stands beside it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """auto.create.topics.enable: asking for the metadata of an unknown topic creates it."""
 
     num_partitions: int = 1
-    """num.partitions: of topics created without a count."""
+    """num.partitions: for topics created without a count."""
 
     default_replication_factor: int = 1
-    """default.replication.factor: of topics created without one."""
+    """default.replication.factor: for topics created without one."""
 
     fetch_bytes_max: int = 55 * MIB
-    """fetch.max.bytes: one fetch response is cut here whatever the client asks for."""
+    """fetch.max.bytes: a fetch response is cut here, whatever the client asks for."""
 
     fetch_disk_bytes_max: int = 16 * MIB
-    """A response that needs a disk is cut here: readers of old data come back at once, and between two responses all
-    others are served. What memory has is not counted."""
+    """A response that needs a disk is cut here: readers of old data come back at once, and between two
+    responses all other readers are served. Bytes from memory do not count."""
 
     fetch_wait_ms_max: int = 60_000
-    """A long poll ends after this whatever the client asks for, so that a vanished one is noticed."""
+    """A long poll ends after this time, whatever the client asks for, so that a vanished client is
+    noticed."""
 
     fetch_sessions_max: int = 1_000
     """max.incremental.fetch.session.cache.slots."""
 
     fetch_session_idle_ms_min: int = 120_000
-    """A session used more recently than this is not evicted for one that is not larger."""
+    """A session that was used more recently than this is evicted only for a larger one."""
 
     fetch_session_partitions_max: int = 1_000_000
-    """Partitions remembered by all sessions together, about 200 bytes each; then no new ones."""
+    """Partitions that all sessions together remember, about 200 bytes each; beyond it there are no new
+    sessions."""
 
     def validate(self) -> None:
         for name, (smallest, largest) in _BOUNDS.items():

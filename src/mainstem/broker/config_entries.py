@@ -1,4 +1,4 @@
-"""The configs of a topic and of a broker as clients see them: value, where it comes from, type and meaning.
+"""The configs of a topic and of a broker as clients see them: value, source, type and meaning.
 
 A topic's value comes from the topic, else from the node's default, else from Kafka's default; the chain of these
 is its synonyms. A broker's configs are fixed while it runs.
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mainstem.broker.broker import Broker
-from mainstem.nameserver.config_value import ConfigType, TopicConfig
-from mainstem.nameserver.topic_config import TOPIC_CONFIGS
+from mainstem.nameserver.state.config_value import ConfigType, TopicConfig
+from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 
 
 class ConfigSource(enum.IntEnum):
-    """Kafka's codes."""
+    """The sources of a value, with Kafka's codes."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -32,7 +32,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """`synonyms` run from the value in force to the one that would hold if nothing was set."""
+    """One config. `synonyms` run from the value in force to the value that would hold if nothing was set."""
 
     name: str
     type: ConfigType
@@ -80,7 +80,7 @@ def _default_chain(config: TopicConfig, defaults: Mapping[str, str]) -> tuple[Sy
 
 
 def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, str]]:
-    """(Kafka's name, type, value, default, documentation) of what is the broker's own."""
+    """(Kafka's name, type, value, default, documentation) of the broker's own configs."""
     config = broker.config
     usual = type(config)()
     node_id = str(broker.node_id)
@@ -122,7 +122,8 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
         str(config.default_replication_factor),
         str(usual.default_replication_factor),
         "Replicas of topics that are created without a count. The cluster keeps as many copies of every topic as its "
-        f"write groups have replicas, up to {broker.facts.replication_factor}; CreateTopics answers how many.",
+        f"write groups have replicas, up to {broker.facts.replication_factor}; CreateTopics answers how many, and "
+        "refuses more.",
     )
     yield (
         "fetch.max.bytes",

@@ -16,7 +16,8 @@ class ResourceType(enum.IntEnum):
 
 
 ALL_BROKERS = ""
-"""The resource name of the defaults that Kafka lets one set for all brokers at once; here there are none."""
+"""The resource name of the defaults that Kafka lets a client set for all brokers at once; here there are
+none."""
 
 
 def unsupported_message(resource_type: int) -> str:
@@ -26,7 +27,8 @@ def unsupported_message(resource_type: int) -> str:
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:
-    """What is wrong with a broker resource's name: it is this node's id, or empty for all brokers."""
+    """The fault in a broker resource's name, in words; None: it is this node's id, or empty for all
+    brokers."""
     if name in (ALL_BROKERS, str(broker.node_id)):
         return None
     return f"this is broker {broker.node_id}; ask broker {name[:20]!r} itself"

@@ -1,8 +1,9 @@
 """From request frames to response frames: header, route, decoding, handler, encoding.
 
-A frame is only borrowed during `dispatch`, so the request is decoded before it returns. How its handler runs:
+A frame is only borrowed during `dispatch`, so the request is decoded before it returns. Handlers run in three
+ways:
 
-* Produce is begun within `dispatch` and finished by a callback on the store's future. It is pipelined: the
+* Produce begins within `dispatch`, and a callback on the store's future finishes it. It is pipelined: the
   connection goes on dispatching meanwhile.
 * Fetch is answered within `dispatch` where memory has enough for it, waits without a task where there is not enough
   yet, and goes on as a task where a disk has to be read.
@@ -10,16 +11,17 @@ A frame is only borrowed during `dispatch`, so the request is decoded before it 
   coroutine's first step without a task would save some microseconds of rare requests, and break handlers
   that use timeouts, which need one.)
 
-A long request is decoded, and its response encoded, in slices of a millisecond, in turns with all other long work
-(`Turns`): so no request holds the event loop for long, however many of them come at once.
+The dispatcher decodes a long request, and encodes its response, in slices of a millisecond, in turns with all other
+long work (`Turns`): so no request holds the event loop for long, however many of them come at once. It asks for the
+memory of the decoded form before, and frees its objects in slices, too.
 
 A request that cannot be read, or whose API or version is not served, ends its connection, as in Kafka; a new
-client's ApiVersions is answered in version 0 instead. A handler's unexpected exception is logged once, with
-its traceback, and answered with UNKNOWN_SERVER_ERROR where the response has room for it.
+client's ApiVersions is answered in version 0 instead. A handler's unexpected exception is logged, with its
+traceback, at a rate that a person can read, and answered with UNKNOWN_SERVER_ERROR.
 
-Who asks a node that is cut off from the cluster where to go is answered as well as may be, and the connection ends:
-clients ask where they are connected, librdkafka nowhere else as long as it is, and would never hear of the leaders
-that the rest of the cluster has elected.
+A client that asks a node cut off from the cluster where to go gets the best answer the node has, and the connection
+ends: clients ask where they are connected, librdkafka nowhere else while the connection lasts, and would never hear
+of the leaders that the rest of the cluster has elected.
 """
 
 from __future__ import annotations
@@ -27,25 +29,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableRequest, UnsupportedRequest
 from mainstem.broker.failures import failure_response
 from mainstem.broker.handlers import api_versions
-from mainstem.broker.latency import ApiLatency
+from mainstem.broker.latency import NONE, ApiLatency
 from mainstem.broker.produce_bursts import ProduceBursts
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.routes import ROUTES, Route
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
 from mainstem.model import HistogramSample, Sample
-from mainstem.ports import Burst, Exchange, Intake, Peer, Reply
+from mainstem.ports import Burst, Exchange, Intake, LastReply, Reply, Session, always
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
+from mainstem.protocol.decoded_size import decoded_bytes_max
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.headers import (
@@ -55,10 +59,7 @@ from mainstem.protocol.headers import (
     parse_header,
     response_frame,
 )
-
-logger = logging.getLogger(__name__)
-
-R = TypeVar("R")
+from mainstem.protocol.letting_go import let_go_in_slices
 
 PRODUCE_KEY = 0
 
@@ -66,21 +67,24 @@ _KEY = struct.Struct(">ih")
 """A frame's length, and the API it is for."""
 
 DECODED_AT_ONCE_BYTES = 4 * 1024
-"""A longer request is decoded in slices. Where it is made of elements as small as can be, this is two thousand of them:
-some milliseconds."""
+"""A longer request is decoded in slices. Made of the smallest elements, a request of this size has two
+thousand of them: some milliseconds."""
+
+UNASKED_BYTES_MAX = 256 * 1024
+"""A request that takes no more memory than this when decoded asks for none, as one that is decoded at once: a
+client that asks for little is served whatever other clients hold."""
 
 REQUEST_BYTES_MAX = 32 * 1024 * 1024
-"""Of a request that is copied to be decoded later: ten milliseconds. The largest that means well, a quarter of a
-million names, has less; Produce and Fetch are read in place, and bounded by the server alone."""
+"""Bytes of a request that is copied to be decoded later: ten milliseconds. The largest useful request, a
+quarter of a million names, has fewer; Produce and Fetch are read in place, and bounded by the server
+alone."""
 
 
 class BrokerDispatcher:
-    """`ports.Dispatcher` over a broker. Use it as an async context manager: leaving it cancels the handlers
-    that still run and waits for their end."""
+    """Implements `ports.Dispatcher` over a broker. Use it as an async context manager: leaving it cancels the
+    handlers that still run and waits for their end."""
 
-    def __init__(
-        self, broker: Broker, routes: Iterable[Route] = ROUTES, *, intake: Intake | None = None
-    ) -> None:
+    def __init__(self, broker: Broker, routes: Iterable[Route] = ROUTES, *, intake: Intake | None = None) -> None:
         """Without an `intake` there is always room."""
         self._broker = broker
         self._intake = intake
@@ -90,15 +94,15 @@ class BrokerDispatcher:
         self._routes = {route.api.api_key: route for route in routes}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
         produce = self._latencies.get(PRODUCE_KEY)
-        self.dispatch_burst: Callable[[memoryview, int, int, int, int], Burst | None] = (
+        self.dispatch_burst: Callable[[memoryview, int, int, int, int, Session], Burst | None] = (
             ProduceBursts(broker, produce).dispatch if produce is not None else lambda *_: None
         )
         """See `ports.Dispatcher`."""
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._abandonable: dict[int, asyncio.Task[None] | PromptFuture[None]] = {}
-        """The read of each connection that may be cancelled with it, by connection id: its task, or what it waits
-        for."""
+        """The read of each connection that may be cancelled with it, by connection id: its task, or the
+        future it waits for."""
 
     async def __aenter__(self) -> BrokerDispatcher:
         await self._tasks.__aenter__()
@@ -109,11 +113,13 @@ class BrokerDispatcher:
     ) -> None:
         for waiting in [*self._running, *self._abandonable.values()]:
             waiting.cancel()
-        # the body's error is not the group's: it goes on as it is, not in an ExceptionGroup
+        # the body's error is not the TaskGroup's: it goes on as it is, not in an ExceptionGroup
         await self._tasks.__aexit__(None, None, None)
 
-    def dispatch(self, frame: memoryview, peer: Peer) -> Exchange:
-        """See `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
+    def dispatch(
+        self, frame: memoryview, session: Session, may_hold: Callable[[int], bool] = always
+    ) -> Exchange | None:
+        """Implements `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
         started_at = self._monotonic()
         try:
             header, position = parse_header(frame)
@@ -122,20 +128,19 @@ class BrokerDispatcher:
         route = self._routes.get(header.api_key)
         if route is None or not route.api.version_min <= header.api_version <= route.api.version_max:
             return self._unsupported(header, route)
-        call = Call(header.api_version, header.client_id, peer, header.correlation_id)
+        call = RequestContext(header.api_version, header.client_id, session, header.correlation_id)
         try:
             if route.start is not None:
-                started = route.start(self._broker, frame, position, call)
-                if callable(started):
-                    return Exchange(self._handle_later(route, started, call, header, started_at), keeps=True)
-                reply = self._finish_later(started, route, header, started_at)
-                return Exchange(reply, pipelined=True, last=started.last)
+                return self._start(route, frame, position, call, header, started_at)
             if route.begin is not None:
-                return Exchange(self._begin(route, frame, position, call, header, started_at), keeps=True)
+                holds = route.held_per_byte * (len(frame) - position)
+                if holds > UNASKED_BYTES_MAX and not may_hold(holds):
+                    return None
+                return Exchange(self._begin(route, frame, position, call, header, started_at), holds=holds)
             # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
             # Metadata request (9+) for all topics.
             if len(frame) - position > DECODED_AT_ONCE_BYTES:
-                return self._decode_later(route, frame, position, call, header, started_at)
+                return self._decode_later(route, frame, position, call, header, started_at, may_hold)
             request, _ = codec.read_prefix(route.api.request, header.api_version, frame, position)
         except (ProtocolError, KernelError) as error:
             raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
@@ -143,19 +148,19 @@ class BrokerDispatcher:
         handle = partial(route.handle, self._broker, request, call)
         last = route.shows_the_way and self._broker.cut_off
         later = self._handle_later(route, handle, call, header, started_at, asked=_Asked(request))
-        return Exchange(later, last=last, keeps=not route.charged_by_handler)
+        return Exchange(later, last=last)
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
-        """See `ports.Dispatcher`."""
+        """Implements `ports.Dispatcher`."""
         return stop - start >= _KEY.size and _KEY.unpack_from(frames, start)[1] == PRODUCE_KEY
 
     def tell_of_room(self, told: Callable[[], object]) -> None:
-        """See `ports.Dispatcher`."""
+        """Implements `ports.Dispatcher`."""
         assert self._intake is not None, "there is always room"
         self._intake.tell_of_room(told)
 
-    def disconnected(self, peer: Peer) -> None:
-        waiting = self._abandonable.pop(peer.connection_id, None)
+    def disconnected(self, session: Session) -> None:
+        waiting = self._abandonable.pop(session.connection_id, None)
         if waiting is not None:
             waiting.cancel()
 
@@ -165,21 +170,40 @@ class BrokerDispatcher:
                 yield from latency.samples()
         sessions = self._broker.fetch_sessions
         yield Sample("mainstem_fetch_sessions", "gauge", "Incremental fetch sessions.", len(sessions))
-        yield Sample(
-            "mainstem_fetch_session_partitions", "gauge", "Partitions they follow.", sessions.partitions_held
-        )
-        yield Sample(
-            "mainstem_fetch_session_evictions_total", "counter", "Sessions pushed out.", sessions.evictions
-        )
+        yield Sample("mainstem_fetch_session_partitions", "gauge", "Partitions they follow.", sessions.partitions_held)
+        yield Sample("mainstem_fetch_session_evictions_total", "counter", "Sessions pushed out.", sessions.evictions)
 
     # requests that may be answered, wait, or need a task
+
+    def _start(
+        self,
+        route: Route,
+        frame: memoryview,
+        position: int,
+        call: RequestContext,
+        header: RequestHeader,
+        started_at: float,
+    ) -> Exchange:
+        assert route.start is not None
+        try:
+            started = route.start(self._broker, frame, position, call)
+        except MainstemError:
+            raise
+        except Exception as error:
+            request, _ = codec.read_prefix(route.api.request, header.api_version, frame, position)
+            return Exchange(self._failed(route, header, error, started_at, request))
+        if callable(started):
+            later = self._handle_later(route, started, call, header, started_at)
+            return Exchange(later, holds=len(frame) - position)
+        reply = self._finish_later(started, route, header, started_at)
+        return Exchange(reply, pipelined=True, last=started.last, holds=started.holds)
 
     def _begin(
         self,
         route: Route,
         frame: memoryview,
         position: int,
-        call: Call,
+        call: RequestContext,
         header: RequestHeader,
         started_at: float,
     ) -> asyncio.Future[Reply] | PromptFuture[Reply] | Reply:
@@ -203,12 +227,13 @@ class BrokerDispatcher:
         waiting: Waiting[Any],
         reply: PromptFuture[Reply],
         route: Route,
-        call: Call,
+        call: RequestContext,
         header: RequestHeader,
         started_at: float,
     ) -> None:
-        """Go on with a request when what it waits for has come. Its reply is cancelled with the wait."""
-        connection_id = call.peer.connection_id
+        """Go on with a request when the future it waits for is done. Cancelling its reply cancels the
+        wait."""
+        connection_id = call.session.connection_id
 
         def go_on(future: PromptFuture[None]) -> None:
             if self._abandonable.get(connection_id) is future:
@@ -243,7 +268,7 @@ class BrokerDispatcher:
         self,
         route: Route,
         handle: Later[Any],
-        call: Call,
+        call: RequestContext,
         header: RequestHeader,
         started_at: float,
         reply: asyncio.Future[Reply] | PromptFuture[Reply] | None = None,
@@ -254,8 +279,8 @@ class BrokerDispatcher:
         task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, asked or _Asked()))
         self._running.add(task)
         if route.abandoned_with_peer:
-            self._abandonable[call.peer.connection_id] = task
-        task.add_done_callback(lambda task: self._handled(task, call.peer, reply))
+            self._abandonable[call.session.connection_id] = task
+        task.add_done_callback(lambda task: self._handled(task, call.session, reply))
         return reply
 
     def _decode_later(
@@ -263,27 +288,32 @@ class BrokerDispatcher:
         route: Route,
         frame: memoryview,
         position: int,
-        call: Call,
+        call: RequestContext,
         header: RequestHeader,
         started_at: float,
-    ) -> Exchange:
-        """Decode a long request in its task. Raises UnreadableRequest for one that is too long."""
+        may_hold: Callable[[int], bool],
+    ) -> Exchange | None:
+        """Decode a long request in its task. None: there is no memory for it now. Raises UnreadableRequest
+        for a request that is too long."""
         size = len(frame) - position
         if size > REQUEST_BYTES_MAX:
             raise UnreadableRequest(
                 f"{_name(route, header)} has {size} bytes; of this API {REQUEST_BYTES_MAX} are taken"
             )
+        holds = size if route.charged_by_handler else decoded_bytes_max(route.api.request, header.api_version, size)
+        if holds > UNASKED_BYTES_MAX and not may_hold(holds):
+            return None
         asked = _Asked()
         handle = partial(self._decode, route, bytes(frame[position:]), call, header, asked)
         last = route.shows_the_way and self._broker.cut_off
         later = self._handle_later(route, handle, call, header, started_at, asked=asked)
-        return Exchange(later, last=last, keeps=True)
+        return Exchange(later, last=last, holds=holds)
 
     async def _decode(
-        self, route: Route, body: bytes, call: Call, header: RequestHeader, asked: _Asked
+        self, route: Route, body: bytes, call: RequestContext, header: RequestHeader, asked: _Asked
     ) -> Any:
         try:
-            request, _ = await self._in_turns(codec.read_in_slices(route.api.request, header.api_version, body))
+            request, _ = await self._broker.turns.run(codec.read_in_slices(route.api.request, header.api_version, body))
         except ProtocolError as error:
             raise UnreadableRequest(f"{_name(route, header)} is malformed: {error}") from None
         del body  # the handler may take long
@@ -291,24 +321,13 @@ class BrokerDispatcher:
         assert route.handle is not None
         return await route.handle(self._broker, request, call)
 
-    async def _in_turns(self, slices: Generator[None, None, R]) -> R:
-        """What slices return in the end; a turn of the event loop for each."""
-        take = self._broker.turns.take
-        while True:
-            try:
-                next(slices)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            await take()
-
     def _handled(
-        self, task: asyncio.Task[None], peer: Peer, reply: asyncio.Future[Reply] | PromptFuture[Reply]
+        self, task: asyncio.Task[None], session: Session, reply: asyncio.Future[Reply] | PromptFuture[Reply]
     ) -> None:
         self._running.discard(task)
         # the connection may have begun its next read already
-        if self._abandonable.get(peer.connection_id) is task:
-            del self._abandonable[peer.connection_id]
+        if self._abandonable.get(session.connection_id) is task:
+            del self._abandonable[session.connection_id]
         if not reply.done():  # cancelled, perhaps before it began
             reply.cancel()
 
@@ -321,7 +340,8 @@ class BrokerDispatcher:
         reply: asyncio.Future[Reply] | PromptFuture[Reply],
         asked: _Asked,
     ) -> None:
-        """Never raises but CancelledError: a failure must not take the other tasks of the group with it."""
+        """Raises nothing but CancelledError: a failure must not take down the TaskGroup's other tasks."""
+        response: Any = None
         try:
             try:
                 work = handle()
@@ -336,6 +356,11 @@ class BrokerDispatcher:
             reply.set_exception(error)
         else:
             reply.set_result(frame)
+            del frame
+        # small objects are gone at once; the reply does not wait for the large ones
+        messages = [asked.request, response]
+        asked.request = response = None
+        await self._broker.turns.run(let_go_in_slices(messages))
 
     # requests begun during dispatch
 
@@ -343,35 +368,41 @@ class BrokerDispatcher:
         self, started: Started[Any], route: Route, header: RequestHeader, started_at: float
     ) -> PromptFuture[Reply] | Reply:
         pending = started.future
-        if pending is None:
-            return self._encode(route, header, started.finish([]), started_at)
-        if pending.done() and not pending.cancelled() and pending.exception() is None:
-            return self._encode(route, header, started.finish(pending.result()), started_at)
+        if pending is None or (pending.done() and not pending.cancelled()):
+            return self._finish(started, route, header, started_at)
         reply = _StartedReply(self, started, route, header, started_at)
         pending.add_done_callback(reply.go_on)
         return reply
+
+    def _finish(self, started: Started[Any], route: Route, header: RequestHeader, started_at: float) -> Reply:
+        """The response to settled appends. Raises UnanswerableRequest, which closes the connection."""
+        try:
+            return self._encode(route, header, started.finish(), started_at)
+        except BrokerError:
+            raise
+        except Exception as error:
+            self._report(_name(route, header), error)
+            return self._encode(route, header, started.fail(), started_at)
 
     # responses
 
     def _encode(self, route: Route, header: RequestHeader, response: Any, started_at: float) -> Reply:
         seconds = self._monotonic() - started_at
         if response is None:
-            self._latencies[header.api_key].observe(seconds, ())
+            self._latencies[header.api_key].observe(seconds)
             return None
         if isinstance(response, EncodedFrame):
             self._latencies[header.api_key].observe(seconds, response.errors)
-            return response.buffers
-        self._latencies[header.api_key].observe(seconds, route.errors_in(response))
+            return LastReply(response.buffers) if response.last else response.buffers
+        self._latencies[header.api_key].observe(seconds, _top_level_error(response))
         parts = codec.write_parts(response, header.api_version)
         return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
 
-    async def _encode_in_turns(
-        self, route: Route, header: RequestHeader, response: Any, started_at: float
-    ) -> Reply:
+    async def _encode_in_turns(self, route: Route, header: RequestHeader, response: Any, started_at: float) -> Reply:
         if response is None or isinstance(response, EncodedFrame):
             return self._encode(route, header, response, started_at)
-        self._latencies[header.api_key].observe(self._monotonic() - started_at, route.errors_in(response))
-        parts = await self._in_turns(codec.write_in_slices(response, header.api_version))
+        self._latencies[header.api_key].observe(self._monotonic() - started_at, _top_level_error(response))
+        parts = await self._broker.turns.run(codec.write_in_slices(response, header.api_version))
         return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
 
     def _failed(
@@ -379,11 +410,14 @@ class BrokerDispatcher:
     ) -> Reply:
         """The answer to a request whose handler raised. Raises UnanswerableRequest if there is none."""
         name = _name(route, header)
-        logger.error("%s failed unexpectedly", name, exc_info=error)
+        self._report(name, error)
         response = failure_response(route.api.response, header.api_version, request)
         if response is None:
             raise UnanswerableRequest(f"{name} failed, and its response has no room for an error")
         return self._encode(route, header, response, started_at)
+
+    def _report(self, name: str, error: BaseException) -> None:
+        self._broker.faults.report(logging.ERROR, f"{name} failed unexpectedly", error)
 
     def _unsupported(self, header: RequestHeader, route: Route | None) -> Exchange:
         if is_unsupported_api_versions(header):
@@ -398,7 +432,7 @@ class BrokerDispatcher:
 
 
 class _Asked:
-    """The request of a task: its failure is answered by what it asked for."""
+    """Holds the request of a task: the answer to a failure is made from the items it asked for."""
 
     __slots__ = ("request",)
 
@@ -428,26 +462,23 @@ class _StartedReply(PromptFuture[Reply]):
         self._started_at = started_at
 
     def go_on(self, pending: PromptFuture[Any]) -> None:
-        """What was waited for is settled."""
+        """The awaited future is settled."""
         if self.done():
             return
-        dispatcher = self._dispatcher
-        try:
-            response = self._started.finish(pending.result())
-            frame = dispatcher._encode(self._route, self._header, response, self._started_at)
-        except asyncio.CancelledError:
+        if pending.cancelled():
             self.cancel()
-        except MainstemError as error:
-            self.set_exception(error)
+            return
+        try:
+            frame = self._dispatcher._finish(self._started, self._route, self._header, self._started_at)
         except Exception as error:
-            try:
-                frame = dispatcher._failed(self._route, self._header, error, self._started_at)
-            except BrokerError as unanswerable:
-                self.set_exception(unanswerable)
-            else:
-                self.set_result(frame)
+            self.set_exception(error)
         else:
             self.set_result(frame)
+
+
+def _top_level_error(response: Any) -> Mapping[int, int]:
+    error = getattr(response, "error_code", 0)
+    return {error: 1} if error else NONE
 
 
 def _name(route: Route, header: RequestHeader) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.errors import LeaderMissing, MainstemError
+from mainstem.errors import LeaderMissing, MainstemError, StorageUnavailable
 from mainstem.model import Outcome
 from mainstem.nameserver import errors as metadata
 from mainstem.protocol.error_codes import ErrorCode
@@ -54,8 +54,10 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.InvalidConfig: ErrorCode.INVALID_CONFIG,
     # clients look for the controller anew, and try again there
     metadata.MetadataUnavailable: ErrorCode.NOT_CONTROLLER,
-    # what was asked for may come about yet: the next leader of the write group sees to it
+    # the request may still come about: the next leader of the write group sees to it
     LeaderMissing: ErrorCode.REQUEST_TIMED_OUT,
+    # clients try again, of records at whoever leads by then
+    StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 
@@ -63,12 +65,12 @@ ERROR_NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 
 
 def error_of_failed_read(failure: MainstemError | OSError) -> ErrorCode:
-    """Kafka's code for a partition of which something could not be read: it tells clients to look for another leader,
-    and leaves the other partitions alone."""
+    """Kafka's code for a partition that could not be read: it tells clients to look for another leader, and
+    leaves the other partitions alone."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if isinstance(failure, LeaderMissing) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def error_of_refusal(refusal: MainstemError) -> ErrorCode:
-    """Kafka's code for what `MetadataAdmin` or `QueueAdmin` raised; else UNKNOWN_SERVER_ERROR."""
+    """Kafka's code for an error that `MetadataAdmin` or `QueueAdmin` raised; else UNKNOWN_SERVER_ERROR."""
     codes = (_ERROR_OF_REFUSAL.get(kind) for kind in type(refusal).__mro__)
     return next((code for code in codes if code is not None), ErrorCode.UNKNOWN_SERVER_ERROR)

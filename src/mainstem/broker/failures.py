@@ -1,9 +1,13 @@
 """The answer to a request whose handler failed: UNKNOWN_SERVER_ERROR, where the response has room for it.
 
-That is its top level where there is an error code. In the other responses an error belongs to an item, and an answer
-without the items asked for would be taken for a success: so every item of the request gets an item of the response
-that names it, down to those with a code of their own. The response's items are made by their declarations: what names
-an item is taken from the request's (`_NAMES`), and about the rest there is nothing to say.
+Some responses have an error code at their top level. In the others an error belongs to an item, and clients would
+take an answer without the items they asked for as a success: so every item of the request gets an item of the
+response that names it, down to those with a code of their own. The response's items are made by their declarations:
+the fields that name an item come from the request's (`_NAMES`), the other fields have empty values.
+
+A request without items gets an empty answer, since nothing has failed. A request for everything, without a list, gets
+one item where items need no name (a log directory); a Metadata response without brokers is one that clients drop, and
+ask again.
 """
 
 from __future__ import annotations
@@ -32,29 +36,30 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def failure_response(response_class: type[Any], version: int, request: Any = None) -> Any | None:
-    """A response of that class and version that says UNKNOWN_SERVER_ERROR, of everything the request asked for; None
-    when it cannot."""
+    """A response of that class and version with UNKNOWN_SERVER_ERROR for everything the request asked for;
+    None when there can be none, since the request is not known."""
     if _has_code(response_class, version):
         return _made(response_class, version, {ERROR_CODE: ErrorCode.UNKNOWN_SERVER_ERROR})
     if request is None:
         return None
-    answered = _lists(response_class, version, request)
-    return _made(response_class, version, answered) if any(answered.values()) else None
+    return _made(response_class, version, _lists(response_class, version, request))
 
 
 def _lists(response_class: type[Any], version: int, asked: Any) -> dict[str, tuple[Any, ...]]:
-    """The lists of a response, or of an item of it, that have error codes somewhere within, filled by what was asked
-    for; the first of them by all that was, since few have more than one."""
+    """The lists of a response, or of an item of it, that have error codes somewhere within, filled from the
+    request; the first of them gets all of the request's items, since few responses have more than one."""
     for field in declaration_of(response_class).fields:
         item_class = _item_class(field)
         if version in field.versions and item_class is not None and _leads_to_code(item_class, version):
             items = [_item(item_class, version, one) for one in _items(asked, version)]
+            if not items and not _is_named(item_class) and _has_code(item_class, version):
+                items = [_made(item_class, version, {ERROR_CODE: ErrorCode.UNKNOWN_SERVER_ERROR})]
             return {field.name: tuple(item for item in items if item is not None)}
     return {}
 
 
 def _items(asked: Any, version: int) -> Iterable[Any]:
-    """What the first list of a request, or of an item of it, holds."""
+    """The items of the first list of a request, or of an item of it."""
     for field in declaration_of(type(asked)).fields:
         if version in field.versions and isinstance(field.kind, ArrayKind):
             return getattr(asked, field.name) or ()
@@ -97,6 +102,10 @@ def _has_code(response_class: type[Any], version: int) -> bool:
     return any(field.name == ERROR_CODE and version in field.versions for field in fields)
 
 
+def _is_named(item_class: type[Any]) -> bool:
+    return any(field.name in _NAMES for field in declaration_of(item_class).fields)
+
+
 def _leads_to_code(item_class: type[Any], version: int) -> bool:
     if _has_code(item_class, version):
         return True
@@ -111,7 +120,7 @@ def _made(response_class: type[Any], version: int, named: Mapping[str, Any]) -> 
 
 
 def _nothing(field: WireField, version: int) -> Any:
-    """The value of a field about which there is nothing to say."""
+    """The empty value of a field."""
     if version in field.nullable:
         return None
     if isinstance(field.kind, ArrayKind):

@@ -1,5 +1,5 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer follows, so that requests carry
-only what changed and responses only partitions with news.
+"""Incremental fetch sessions (KIP-227): the broker remembers the partitions that a consumer follows, so that requests
+carry only changes, and responses only partitions with news.
 
 A session is known by a random id and moves from epoch to epoch, one per request. The three kinds of requests,
 by (session id, epoch):
@@ -12,9 +12,10 @@ any    0 (INITIAL)     close the session, if any; answer in full, open a new ses
 id     its epoch       apply the changes, answer what is news
 =====  ==============  ==========================================================================
 
-Sessions hold at most `sessions_max` entries and `partitions_max` partitions. When either is reached a new
-session may push out the one used least recently, if it has been idle for `idle_ms_min`; else its client goes
-on without one. No I/O, no clock: callers pass the time.
+Sessions hold at most `sessions_max` entries and `partitions_max` partitions, each of them
+`PARTITIONS_PER_SESSION_MAX`: clients of more partitions name all of them each time. At either bound a new session may
+evict the one used least recently, if that has been idle for `idle_ms_min`; else its client goes on without one. No
+I/O, no clock: callers pass the time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 
+PARTITIONS_PER_SESSION_MAX = 60_000
+"""When a client changes what it follows, one turn of the event loop looks through all of it: ten
+milliseconds."""
+
 Forgotten = Sequence[tuple[str | bytes, Sequence[int]]]
 """Partitions by topic, as `scan_fetch` has them."""
 
@@ -42,10 +47,10 @@ class FetchSession:
     """Its topics are identified by id (versions from 13), not by name."""
     used_at_ms: int
     plan: FetchPlan
-    """What it follows, in the order in which partitions take their turn when a response is full, and what its client
-    was told about each."""
+    """The partitions it follows, in the order in which they take their turn when a response is full, and what
+    its client was told about each."""
     epoch: int = 1
-    """What the next request has to carry."""
+    """The epoch that the next request has to carry."""
 
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
@@ -58,7 +63,7 @@ class FetchSessions:
         self._partitions_max = partitions_max
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        """The one used least recently first."""
+        """Ordered by last use, the oldest first."""
         self.partitions_held = 0
         self.evictions = 0
 
@@ -66,7 +71,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def find(self, session_id: int, now_ms: int) -> FetchSession | None:
-        """The session of that id, which counts as used now."""
+        """The session of that id; it counts as used now."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.used_at_ms = now_ms
@@ -74,7 +79,7 @@ class FetchSessions:
         return session
 
     def open(self, plan: FetchPlan, now_ms: int, *, by_id: bool) -> FetchSession | None:
-        """A new session that follows the partitions of a plan and keeps it, or None when there is no room or nothing
+        """A new session that keeps the plan and follows its partitions; None when there is no room or nothing
         to follow."""
         if not len(plan) or not self._make_room(len(plan), now_ms):
             return None
@@ -88,10 +93,13 @@ class FetchSessions:
         return session
 
     def update(self, session: FetchSession, changed: FetchPlan, forgotten: Forgotten) -> bool:
-        """Apply an incremental request to a session: partitions added or asked for anew, and those dropped.
-        False when the additions do not fit; nothing has changed then."""
+        """Apply an incremental request to a session: partitions added or asked for again, and partitions
+        dropped. False when the additions do not fit; nothing has changed then."""
         plan = session.plan
-        if self.partitions_held + plan.additions(changed) > self._partitions_max:
+        additions = plan.additions(changed)
+        if self.partitions_held + additions > self._partitions_max:
+            return False
+        if len(plan) + additions > PARTITIONS_PER_SESSION_MAX:
             return False
         before = len(plan)
         plan.update(changed, forgotten)
@@ -99,18 +107,15 @@ class FetchSessions:
         return True
 
     def close(self, session_id: int) -> None:
-        """Forget a session; one that is unknown is no error."""
+        """Forget a session; an unknown id is no error."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partitions_held -= len(session.plan)
 
     def _make_room(self, partitions: int, now_ms: int) -> bool:
-        if self._sessions_max == 0 or partitions > self._partitions_max:
+        if self._sessions_max == 0 or partitions > min(self._partitions_max, PARTITIONS_PER_SESSION_MAX):
             return False
-        while (
-            len(self._sessions) >= self._sessions_max
-            or self.partitions_held + partitions > self._partitions_max
-        ):
+        while len(self._sessions) >= self._sessions_max or self.partitions_held + partitions > self._partitions_max:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.used_at_ms < self._idle_ms_min:
                 return False

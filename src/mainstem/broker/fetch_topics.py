@@ -1,7 +1,7 @@
-"""What the kernel is told about the topics that Fetch requests name, ready made.
+"""Keeps the kernel's entries for topics that Fetch requests name, ready made.
 
-A topic's entry is good for as long as the metadata has the very topic it was made from: every change of a topic makes
-a new `Topic`. So nothing has to be told when topics change, and one lookup by name answers both for names and ids.
+A topic's entry is valid as long as the metadata has the very `Topic` it was made from: every change of a topic makes
+a new one. So no change has to be reported here, and one lookup by name serves both names and ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mainstem.model import Topic
 from mainstem.ports import Metadata
 
 TOPICS_KEPT_MAX = 100_000
-"""Some hundred bytes each. When there are more the oldest goes, and making it again costs a microsecond or two."""
+"""Some hundred bytes each. Beyond it the oldest is dropped; making it again costs a microsecond or two."""
 
 _UNKNOWN_NAME = FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC)
 _UNKNOWN_ID = FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC_ID)

@@ -1,7 +1,8 @@
-"""Do the records that producers send to compacted topics have keys?
+"""Checks that the records which producers send to compacted topics have keys.
 
-Plain batches are walked within the dispatch of their request, and compressed ones that inflate to little: a request has
-so many bytes for that. What is more goes beside the event loop, and its request waits for the answer.
+The dispatch of a request walks its plain batches, and compressed ones that inflate to little: a request has
+so many bytes for that. Larger batches are checked beside the event loop, and their request waits for the
+answer.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from mainstem.protocol.records.keys import Keys, is_compressed, keys_of
 from mainstem.side_thread import AtOnce
 
 AT_ONCE_BYTES = 512 * 1024
-"""Walked or inflated within the dispatch of one request: two milliseconds with the slowest compression. A producer's
-usual batch is 16 KB, and 512 KB hold it thirty times."""
+"""Bytes walked or inflated within the dispatch of one request: two milliseconds with the slowest compression.
+A producer's usual batch is 16 KB, and 512 KB hold it thirty times."""
 
 COMPRESSED_AT_ONCE_BYTES = 64 * 1024
-"""Of compressed batches: what inflates to nothing costs time, too."""
+"""Bytes of compressed batches: a batch that inflates to nothing costs time, too."""
 
 _VERDICTS = {
     Keys.ALL: Verdict.OK,
@@ -30,17 +31,16 @@ _VERDICTS = {
 
 
 class KeyChecks:
-    """`beside` counts the requests that were looked into beside the loop."""
+    """Runs the checks. `beside` counts the requests that were checked beside the loop."""
 
     def __init__(self, side_work: SideWork | None = None) -> None:
         self._side_work = side_work or AtOnce()
         self.beside = 0
 
-    def at_once(
-        self, batches: Sequence[tuple[int, memoryview]], *, inflate: bool
-    ) -> list[tuple[int, Verdict]] | None:
-        """The batches, by their numbers, whose records do not all have keys, and why they are refused. None: that takes
-        too long to be found out at once. Compressed ones count as such unless they may be inflated."""
+    def at_once(self, batches: Sequence[tuple[int, memoryview]], *, inflate: bool) -> list[tuple[int, Verdict]] | None:
+        """The numbers of the batches whose records do not all have keys, each with its verdict. None: the
+        check takes too long to be done at once, as it does for compressed batches unless they may be
+        inflated."""
         refused = []
         room = AT_ONCE_BYTES
         compressed_room = COMPRESSED_AT_ONCE_BYTES if inflate else 0
@@ -58,7 +58,7 @@ class KeyChecks:
         return refused
 
     async def beside_the_loop(self, batches: Sequence[tuple[int, memoryview]]) -> list[tuple[int, Verdict]]:
-        """The same, however long it takes."""
+        """As `at_once`, however long it takes, in a thread."""
         self.beside += 1
         return await self._side_work.run(partial(_refused, batches))
 

@@ -1,21 +1,24 @@
-"""How long requests took, by API, and which errors they got: numbers for `/metrics`."""
+"""The durations and errors of requests, by API, for `/metrics`."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from mainstem.broker.errors import ERROR_NAMES
 from mainstem.model import HistogramSample, Sample
 
 BOUNDS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, float("inf"))
-"""From a request served in memory to a group that waits for its members."""
+"""Seconds: from a request served in memory to a consumer group that waits for its members."""
+
+
+NONE: Mapping[int, int] = {}
 
 
 class ApiLatency:
-    """The requests of one API. Written by the event loop only, so that readers need no lock."""
+    """The requests of one API. Only the event loop writes it, so readers need no lock."""
 
     __slots__ = ("api", "counts", "errors", "seconds")
 
@@ -25,12 +28,12 @@ class ApiLatency:
         self.seconds = 0.0
         self.errors: Counter[int] = Counter()
 
-    def observe(self, seconds: float, errors: Iterable[int], requests: int = 1) -> None:
-        """Each of some requests took so long."""
+    def observe(self, seconds: float, errors: Mapping[int, int] = NONE, requests: int = 1) -> None:
+        """Each of `requests` requests took `seconds`; `errors`: how often each error was answered."""
         self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += requests
         self.seconds += seconds * requests
-        for error in errors:
-            self.errors[error] += 1
+        for error, count in errors.items():
+            self.errors[error] += count
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         label = ("api", self.api)

@@ -1,5 +1,5 @@
-"""What the broker tells clients about the node it runs on, and cannot know by itself: the disks, and the node's
-defaults of topic configs. Handed in by the node."""
+"""Facts about the node that the broker tells clients and cannot know by itself: the disks, and the node's
+defaults of topic configs. The node hands them in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainstem.ports import Files
 
 class LogDir(NamedTuple):
     """A place where messages lie, as it was configured (a path or a URI). `files` tells how full it is; None
-    where that cannot be told."""
+    where that is not known."""
 
     location: str
     files: Files | None = None
@@ -27,7 +27,7 @@ class NodeFacts:
     """HOST:PORT of each."""
 
     advertised: str = ""
-    """HOST:PORT that clients are told."""
+    """The HOST:PORT that clients are given."""
 
     rack: str = ""
 

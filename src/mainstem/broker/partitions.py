@@ -1,4 +1,4 @@
-"""Finding the partition a request names, and checking that the client and this node agree about it."""
+"""Finds the partition a request names, and checks that the client and this node agree about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_LEADER_EPOCH = -1
 
 
 class FoundPartition(NamedTuple):
-    """A partition this node serves. `offsets` are those of the moment it was looked up."""
+    """A partition that this node serves. `offsets` are those at the time of the lookup."""
 
     topic: Topic
     queue_id: int
@@ -21,13 +21,13 @@ class FoundPartition(NamedTuple):
 
 
 def find_topic(broker: Broker, key: str | UUID) -> Topic | ErrorCode:
-    """The topic of a name or an id, or the error that says there is none."""
+    """The topic of a name or an id, or the error that says that there is none."""
     if isinstance(key, UUID):
         return broker.metadata.topic_by_id(key) or ErrorCode.UNKNOWN_TOPIC_ID
     return broker.metadata.topic(key) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def find_partition(
+async def find_partition(
     broker: Broker, key: str | UUID, partition: int, leader_epoch: int = NO_LEADER_EPOCH
 ) -> FoundPartition | ErrorCode:
     """The partition, if it exists, is led by this node, and `leader_epoch`, where the client knows one, is
@@ -40,7 +40,7 @@ def find_partition(
     if not broker.serves(topic, partition):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     queue_id = topic.queue_id(partition)
-    (offsets,) = broker.store.offsets([queue_id])
+    (offsets,) = await broker.store.offsets([queue_id])
     if offsets is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if leader_epoch != NO_LEADER_EPOCH and leader_epoch != offsets.leader_epoch:

@@ -1,29 +1,25 @@
-"""Bursts: the Produce requests that came on a connection together, taken as one.
+"""Bursts: Produce requests that arrived together on a connection, handled as one.
 
 Most clients send a partition per request and several requests ahead, so that a read from a socket brings some of them
 at once. The kernel scans all of them in one call, the store appends their batches in another, and a third encodes the
-answers, which leave together as soon as the last of their blocks is safe: what is paid per request is paid per burst.
-What is out of the ordinary goes the way of all requests, one by one (`dispatcher.py`): scanning stops in front of it.
+answers, which leave together as soon as the last of their blocks is safe: costs per request become costs per burst.
+Unusual requests take the common way, one by one (`dispatcher.py`): the scan stops in front of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.errors import UnanswerableRequest
+from mainstem.broker.errors import BrokerError
 from mainstem.broker.handlers import produce
 from mainstem.broker.latency import ApiLatency
-from mainstem.errors import MainstemError
-from mainstem.kernel import ProduceScan, scan_burst
+from mainstem.kernel import ProduceScan, Verdict, scan_burst
 from mainstem.model import AppendResult, Buffer
-from mainstem.ports import Burst, Reply
+from mainstem.ports import Burst, Reply, Session
 from mainstem.prompt_future import PromptFuture
-
-logger = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 
@@ -38,9 +34,15 @@ class ProduceBursts:
         self._latency = latency
 
     def dispatch(
-        self, frames: memoryview, start: int, stop: int, requests_max: int, frame_bytes_max: int
+        self,
+        frames: memoryview,
+        start: int,
+        stop: int,
+        requests_max: int,
+        frame_bytes_max: int,
+        session: Session,
     ) -> Burst | None:
-        """See `ports.Dispatcher.dispatch_burst`."""
+        """Implements `ports.Dispatcher.dispatch_burst`."""
         scan = scan_burst(
             frames, start, stop, requests_max, frame_bytes_max, self._by_name, self._by_id, self._now_ms()
         )
@@ -53,18 +55,26 @@ class ProduceBursts:
         burst = ProduceBurst(self, scan, started_at)
         future = produce.append(self._broker, scan)
         burst.last = produce.ends_pipeline(future, scan)
+        burst.holds = produce.held_bytes(scan)
         if future is None:
-            burst.set_result(self.finish(scan, [], started_at))
+            burst.set_result(self.finish(scan, None, started_at))
         else:
             future.add_done_callback(burst.go_on)
         return burst
 
-    def finish(
-        self, scan: ProduceScan, results: list[AppendResult] | ProduceScan, started_at: float
-    ) -> Reply:
-        """Make the responses of what the store came back with. Raises UnanswerableRequest, which closes the
+    def finish(self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, started_at: float) -> Reply:
+        """Make the responses from the store's result. Raises UnanswerableRequest, which closes the
         connection."""
-        errors = produce.settled_errors(scan, results)
+        try:
+            return self._answered(scan, produce.settled_errors(scan, future), started_at)
+        except BrokerError:
+            raise
+        except Exception as error:
+            self._broker.faults.report(logging.ERROR, f"Produce v{scan.version} failed unexpectedly", error)
+            scan.fail(Verdict.FAILED)
+            return self._answered(scan, produce.errors_of(scan), started_at)
+
+    def _answered(self, scan: ProduceScan, errors: Mapping[int, int], started_at: float) -> Reply:
         self._latency.observe(self._monotonic() - started_at, errors, scan.request_count)
         if scan.acks == 0:
             return None
@@ -73,8 +83,9 @@ class ProduceBursts:
             return self._redirected(scan, responses, errors)
         return [responses]
 
-    def _redirected(self, scan: ProduceScan, responses: bytes, errors: Sequence[int]) -> Reply:
-        """Each response by itself, with other leaders named where it needs them."""
+    def _redirected(self, scan: ProduceScan, responses: bytes, errors: Mapping[int, int]) -> Reply:
+        """Write each response by itself, with the leaders named where it refuses partitions that other nodes
+        lead."""
         frames = memoryview(responses)
         redirected: list[Buffer] = []
         while frames:
@@ -85,7 +96,7 @@ class ProduceBursts:
 
 
 class ProduceBurst(Burst):
-    """One that waits for the store."""
+    """A burst that waits for the store."""
 
     __slots__ = ("_bursts", "_scan", "_started_at")
 
@@ -97,14 +108,12 @@ class ProduceBurst(Burst):
 
     def go_on(self, pending: PromptFuture[list[AppendResult]]) -> None:
         """The store has settled its future."""
-        try:
-            responses = self._bursts.finish(self._scan, pending.result(), self._started_at)
-        except asyncio.CancelledError:
+        if pending.cancelled():
             self.cancel()
-        except MainstemError as error:
-            self.set_exception(error)
+            return
+        try:
+            responses = self._bursts.finish(self._scan, pending, self._started_at)
         except Exception as error:
-            logger.error("Produce v%d failed unexpectedly", self._scan.version, exc_info=error)
-            self.set_exception(UnanswerableRequest("Produce failed, and its response has no room for an error"))
+            self.set_exception(error)
         else:
             self.set_result(responses)

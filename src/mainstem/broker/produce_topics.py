@@ -1,7 +1,7 @@
-"""What the kernel is told about the topics that Produce requests name, ready made.
+"""Keeps the kernel's entries for topics that Produce requests name, ready made.
 
-A topic's entry is good for as long as the metadata has the very topic it was made from: every change of a topic makes
-a new `Topic`. So nothing has to be told when topics change, and one lookup by name answers both for names and ids.
+A topic's entry is valid as long as the metadata has the very `Topic` it was made from: every change of a topic makes
+a new one. So no change has to be reported here, and one lookup by name serves both names and ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from mainstem.model import TimestampType, Topic
 from mainstem.ports import Metadata
 
 TOPICS_MAX = 100_000
-"""Some 300 bytes each. With more of them in use each use may cost making it again, a microsecond or two."""
+"""Some 300 bytes each. With more topics in use, each use may cost making the entry again, a microsecond or
+two."""
 
 _BYTES_MAX = 2**31 - 1
 
@@ -26,15 +27,15 @@ class ProduceTopics:
         self._metadata = metadata
         self._topics_max = topics_max
         self.min_insync_max = 1
-        """The largest min.insync.replicas of any topic so far: while as many replicas are in sync everywhere, nothing
-        needs to be looked at."""
+        """The largest min.insync.replicas of any topic so far: while as many replicas are in sync everywhere,
+        no topic needs to be checked."""
         self._kept: dict[bytes, tuple[Topic, ProduceTopic]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def by_name(self, key: bytes) -> ProduceTopic:
-        """The topic of a name in UTF-8. Raises MalformedProduce for a name that is not."""
+        """The topic of a name in UTF-8. Raises MalformedProduce for a name that is not UTF-8."""
         kept = self._kept.get(key)
         if kept is not None and self._metadata.topic(kept[0].name) is kept[0]:
             return kept[1]

@@ -1,13 +1,15 @@
-"""Queues that whoever made or deleted a topic did not come to make or delete: settled by those who serve them.
+"""The nodes that serve a topic's queues make or delete those that the node which changed the topic has left
+over.
 
-A node that changes a topic changes its queues next, in all write groups (`topics`). Should it die in between, nobody
-would see to them before a write group changes its leader. So every node looks at a topic a while after it heard of its
-change, at those of the queues that it serves itself. As a rule there is nothing to do.
+A node that changes a topic changes its queues next, in all write groups (`topics`). If it dies in between, the queues
+would stay as they are until a write group changes its leader. So a while after a node has heard of a topic's change,
+it checks those of the topic's queues that it serves. As a rule there is nothing to do.
 
-Queues of deleted topics may also be left where no leader has them: a node that is started applies what its logs say
-about queues by metadata that may be old, while whoever leads knew of the deletion when it applied the same, made none,
-and finds nothing to delete. So a node looks for such queues of its own a while after it began, and after deletions, and
-asks the leaders to log the deletion behind whatever made them. What it has come to know of, it does not make any more.
+Queues of deleted topics may also be left on a node although no leader has them: a node that starts applies the log's
+commands about queues with metadata that may be old, while the leader knew of the deletion when it applied the same
+commands, made no queues, and finds none to delete. So a node looks for such queues of its own a while after it began,
+and after deletions, and asks the leaders to log the deletion behind the commands that made them. A node makes no
+queues of topics that it knows to be deleted.
 """
 
 from __future__ import annotations
@@ -19,37 +21,37 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange, Topic
-from mainstem.ports import Clock, Leadership, MessageStore, Metadata, QueueAdmin
+from mainstem.ports import Clock, MessageStore, Metadata, QueueAdmin, QueueLeadership
 
 GRACE_SECONDS = 15.0
 """Longer than a change of queues takes, elections included."""
 
 TOPICS_MAX = 100_000
-"""Looked after at a time. Should there be more, the rest is left to the next leaders."""
+"""Topics looked after at a time. If there are more, the rest is left to the next leaders."""
 
 LEFT_OVER_MAX = 1_000
-"""Deleted topics that the leaders are asked about at a time: two blocks in each log. A node that lags far behind finds
-many that are on their way to it, and asks in vain once in `GRACE_SECONDS`."""
+"""Deleted topics that the leaders are asked about at a time: two blocks in each log. A node that lags far
+behind finds many whose deletion is on its way to it, and asks in vain once in `GRACE_SECONDS`."""
 
 QUEUES_PER_TURN = 1_000
-"""Looked at between two turns of the event loop: about a millisecond."""
+"""Queues checked within one turn of the event loop: about a millisecond."""
 
 logger = logging.getLogger(__name__)
 
 
 class QueueCare:
-    """Tell it of topics that `changed`; `run` looks after them."""
+    """Holds the topics to check. `changed` notes one; `run` checks them when they are due."""
 
     def __init__(
         self,
         metadata: Metadata,
-        leadership: Leadership,
+        leadership: QueueLeadership,
         store: MessageStore,
         queue_admin: QueueAdmin,
         clock: Clock,
         left_over: Callable[[], Awaitable[Sequence[int]]],
     ) -> None:
-        """`left_over` finds the deleted topics that have queues on this node, whoever leads these."""
+        """`left_over` finds the deleted topics that have queues on this node, whichever node leads these."""
         self._metadata = metadata
         self._leadership = leadership
         self._store = store
@@ -57,13 +59,13 @@ class QueueCare:
         self._clock = clock
         self._left_over = left_over
         self._due: deque[tuple[float, Topic | None]] = deque()
-        """When to look at which topic, in order; None: at all that are left over."""
+        """When to check which topic, in order; None: look for all that are left over."""
         self._looks_for_left_over = False
-        """That is among what is due."""
+        """Whether the search for left-over queues is among what is due."""
         self._wake = asyncio.Event()
 
     def changed(self, topic: Topic) -> None:
-        """A topic was made, has grown, or was deleted, on whatever node."""
+        """A topic was created, grew, or was deleted, on any node."""
         if len(self._due) < TOPICS_MAX:
             self._due.append((self._clock.monotonic() + GRACE_SECONDS, topic))
             self._wake.set()
@@ -74,7 +76,7 @@ class QueueCare:
             self._due.append((self._clock.monotonic() + GRACE_SECONDS, None))
 
     async def run(self) -> None:
-        """Look after topics, until cancelled."""
+        """Check topics, until cancelled."""
         self._look_for_left_over()
         while True:
             while not self._due:
@@ -97,15 +99,13 @@ class QueueCare:
             await asyncio.sleep(0)
 
     async def _delete_left_over(self) -> None:
-        """Again and again, until there is nothing: a write group may have no leader now."""
+        """Ask again and again until no queue is left: a write group may have no leader now."""
         self._looks_for_left_over = False
         numbers = (await self._left_over())[:LEFT_OVER_MAX]
         if not numbers:
             return
         self._look_for_left_over()
-        logger.warning(
-            "%d deleted topics have queues left here, as topic number %d: they go", len(numbers), numbers[0]
-        )
+        logger.warning("%d deleted topics have queues left here, as topic number %d: they go", len(numbers), numbers[0])
         try:
             await self._queue_admin.delete(numbers)
         except (MainstemError, OSError) as error:
@@ -123,12 +123,12 @@ class QueueCare:
             await self._queue_admin.create([QueueRange(known.number, 0, known.partitions)])
 
     async def _any(self, topic: Topic, *, there: bool) -> bool:
-        """Whether any of the topic's queues that this node serves is there, or is not."""
+        """Whether any of the topic's queues whose write group this node leads exists (`there`), or is missing."""
         leadership = self._leadership
         for first in range(0, topic.partitions, QUEUES_PER_TURN):
             queue_ids = map(topic.queue_id, range(first, min(first + QUEUES_PER_TURN, topic.partitions)))
-            served = [queue_id for queue_id in queue_ids if leadership.serves(leadership.group_of(queue_id))]
-            if any((offsets is not None) is there for offsets in self._store.offsets(served)):
+            served = [queue_id for queue_id in queue_ids if leadership.leads(leadership.group_of(queue_id))]
+            if any((offsets is not None) is there for offsets in await self._store.offsets(served)):
                 return True
             await asyncio.sleep(0)
         return False

@@ -1,8 +1,8 @@
-"""Answers that name the leader, where this node is asked in vain for a partition that another one leads: so clients of
+"""Answers name the leader where a client asks this node for a partition that another node leads: so clients of
 current versions need not ask for metadata first.
 
-The kernel writes Produce and Fetch answers and knows of no other node. An answer that has such a partition, which is
-rare, is taken apart again and written by the codec.
+The kernel writes Produce and Fetch answers and knows of no other node. The codec takes apart an answer with such a
+partition, which is rare, and writes it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from mainstem.protocol.messages import fetch, produce
 from mainstem.protocol.schema import declaration_of
 
 PARTITIONS_MAX = 500
-"""In an answer that is written anew: some milliseconds. Clients of larger ones ask for metadata instead."""
+"""Partitions in an answer that is written again: some milliseconds. Clients of larger ones ask for metadata
+instead."""
 
 _LENGTH_BYTES = 4
 _LED_BY_OTHERS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -31,8 +32,8 @@ R = TypeVar("R", fetch.FetchResponse, produce.ProduceResponse)
 def redirected(
     broker: Broker, response_class: type[R], version: int, frame: list[Buffer], partitions: int
 ) -> list[Buffer]:
-    """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those it refuses
-    because this node does not lead them, or not in the epoch that the client knows."""
+    """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those
+    that it refuses because this node does not lead them, or not in the epoch that the client knows."""
     if partitions > PARTITIONS_MAX:
         return frame
     encoded = memoryview(b"".join(frame))[_LENGTH_BYTES:]
@@ -49,7 +50,8 @@ def redirected(
 
 
 class _Leaders:
-    """The leaders that one answer names, and where they are. Nobody is sent to a node that is not known to live."""
+    """The leaders that one answer names, and their addresses. Clients are sent only to nodes that are known
+    to live."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -61,14 +63,14 @@ class _Leaders:
         return None if isinstance(found, ErrorCode) else found
 
     def of(self, topic: Topic | None, partition: int, error_code: int) -> dict[str, int]:
-        """The fields of a `LeaderIdAndEpoch`; none where there is nothing to tell."""
+        """The fields of a `LeaderIdAndEpoch`; none where no leader is known."""
         if topic is None or error_code not in _LED_BY_OTHERS:
             return {}
         leadership = self._broker.leadership
-        group = leadership.group_of(topic.queue_id(partition))
-        replicas = leadership.replicas(group)
+        queue_id = topic.queue_id(partition)
+        replicas = leadership.replicas(leadership.group_of(queue_id))
         node = self._alive.get(replicas.leader)
-        if node is None or (node.node_id == self._broker.node_id and not leadership.serves(group)):
+        if node is None or (node.node_id == self._broker.node_id and not leadership.serves_here(queue_id)):
             return {}
         self.named[node.node_id] = node
         return {"leader_id": node.node_id, "leader_epoch": replicas.leader_epoch}
@@ -100,9 +102,7 @@ def _fetch_response(leaders: _Leaders, response: fetch.FetchResponse) -> fetch.F
         partitions = tuple(
             replace(
                 item,
-                current_leader=fetch.LeaderIdAndEpoch(
-                    **leaders.of(topic, item.partition_index, item.error_code)
-                ),
+                current_leader=fetch.LeaderIdAndEpoch(**leaders.of(topic, item.partition_index, item.error_code)),
             )
             for item in answered.partitions
         )

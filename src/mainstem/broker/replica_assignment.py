@@ -1,5 +1,5 @@
-"""Checking the replicas a client asks for. Queues follow their slot to a write group, so an assignment can only be
-agreed with, not followed: it must name nodes that exist, and as many for every partition."""
+"""Checks the replicas a client asks for. Queues follow their slot to a write group, so the broker cannot follow an
+assignment; it accepts one that names nodes that exist, and as many for every partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.broker.broker import Broker
 def assignment_fault(
     broker: Broker, replicas: Sequence[Sequence[int]], replication_factor: int | None = None
 ) -> str | None:
-    """What is wrong with the replicas (node ids) per partition, for people; None when nothing is.
+    """The fault in the replicas (node ids) per partition, in words; None when there is none.
 
     `replication_factor` is that of the topic's other partitions, None for a new topic."""
     known = {node.node_id for node in broker.metadata.nodes()}

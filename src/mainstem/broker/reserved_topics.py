@@ -1,4 +1,4 @@
-"""Topics that belong to the brokers: clients read them, but neither make, change nor delete them."""
+"""Topics that belong to the brokers: clients read them, but cannot create, change or delete them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
 
 RESERVED_NAMES = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""Kafka's own, those included that are not there yet: one made by a client would later be taken for ours."""
+"""Kafka's own, also those that do not exist yet: one created by a client would later be taken for the
+broker's."""
 
 
 def is_internal(broker: Broker, name: str) -> bool:

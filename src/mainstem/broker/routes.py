@@ -1,17 +1,17 @@
 """Every API this node serves: its messages and versions, and the handler that answers it.
 
-ApiVersions advertises exactly this list. Most handlers are coroutines, run as a task each. Produce is begun
-while it is dispatched, for its batches must be appended in the order they arrive; Fetch is answered while it is
-dispatched where that can be.
+ApiVersions advertises exactly this list. Most handlers are coroutines, run as a task each. Produce begins while it is
+dispatched, since its batches must be appended in the order they arrive; Fetch is answered while it is dispatched
+where that is possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.handlers import (
     alter_configs,
     api_versions,
@@ -41,43 +41,36 @@ from mainstem.broker.handlers import (
     produce,
     sync_group,
 )
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.protocol.messages import API_MESSAGES, ApiDeclaration
 
-Handler = Callable[[Broker, Any, Call], Awaitable[Any]]
-Start = Callable[[Broker, memoryview, int, Call], Started[Any] | Later[Any]]
-Begin = Callable[
-    [Broker, memoryview, int, Call], EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
-]
-
-
-def _top_level_error(response: Any) -> Iterable[int]:
-    error = getattr(response, "error_code", 0)
-    return (error,) if error else ()
+Handler = Callable[[Broker, Any, RequestContext], Awaitable[Any]]
+Start = Callable[[Broker, memoryview, int, RequestContext], Started[Any] | Later[Any]]
+Begin = Callable[[Broker, memoryview, int, RequestContext], EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One API. One of `handle`, `start` and `begin` is set."""
+    """One API: its messages and its handler. Exactly one of `handle`, `start` and `begin` is set."""
 
     api: ApiDeclaration
     handle: Handler | None = None
     start: Start | None = None
     begin: Begin | None = None
-    errors_in: Callable[[Any], Iterable[int]] = _top_level_error
-    """The error codes of a response that is not encoded yet, for statistics."""
     abandoned_with_peer: bool = False
-    """The request only reads, or leaves what it began to others: it is cancelled when nobody is left to read its
-    response."""
+    """The request only reads, or other tasks finish what it began: it is cancelled when its connection is
+    gone."""
+    held_per_byte: int = 0
+    """Bytes of memory that a request takes which begins in its dispatch, per byte of the request."""
     charged_by_handler: bool = False
-    """What the handler keeps of a request while it waits is bounded and charged where it is kept."""
+    """What the handler keeps of a waiting request is bounded and charged where it is kept."""
     shows_the_way: bool = False
-    """The response says which node to go to. From a node that is cut off it is the last on its connection."""
+    """The response tells the client which node to go to. A node that is cut off closes the connection after
+    it."""
 
 
-def _route(
-    api_key: int, handle: Handler, *, shows_the_way: bool = False, abandoned_with_peer: bool = False
-) -> Route:
+def _route(api_key: int, handle: Handler, *, shows_the_way: bool = False, abandoned_with_peer: bool = False) -> Route:
     return Route(
         api=API_MESSAGES[api_key],
         handle=handle,
@@ -88,7 +81,7 @@ def _route(
 
 ROUTES: tuple[Route, ...] = (
     Route(api=API_MESSAGES[0], start=produce.start),
-    Route(api=API_MESSAGES[1], begin=fetch.begin, abandoned_with_peer=True),
+    Route(api=API_MESSAGES[1], begin=fetch.begin, held_per_byte=fetch.HELD_PER_BYTE, abandoned_with_peer=True),
     _route(2, list_offsets.handle),
     _route(3, metadata.handle, shows_the_way=True, abandoned_with_peer=True),
     _route(8, offset_commit.handle),

@@ -1,11 +1,11 @@
-"""The description of all topics, encoded once for all who ask for it while nothing changes.
+"""Encodes the description of all topics once for all clients that ask for it while nothing changes.
 
-Consumers of patterns ask for everything, each of them after every reconnect: a million partitions take some thirty
-megabytes and a tenth of a second of the event loop. What was encoded is kept as long as the topics, the leaders and
-replicas of their write groups, and the nodes are what they were then. Whoever asks while it is being encoded waits for
+Consumers of patterns ask for all topics, each of them after every reconnect: a million partitions take some thirty
+megabytes and a tenth of a second of the event loop. The encoded form is kept as long as the topics, the leaders and
+replicas of their write groups, and the nodes stay the same. A request that comes while it is being encoded waits for
 that; one encoding is under way per kind of request, so that changes that come faster than it takes do not pile up.
 
-It begins anew for those who asked after a change. Those who asked before may hear of the change or not, as if each had
+Requests that came after a change get a new encoding. Requests from before may see the change or not, as if each had
 been answered alone.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Set as AbstractSet
 
 from mainstem.broker.topic_descriptions import TopicDescriptions
 from mainstem.model import GroupReplicas, SharedBytes, Topic
-from mainstem.ports import Leadership, Metadata
+from mainstem.ports import Metadata, QueueLeadership
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.turns import Turns
 
 KINDS_KEPT = 3
-"""Versions of requests, with and without permissions, that are kept: clients of a cluster are of few kinds, and each
-takes some thirty bytes per partition."""
+"""Versions of requests, with and without permissions, that are kept: the clients of a cluster are of few
+kinds, and each takes some thirty bytes per partition."""
 
 
 class _Kept:
@@ -38,9 +38,9 @@ class _Kept:
         self.replicas = replicas
         self.encoded = encoded
 
-    def holds(self, topics: tuple[Topic, ...], alive: AbstractSet[int], leadership: Leadership) -> bool:
-        """Whether it would be encoded the same now. Every change of a topic makes a new `Topic`, so that comparing a
-        hundred thousand is comparing pointers."""
+    def holds(self, topics: tuple[Topic, ...], alive: AbstractSet[int], leadership: QueueLeadership) -> bool:
+        """Whether it would be encoded the same now. Every change of a topic makes a new `Topic`, so comparing
+        a hundred thousand compares pointers."""
         return (
             self.alive == alive
             and self.topics == topics
@@ -51,15 +51,15 @@ class _Kept:
 class SharedDescriptions:
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], _Kept] = {}
-        """By version and operations, the one used last at the end."""
+        """By version and operations, in order of use, the newest last."""
         self._under_way: dict[tuple[int, int], asyncio.Future[None]] = {}
         self.encodings = 0
-        """How often everything was encoded."""
+        """How many times all topics were encoded."""
 
     async def encode(
         self,
         metadata: Metadata,
-        leadership: Leadership,
+        leadership: QueueLeadership,
         alive: AbstractSet[int],
         version: int,
         operations: int,

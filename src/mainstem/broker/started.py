@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.model import Buffer
@@ -13,31 +13,43 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Started(Protocol[R_co]):
-    """A request that needs no task to end."""
+    """A request that finishes without a task."""
 
     @property
     def future(self) -> PromptFuture[Any] | None:
-        """What is waited for; None: nothing."""
+        """The future that it waits for; None: it does not wait."""
         ...
 
     @property
     def last(self) -> bool:
-        """Nothing more is taken from the connection: see `ports.Exchange`."""
+        """Whether nothing more is taken from the connection: see `ports.Exchange`."""
         ...
 
-    def finish(self, results: Any) -> R_co | None:
-        """Make the response (None: there is none) of what the future comes back with, without one of an empty list.
-        Raises UnanswerableRequest, which closes the connection."""
+    @property
+    def holds(self) -> int:
+        """See `ports.Exchange`."""
+        ...
+
+    def finish(self) -> R_co | None:
+        """Make the response (None: there is none), once the future is done. Raises the future's error, and
+        UnanswerableRequest, which closes the connection."""
+        ...
+
+    def fail(self) -> R_co | None:
+        """Make a response with an error for every item, after `finish` has raised. Raises
+        UnanswerableRequest."""
         ...
 
 
 class EncodedFrame(NamedTuple):
-    """A response whose whole frame is written already."""
+    """A response whose whole frame is already written."""
 
     buffers: list[Buffer]
-    """To be sent one after the other, from the length on."""
-    errors: Sequence[int]
-    """The error codes in it, for statistics."""
+    """The buffers to send one after the other, from the length on."""
+    errors: Mapping[int, int]
+    """How often each error code occurs in it, for statistics."""
+    last: bool = False
+    """Nothing more is taken from the connection: see `ports.LastReply`."""
 
 
 class Waiting(NamedTuple, Generic[R]):
@@ -48,4 +60,4 @@ class Waiting(NamedTuple, Generic[R]):
 
 
 Later = Callable[[], Awaitable[R]]
-"""How a request goes on that could not be answered within its dispatch: to be run in a task, once."""
+"""The rest of a request that could not be answered within its dispatch: run it in a task, once."""

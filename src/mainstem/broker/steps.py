@@ -1,6 +1,6 @@
-"""Requests about many partitions, cut into steps that the coordinator of a group takes one by one.
+"""Cuts requests about many partitions into steps that the group coordinator takes one by one.
 
-A group's coordinator answers a request in one step, within one turn of the event loop. So a request for a hundred
+The coordinator answers a request in one step, within one turn of the event loop. So a request for a hundred
 thousand partitions becomes many for some hundreds each, with turns of the loop between them.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 PARTITIONS_PER_STEP = 500
-"""Committed or looked up by a coordinator in one turn of the event loop: some milliseconds."""
+"""Partitions that a coordinator commits or looks up in one turn of the event loop: some milliseconds."""
 
 
 class TopicsOfStep(NamedTuple):
     topics: list[Any]
     continued: bool
-    """The first topic is the last one of the step before, whose partitions did not fit."""
+    """Whether the first topic is the last one of the step before, whose partitions did not fit."""
 
 
 def in_steps(topics: Iterable[T], field: str, size: int = PARTITIONS_PER_STEP) -> Iterator[TopicsOfStep]:

@@ -1,4 +1,5 @@
-"""How Metadata describes topics: encoded piece by piece, so that a million partitions do not hold the event loop.
+"""Encodes the topics of Metadata answers piece by piece, so that a million partitions do not hold the event
+loop.
 
 Strategy: the entries of an answer are taken in slices of some thousand partitions, with a turn of the event
 loop between two of them. Within a slice, the partitions of all topics become rows of one byte array: a row is a
@@ -16,7 +17,7 @@ import numpy
 import numpy.typing
 
 from mainstem.model import PARTITION_BITS, GroupReplicas, Topic
-from mainstem.ports import Leadership
+from mainstem.ports import QueueLeadership
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
@@ -30,28 +31,28 @@ from mainstem.turns import Turns
 NO_LEADER = -1
 
 PARTITIONS_PER_TURN = 8192
-"""In a slice, at the most: a millisecond or two, and some 300 KB of answer."""
+"""Partitions in a slice, at the most: a millisecond or two, and some 300 KB of answer."""
 
 TOPICS_PER_TURN = 256
-"""In a slice, at the most: about a millisecond."""
+"""Topics in a slice, at the most: about a millisecond."""
 
 _LEADER_EPOCH_FROM = 7
 _INDEX_AT = 2  # behind the error code
 _EPOCH_AT = 10  # behind error code, index and leader
 
 Entry = Topic | MetadataResponseTopic
-"""A topic to describe, or what the answer says instead of a description."""
+"""A topic to describe, or the answer's item instead of a description."""
 
 Integers = numpy.typing.NDArray[numpy.int64]
 
 
 class TopicDescriptions:
-    """Encodes entries of one answer. `operations` is what every description says is allowed. A node that is not
-    `alive` leads nothing and is in sync with nothing."""
+    """Encodes entries of one answer. `operations`: the operations allowed on every topic. A node that is not
+    `alive` is shown as leading nothing and in sync with nothing."""
 
     def __init__(
         self,
-        leadership: Leadership,
+        leadership: QueueLeadership,
         alive: Container[int],
         version: int,
         operations: int,
@@ -63,7 +64,7 @@ class TopicDescriptions:
         self._version = version
         self._operations = operations
         self.known: dict[int, GroupReplicas] = {}
-        """What was said of the write groups that occur."""
+        """The replicas of the write groups that occur, as the answer shows them."""
 
     async def encode(self, entries: Sequence[Entry]) -> EncodedArray:
         """The answer's topics, in the order of the entries."""
@@ -145,7 +146,7 @@ class TopicDescriptions:
         return group._replace(leader=leader, in_sync=in_sync)
 
     def _partition(self, group: GroupReplicas) -> bytes:
-        """The first partition of a group in epoch 0."""
+        """The first partition of a write group in epoch 0, encoded."""
         partition = MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE if group.leader == NO_LEADER else ErrorCode.NONE,
             partition_index=0,

@@ -1,7 +1,7 @@
 """Creating, growing and deleting topics: the changes that touch both metadata and queues.
 
 Both write the metadata first and the queues second. A crash in between leaves a topic without some of its queues, or
-queues of a number known to be deleted; whoever begins to serve a write group settles both. The other order of deletion
+queues of a number known to be deleted; the next node to serve a write group settles both. The other order of deletion
 would bring the topic back empty, with its old batches still lying in the journal under the same queue ids.
 """
 
@@ -12,13 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
-from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError
+from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError, StorageUnavailable
 from mainstem.model import NewTopic, QueueRange, Topic
 
 logger = logging.getLogger(__name__)
 
 TOPICS_PER_TURN = 20
-"""Forgotten by the groups, or looked at, between two turns of the event loop: about a millisecond."""
+"""Topics forgotten by consumer groups, or checked, within one turn of the event loop: about a millisecond."""
 
 
 async def create_topic(
@@ -31,7 +31,7 @@ async def create_topic(
     validate_only: bool = False,
     internal: bool = False,
 ) -> Topic:
-    """Create a topic and its queues; both are durable on return. Raises what `MetadataAdmin` raises."""
+    """Create a topic and its queues; both are durable on return. Raises as `MetadataAdmin` does."""
     async with broker.topic_changes.of([name]):
         topic = await broker.metadata_admin.create_topic(
             name, partitions, replication_factor, configs, validate_only=validate_only, internal=internal
@@ -44,8 +44,9 @@ async def create_topic(
 async def create_topics(
     broker: Broker, wanted: Sequence[NewTopic], *, validate_only: bool = False
 ) -> list[Topic | MainstemError]:
-    """Create topics and their queues together, whatever their number with a few writes; durable on return. One
-    entry per wanted topic, in their order: the topic, or why this one is refused. Raises what refuses them all."""
+    """Create topics and their queues together, with a few writes for any number; durable on return. One entry
+    per wanted topic, in their order: the topic, or why it is refused. Raises an error that refuses all of
+    them."""
     if validate_only:
         return await broker.metadata_admin.create_topics(wanted, validate_only=True)
     async with broker.topic_changes.of(topic.name for topic in wanted):
@@ -55,8 +56,8 @@ async def create_topics(
 
 
 async def _make_queues(broker: Broker, topics: Sequence[Topic]) -> dict[int, MainstemError]:
-    """The queues of new topics; why those of some topics could not be made, by topic number. Topics in write groups
-    without a leader hold the others up no longer than one answer is for all of them."""
+    """Make the queues of new topics; returns why those of some topics could not be made, by topic number. Topics in
+    write groups without a leader delay the others by no more than one wait for all of them."""
     now: list[Topic] = []
     later: list[Topic] = []
     for looked_at, topic in enumerate(topics, 1):
@@ -68,15 +69,17 @@ async def _make_queues(broker: Broker, topics: Sequence[Topic]) -> dict[int, Mai
     async def make(part: Sequence[Topic]) -> None:
         try:
             await broker.queue_admin.create([QueueRange(topic.number, 0, topic.partitions) for topic in part])
-        except LeaderMissing as missing:
-            late.update((topic.number, missing) for topic in part)
+        except LeaderMissing as why:
+            late.update((topic.number, why) for topic in part)
+        except StorageUnavailable as why:
+            late.update((topic.number, why) for topic in part if not why.groups or broker.lies_in(topic, why.groups))
 
     await asyncio.gather(*(make(part) for part in (now, later) if part))
     return late
 
 
 async def create_partitions(broker: Broker, name: str, total: int, *, validate_only: bool = False) -> Topic:
-    """Grow a topic to `total` partitions. Raises what `MetadataAdmin` raises."""
+    """Grow a topic to `total` partitions. Raises as `MetadataAdmin` does."""
     async with broker.topic_changes.of([name]):
         before = broker.metadata.topic(name)
         topic = await broker.metadata_admin.create_partitions(name, total, validate_only=validate_only)
@@ -87,20 +90,21 @@ async def create_partitions(broker: Broker, name: str, total: int, *, validate_o
 
 
 async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | MainstemError]:
-    """Delete topics and their data together. One entry per name, in their order: the topic as it was, or why this
-    one is refused. Raises what refuses them all.
+    """Delete topics and their data together. One entry per name, in their order: the topic as it was, or why it is
+    refused. Raises an error that refuses all of them.
 
     The metadata goes first: after a crash in between, the queues belong to numbers that are known to be deleted, and
     the next leaders of their write groups delete them. Where a leader could not be told in time, the topics are deleted
-    all the same, and `LeaderUntold` stands for them: that leader may serve what was committed in them for a while.
+    all the same, and `LeaderUntold` stands for them: that leader may serve what was committed in them for a while. The
+    same goes for `StorageUnavailable`, where this node's disk failed under the deletion.
     """
     async with broker.topic_changes.of(names):
         gone = await broker.metadata_admin.delete_topics(names)
         topics = [topic for topic in gone if isinstance(topic, Topic)]
-        untold: LeaderUntold | None = None
+        untold: LeaderUntold | StorageUnavailable | None = None
         try:
             await broker.queue_admin.delete([topic.number for topic in topics])
-        except LeaderUntold as error:
+        except (LeaderUntold, StorageUnavailable) as error:
             logger.warning("not every leader knows of deleted topics: %s", error)
             untold = error
         except LeaderMissing as missing:

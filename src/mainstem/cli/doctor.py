@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from mainstem.address import parsed
 from mainstem.cli import options
 from mainstem.cli.errors import CommandLineError
 from mainstem.cli.output import print_json, print_table, size
@@ -48,14 +49,21 @@ class Check(NamedTuple):
 
 
 @click.command("doctor")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Default: mainstem.toml, if there is one.")
-@click.option("--http", metavar="HOST:PORT", help="Also check the node whose HTTP answers there.")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Also check that Kafka clients reach a node there.")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Check the disks and ports of this file. Default: mainstem.toml, if there is one.",
+)
+@options.both_if_named(
+    bootstrap_help="Also check that Kafka clients reach a node there.",
+    http_help="Also check the node whose HTTP port is there.",
+)
 @options.as_json
 def command(file: Path | None, http: str | None, bootstrap: str | None, as_json: bool) -> int:
     """Check what this machine has and lacks, and a node's health if one is named.
 
-    Exit code 1 when something fails that a node cannot do without; warnings are advice.
+    The exit code is 1 when something fails that a node cannot do without. Warnings are advice.
     """
     from mainstem.config_sources import load
 
@@ -70,12 +78,13 @@ def command(file: Path | None, http: str | None, bootstrap: str | None, as_json:
         rows = [check._asdict() | {"advice": check.advice or None} for check in checks]
         print_json({"ok": not failed, "checks": rows})
     else:
-        print_table(
-            ["CHECK", "STATE", "FOUND", "WHAT TO DO"],
-            [(check.name, check.state.value, check.found, check.advice or "-") for check in checks],
-            empty="nothing to check",
-        )
+        print_table(["STATE", "CHECK", "~FOUND, AND WHAT TO DO"], map(_row, checks), empty="nothing to check")
     return 1 if failed else 0
+
+
+def _row(check: Check) -> tuple[str, str, str]:
+    """The advice stands below what was found, for terminals are narrow."""
+    return check.state.value, check.name, "\n→ ".join(filter(None, (check.found or "nothing", check.advice)))
 
 
 def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
@@ -87,16 +96,20 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
     yield java()
     yield pyspark()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
-    yield disk("disk 1", Path(config.write_dir))
-    if "://" in config.store_dir:
+    yield disk("disk 1", Path(config.write_dir).expanduser())
+    store_dir = config.store_dir.removeprefix("file://")
+    if "://" in store_dir:
         yield Check("disk 2", State.OK, config.store_dir)
     else:
-        yield disk("disk 2", Path(config.store_dir))
-        yield apart(Path(config.write_dir), Path(config.store_dir))
+        yield disk("disk 2", Path(store_dir).expanduser())
+        yield apart(Path(config.write_dir).expanduser(), Path(store_dir).expanduser())
     if not at_home:
         return
-    for name, address in (*(("kafka port", address) for address in config.listen), ("http port", config.http),
-                          ("rpc port", config.rpc)):
+    for name, address in (
+        *(("kafka port", address) for address in config.listen),
+        ("http port", config.http),
+        ("rpc port", config.rpc),
+    ):
         yield port(name, address)
 
 
@@ -181,22 +194,21 @@ def disk(name: str, directory: Path) -> Check:
 
 def apart(write_dir: Path, store_dir: Path) -> Check:
     if _nearest(write_dir).stat().st_dev != _nearest(store_dir).stat().st_dev:
-        return Check("two disks", State.OK, "write_dir and store_dir are apart")
+        return Check("two disks", State.OK, "write_dir and store_dir lie on different file systems")
     advice = "for throughput put them on two disks; one is fine to try things"
     return Check("two disks", State.WARNING, "write_dir and store_dir share a file system", advice)
 
 
 def port(name: str, address: str) -> Check:
-    host, _, number = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(number), type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(*parsed(address, port_min=0), type=socket.SOCK_STREAM)
         family, kind, protocol, _, place = found[0]
         with socket.socket(family, kind, protocol) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
     except OSError as error:
         advice = "stop what listens there (a node that runs already?) or set another address"
-        return Check(name, State.WARNING, f"{address}: {error.strerror}", advice)
+        return Check(name, State.WARNING, f"{address}: {error.strerror or error}", advice)
     return Check(name, State.OK, f"{address} is free")
 
 

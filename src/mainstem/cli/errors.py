@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mainstem.errors import MainstemError
 
 
 class CommandLineError(MainstemError):
-    """Base of the command line's errors; the command ends with exit code 1."""
+    """Base of the command line's errors."""
+
+    exit_code: ClassVar[int] = 1
+    """What the command ends with."""
 
 
 class NodeUnreachable(CommandLineError):
@@ -19,6 +24,13 @@ class RequestRefused(CommandLineError):
 
 class NodeDied(CommandLineError):
     """The node in this process cannot go on."""
+
+
+class DiskFailed(CommandLineError):
+    """Disk 1 of the node in this process cannot be written, now or at its start: start it again when that is put right.
+    Starting it before that does no harm."""
+
+    exit_code: ClassVar[int] = 3
 
 
 class CommandFailed(CommandLineError):

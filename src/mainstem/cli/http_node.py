@@ -41,27 +41,35 @@ class _WriteDisk(msgspec.Struct):
 
 
 class HttpNode:
-    def __init__(self, address: str, token: str | None = None) -> None:
+    def __init__(self, address: str, token: str | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         """`token`: the node's, for changes; None: it is read where the node runs on this host."""
         self._address = address
         self._token = token
+        self._timeout_seconds = timeout_seconds
 
     def get(self, path: str, kind: type[T]) -> T:
         """The JSON of a path, as `kind`. Raises NodeUnreachable or RequestRefused."""
-        url = f"http://{self._address}{urllib.parse.quote(path)}"
         try:
-            with _DIRECT.open(url, timeout=TIMEOUT_SECONDS) as response:
-                content = response.read(_RESPONSE_BYTES_MAX)
-        except urllib.error.HTTPError as error:
-            raise RequestRefused(f"{self._address}: {_reason(error)}") from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from None
-        try:
-            return msgspec.json.decode(content, type=kind)
+            return msgspec.json.decode(self._content(path), type=kind)
         except msgspec.MsgspecError as error:
             raise RequestRefused(
                 f"{self._address} is not a Mainstem node, or one of another version: {error}"
             ) from None
+
+    def text(self, path: str) -> str:
+        """The text of a path. Raises NodeUnreachable or RequestRefused."""
+        return self._content(path).decode("utf-8", "replace")
+
+    def _content(self, path: str) -> bytes:
+        url = f"http://{self._address}{urllib.parse.quote(path)}"
+        try:
+            with _DIRECT.open(url, timeout=self._timeout_seconds) as response:
+                content: bytes = response.read(_RESPONSE_BYTES_MAX)
+                return content
+        except urllib.error.HTTPError as error:
+            raise RequestRefused(f"{self._address}: {_reason(error)}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
 
     def post(self, path: str, content: msgspec.Struct) -> None:
         """Ask for a change. Raises NodeUnreachable or RequestRefused."""
@@ -69,7 +77,7 @@ class HttpNode:
         headers = {"content-type": "application/json", "authorization": f"Bearer {self._known_token()}"}
         request = urllib.request.Request(url, msgspec.json.encode(content), headers, method="POST")
         try:
-            with _DIRECT.open(request, timeout=TIMEOUT_SECONDS):
+            with _DIRECT.open(request, timeout=self._timeout_seconds):
                 pass
         except urllib.error.HTTPError as error:
             raise RequestRefused(f"{self._address}: {_reason(error)}") from None
@@ -92,7 +100,7 @@ class HttpNode:
     def not_ready(self) -> str | None:
         """Why the node should get no traffic, in its words; None when it is ready. Raises NodeUnreachable."""
         try:
-            with _DIRECT.open(f"http://{self._address}/readyz", timeout=TIMEOUT_SECONDS):
+            with _DIRECT.open(f"http://{self._address}/readyz", timeout=self._timeout_seconds):
                 return None
         except urllib.error.HTTPError as error:
             return error.read(_REASON_BYTES_MAX).decode("utf-8", "replace").strip() or str(error.reason)
@@ -110,7 +118,8 @@ class HttpNode:
     def _unreachable(self, error: Exception) -> NodeUnreachable:
         reason = getattr(error, "reason", None) or error
         return NodeUnreachable(
-            f"no answer from http://{self._address} ({reason}); is `mainstem serve` running? --http names it"
+            f"no answer from http://{self._address} ({reason}); is `mainstem serve` running? Give another address with "
+            "--http"
         )
 
     def tell(self, finding: str, consequence: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from mainstem.address import Address, parsed
 from mainstem.cli.errors import NodeUnreachable, RequestRefused
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def advertised(admin: AdminClient) -> list[str]:
         brokers = admin.list_topics(timeout=CONNECT_SECONDS).brokers
     except KafkaException as error:
         raise RequestRefused(f"no answer in Kafka's protocol: {reason(error)}") from None
-    return [f"{broker.host}:{broker.port}" for _, broker in sorted(brokers.items())]
+    return [str(Address(broker.host, broker.port)) for _, broker in sorted(brokers.items())]
 
 
 def outcome(future: Future[T], what: str) -> T:
@@ -104,19 +105,17 @@ _PASSING = frozenset(
 
 
 def _check_reachable(bootstrap: str) -> None:
+    """`bootstrap` as `options.AddressType` leaves it. Raises NodeUnreachable."""
     failures = []
     for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal():
-            raise NodeUnreachable(f"--bootstrap {address}: it takes HOST:PORT")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-        except (OSError, OverflowError) as error:
-            failures.append(f"{address}: {error.strerror if isinstance(error, OSError) else error}")
+            socket.create_connection(parsed(address), CONNECT_SECONDS).close()
+        except OSError as error:
+            failures.append(f"{address}: {error.strerror or error}")
         else:
             return
     raise NodeUnreachable(
-        f"no node at {'; '.join(failures)}; is `mainstem serve` running? --bootstrap names it"
+        f"no node at {'; '.join(failures)}; is `mainstem serve` running? Give another address with --bootstrap"
     )
 
 

@@ -1,7 +1,7 @@
 """The entry point: the tree of commands, and how every error ends.
 
-Exit codes: 0 done, 1 the command failed, 2 wrong usage or configuration. An error is one line on stderr, never
-a traceback.
+Exit codes: 0 done, 1 the command failed, 2 wrong usage or configuration, 3 disk 1 of the node failed. An error is one
+line on stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Sequence
 import click
 
 from mainstem import __version__
+from mainstem.cli.errors import CommandLineError
 from mainstem.cli.lazy_group import LazyCommand, LazyGroup
+from mainstem.cli.profiles import root_option
 from mainstem.errors import ConfigError, MainstemError
 
 COMMANDS = {
     "serve": LazyCommand("mainstem.cli.serve", "Run a node."),
     "topic": LazyCommand("mainstem.cli.topic", "Create, look at and change topics."),
-    "produce": LazyCommand("mainstem.cli.produce", "Send lines or files to a topic."),
+    "produce": LazyCommand("mainstem.cli.produce", "Send lines, files or JSON lines to a topic."),
     "consume": LazyCommand("mainstem.cli.consume", "Read the messages of a topic."),
     "group": LazyCommand("mainstem.cli.group", "Look at consumer groups and move their offsets."),
     "split": LazyCommand("mainstem.cli.split", "Run the Spark splitter and see how far it is."),
@@ -27,6 +29,9 @@ COMMANDS = {
     "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster and move its leaders."),
     "dev": LazyCommand("mainstem.cli.dev", "Run a cluster on this machine."),
     "doctor": LazyCommand("mainstem.cli.doctor", "Check what this machine has and lacks."),
+    "top": LazyCommand("mainstem.cli.top", "Watch rates, lags and disks of a cluster."),
+    "completion": LazyCommand("mainstem.cli.completion", "Print the completion script of a shell."),
+    "man": LazyCommand("mainstem.cli.man", "Print the manual page of a command."),
 }
 
 
@@ -37,6 +42,7 @@ root = LazyGroup(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 click.version_option(__version__, prog_name="mainstem", message="%(prog)s %(version)s")(root)
+root_option(root)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,6 +72,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         # Bytes of an argument that are not UTF-8 reach us as surrogates, which nothing can be asked for with.
         return _failed(ValueError(f"an argument is not UTF-8: {error.object!r}"), 2)
+    except CommandLineError as error:
+        return _failed(error, error.exit_code)
     except (MainstemError, OSError) as error:
         return _failed(error, 1)
     return outcome if isinstance(outcome, int) else 0

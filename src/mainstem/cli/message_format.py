@@ -46,7 +46,7 @@ def _part(match: re.Match[str]) -> Part:
     if letter == "%":
         return _constant(b"%")
     if letter not in _LETTERS:
-        raise click.BadParameter(f"there is no %{letter}; it takes {HELP}", param_hint="--format")
+        raise click.BadParameter(f"there is no %{letter}; expected {HELP}", param_hint="--format")
     return _LETTERS[letter]
 
 
@@ -77,8 +77,9 @@ _LETTERS: dict[str, Part] = {
 
 
 def as_json_line(message: Any) -> bytes:
-    """One JSON object and a newline. A key or value that is not UTF-8 stands under `key_base64`,
-    `value_base64` instead; headers are [name, value] pairs."""
+    """One JSON object and a newline, as `json_lines.message_of` reads it back without a loss. A key or value that is
+    not UTF-8 stands under `key_base64`, `value_base64` instead; headers are [name, value] pairs, in which a value that
+    is not UTF-8 is {"base64": text}."""
     entry: dict[str, object] = {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -86,10 +87,7 @@ def as_json_line(message: Any) -> bytes:
         "timestamp": message.timestamp()[1],
     }
     entry |= _text("key", message.key()) | _text("value", message.value())
-    entry["headers"] = [
-        [name, None if value is None else value.decode("utf-8", "backslashreplace")]
-        for name, value in message.headers() or []
-    ]
+    entry["headers"] = [[name, _header_value(value)] for name, value in message.headers() or []]
     return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
 
 
@@ -100,3 +98,12 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
         return {name: content.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+def _header_value(content: bytes | None) -> str | dict[str, str] | None:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}

@@ -1,74 +1,152 @@
 """Options that several commands share, so that they read and behave the same everywhere.
 
-Every command that talks to a node takes both addresses, so that a script passes the same two everywhere. A command
-that needs only one of them takes the other one and says in its help that it does nothing with it.
+Every command that talks to a node takes both addresses and `--profile`, so that a script passes the same everywhere. A
+command that needs only one of the addresses accepts the other one and says in its help that it ignores it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from mainstem.address import AddressError, parsed
+from mainstem.cli.option_type import OptionType
+from mainstem.cli.profiles import ClusterOption, profile_option
+from mainstem.quantities import bytes_of, milliseconds_of
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_HTTP = "127.0.0.1:9080"
+
+_IGNORED = "Accepted for scripting and ignored: "
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+class AddressType(OptionType[str]):
+    """One HOST:PORT, or with `many` several of them, separated by commas; as text that is known to be right."""
+
+    name = "HOST:PORT"
+
+    def __init__(self, *, many: bool = False) -> None:
+        self._many = many
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        texts = str(value).split(",") if self._many else [str(value)]
+        try:
+            return ",".join(str(parsed(text.strip())) for text in texts)
+        except AddressError as error:
+            self.fail(str(error), param, context)
+
+
+class SizeType(OptionType[int]):
+    """Bytes: a number, or text such as 256MB. `least` and `most` are allowed."""
+
+    name = "SIZE"
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        try:
+            count = value if isinstance(value, int) else bytes_of(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, context)
+        if not self._least <= count <= self._most:
+            self.fail(f"{value} is not in the range {self._least}<=x<={self._most}", param, context)
+        return count
+
+
+class SecondsType(OptionType[float]):
+    """Seconds: a number, or a duration such as 500ms. `least` and `most` are allowed."""
+
+    name = "DURATION"
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        text = str(value)
+        try:
+            seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else milliseconds_of(text) / 1000
+        except ValueError as error:
+            self.fail(str(error), param, context)
+        if not self._least <= seconds <= self._most:
+            self.fail(f"{value} is not in the range {self._least:g}s<=x<={self._most:g}s", param, context)
+        return seconds
+
+
 def _bootstrap(**more: Any) -> Decorator:
-    return click.option("--bootstrap", metavar="HOST:PORT", **more)
+    return click.option("--bootstrap", type=AddressType(many=True), metavar="HOST:PORT", cls=ClusterOption, **more)
 
 
 def _http(**more: Any) -> Decorator:
-    return click.option("--http", metavar="HOST:PORT", **more)
+    return click.option("--http", type=AddressType(), metavar="HOST:PORT", cls=ClusterOption, **more)
 
 
 _bootstrap_used = _bootstrap(
-    default=DEFAULT_BOOTSTRAP, show_default=True, envvar="MAINSTEM_BOOTSTRAP", help="Kafka address of any node."
-)
+    default=DEFAULT_BOOTSTRAP, needed=True, show_default=True, envvar="MAINSTEM_BOOTSTRAP",
+    help="Kafka address of any node, or of several, separated by commas.",
+)  # fmt: skip
 _http_used = _http(
-    default=DEFAULT_HTTP, show_default=True, envvar="MAINSTEM_HTTP", help="HTTP address of a node."
+    default=DEFAULT_HTTP,
+    needed=True,
+    show_default=True,
+    envvar="MAINSTEM_HTTP",
+    help="HTTP address of a node.",
 )
+_profile = profile_option(falls_back=True)
 
 
 def kafka_only(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`bootstrap` for the command; `--http` is taken and not used."""
-    unused = _http(expose_value=False, help="Taken for the sake of scripts; this command asks over Kafka alone.")
-    return _bootstrap_used(unused(command))
+    """`bootstrap` for the command; `--http` is accepted and not used."""
+    unused = _http(expose_value=False, help=_IGNORED + "this command asks over Kafka alone.")
+    return _bootstrap_used(unused(_profile(command)))
 
 
 def http_only(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`http` for the command; `--bootstrap` is taken and not used."""
-    unused = _bootstrap(
-        expose_value=False, help="Taken for the sake of scripts; this command asks over HTTP alone."
-    )
-    return _http_used(unused(command))
+    """`http` for the command; `--bootstrap` is accepted and not used."""
+    unused = _bootstrap(expose_value=False, help=_IGNORED + "this command asks over HTTP alone.")
+    return _http_used(unused(_profile(command)))
 
 
 def neither(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--bootstrap` and `--http` are taken and not used."""
-    unused = "Taken for the sake of scripts; this command asks no node."
-    return _bootstrap(expose_value=False, help=unused)(_http(expose_value=False, help=unused)(command))
+    """`--bootstrap`, `--http` and `--profile` are accepted and not used."""
+    unused = _IGNORED + "this command asks no node."
+    profile = click.option("--profile", metavar="NAME", expose_value=False, help=unused)
+    return _bootstrap(expose_value=False, help=unused)(_http(expose_value=False, help=unused)(profile(command)))
 
 
 def both(command: Callable[..., Any]) -> Callable[..., Any]:
     """`bootstrap` and `http` for the command."""
-    return _bootstrap_used(_http_used(command))
+    return _bootstrap_used(_http_used(_profile(command)))
+
+
+def both_if_named(*, bootstrap_help: str, http_help: str) -> Decorator:
+    """`bootstrap` and `http` for a command that asks a node only where one is named; else None."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        profile = profile_option(falls_back=False)
+        return _http(help=http_help)(_bootstrap(help=bootstrap_help)(profile(command)))
+
+    return decorated
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
 
 token = click.option(
-    "--token", metavar="TOKEN", envvar="MAINSTEM_TOKEN",
-    help="The node's token; read from its write_dir where that is on this host.",
-)
+    "--token", metavar="TOKEN", envvar="MAINSTEM_TOKEN", cls=ClusterOption,
+    help="The node's token. Default: the command reads it from the node's write_dir where that is on this host.",
+)  # fmt: skip
 
 configs = click.option(
     "-c", "--config", "--set", "configs", metavar="KEY=VALUE", multiple=True,
-    help="Set a topic config, for example retention.ms=60000; repeatable.",
-)
+    help="Set a topic config, for example retention.ms=7d or retention.bytes=10GB; repeatable.",
+)  # fmt: skip
 
 
 def pairs(assignments: tuple[str, ...], option: str) -> dict[str, str]:
@@ -80,3 +158,20 @@ def pairs(assignments: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint=option)
         found[key] = value
     return found
+
+
+def topic_configs(assignments: tuple[str, ...]) -> dict[str, str]:
+    """Topic configs, with sizes and durations as the numbers that Kafka's protocol has. Raises click.BadParameter."""
+    return {key: _in_unit(key, value) for key, value in pairs(assignments, "--set").items()}
+
+
+def _in_unit(key: str, value: str) -> str:
+    """`7d` of a config in milliseconds and `10GB` of one in bytes as numbers; everything else is for the node to
+    judge."""
+    read = milliseconds_of if key.endswith(".ms") else bytes_of if key.endswith(".bytes") else None
+    if read is None or not re.match(r"\d+(\.\d+)? ?[A-Za-z]", value):
+        return value
+    try:
+        return str(read(value))
+    except ValueError as error:
+        raise click.BadParameter(f"{key}: {error}", param_hint="--set") from None

@@ -1,12 +1,14 @@
-"""Where in a queue to stand: `beginning`, `end`, an offset, `-N` (the last N) or a time. Used by consume and
+"""Where in a queue to stand: `beginning`, `end`, an offset, `-N` (the last N), a time or an age. Used by consume and
 by reset-offsets, so that both understand the same words."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import enum
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -14,8 +16,13 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from mainstem.cli import kafka_node
+from mainstem.cli.option_type import OptionType
+from mainstem.quantities import milliseconds_of
 
-HELP = "beginning, end, an offset, -N (the last N), a time (ISO 8601, UTC unless it says) or @MS since 1970."
+HELP = (
+    "beginning, end, an offset, -N (the last N of each partition), a time (ISO 8601, UTC unless it says otherwise), "
+    "@MS since 1970, or an age such as 1h or 7d."
+)
 
 
 class Anchor(enum.Enum):
@@ -31,7 +38,7 @@ class Position(NamedTuple):
     """END: this many before it; OFFSET: the offset; TIME: ms since the epoch."""
 
 
-class PositionType(click.ParamType[Position]):
+class PositionType(OptionType[Position]):
     """The option type; a wrong value names what is allowed."""
 
     name = "WHERE"
@@ -41,12 +48,12 @@ class PositionType(click.ParamType[Position]):
             return value
         position = parsed(str(value))
         if position is None:
-            self.fail(f"{value!r} is no position; it takes {HELP}", param, context)
+            self.fail(f"{value!r} is not a valid position; expected {HELP}", param, context)
         return position
 
 
-def parsed(text: str) -> Position | None:
-    """The position a text names; None when it names none."""
+def parsed(text: str, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> Position | None:
+    """The position a text names, an age before `now_ms` (ms since the epoch); None when it names none."""
     if text in ("beginning", "end"):
         return Position(Anchor(text))
     if re.fullmatch(r"\d{1,18}", text):
@@ -55,13 +62,15 @@ def parsed(text: str) -> Position | None:
         return Position(Anchor.END, -int(text))
     if re.fullmatch(r"@\d{1,15}", text):
         return Position(Anchor.TIME, int(text[1:]))
+    with contextlib.suppress(ValueError):
+        return Position(Anchor.TIME, max(now_ms() - milliseconds_of(text), 0))
     try:
-        time = datetime.datetime.fromisoformat(text)
+        moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.UTC)
-    return Position(Anchor.TIME, int(time.timestamp() * 1000))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return Position(Anchor.TIME, int(moment.timestamp() * 1000))
 
 
 def bounds(admin: AdminClient, queues: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -95,9 +104,7 @@ def resolved(
     return offsets
 
 
-def listed(
-    admin: AdminClient, queues: Iterable[tuple[str, int]], spec: OffsetSpec
-) -> dict[tuple[str, int], int]:
+def listed(admin: AdminClient, queues: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
     """The offsets that ListOffsets answers for many queues at once. Raises RequestRefused naming the queue."""
     return {queue: found.offset for queue, found in answers(admin, queues, spec).items()}
 
@@ -111,9 +118,7 @@ def answers(
         return {}
     futures = admin.list_offsets(requests, request_timeout=kafka_node.REQUEST_SECONDS)
     return {
-        (queue.topic, queue.partition): kafka_node.outcome(
-            future, f"no offsets of {queue.topic} [{queue.partition}]"
-        )
+        (queue.topic, queue.partition): kafka_node.outcome(future, f"no offsets of {queue.topic} [{queue.partition}]")
         for queue, future in futures.items()
     }
 

@@ -1,4 +1,4 @@
-"""`mainstem produce`: lines of stdin or of files, or whole files, as messages of a topic."""
+"""`mainstem produce`: lines of stdin or of files, JSON lines, or whole files, as messages of a topic."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from mainstem.cli import options
+from mainstem.cli import names, options
 from mainstem.cli.connection_news import ConnectionNews
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import duration, print_json, size, stderr
+from mainstem.cli.output import counted, duration, print_json, size, stderr
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -32,28 +32,84 @@ class Piece(NamedTuple):
     """One message to be, and the place it came from, for people."""
 
     key: bytes | None
-    value: bytes
+    value: bytes | None
     place: str
+    where: dict[str, Any] = {}  # noqa: RUF012 — read only
+    """What this message alone has, as the client's `produce` takes it: headers, timestamp, partition."""
+    wrong: str = ""
+    """Why it cannot be sent."""
+
+    @property
+    def size(self) -> int:
+        return len(self.value or b"") + len(self.key or b"")
 
 
 @click.command("produce")
-@click.argument("topic")
+@click.argument("topic", type=names.TOPIC)
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--whole", is_flag=True, help="Each file is one message instead of one per line.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="A line is KEY, this text, VALUE.")
-@click.option("-k", "--key", help="Key of every message.")
-@click.option("-H", "--header", "headers", metavar="KEY=VALUE", multiple=True, help="Header; repeatable.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Default: by the key's hash.")
-@click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--idempotent", is_flag=True, help="No duplicates and no reordering when requests are repeated.")
-@click.option("--progress/--no-progress", default=None, help="Default: on a terminal, for files.")
+@click.option("--whole", is_flag=True, help="Send each file as one message, instead of one message per line.")
+@click.option(
+    "--json-lines",
+    is_flag=True,
+    help="Read each line as a JSON object with key, value, headers and timestamp, as `mainstem consume --json` "
+    "prints them.",
+)
+@click.option(
+    "--keep-partitions",
+    is_flag=True,
+    help="With --json-lines, send each message to the partition that its object names.",
+)
+@click.option(
+    "-K",
+    "--key-separator",
+    metavar="TEXT",
+    help="Split each line into key and value at the first place where it has this text.",
+)
+@click.option("-k", "--key", help="Give every message this key.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Give every message this header; repeatable.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Send every message to this partition. Default: the hash of its key decides.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(COMPRESSIONS),
+    default="none",
+    show_default=True,
+    help="Compress batches of messages like this.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Who must have a message before it counts as sent: nobody, the leader, or a majority.",
+)
+@click.option(
+    "--idempotent",
+    is_flag=True,
+    help="Have the node drop repeated messages and keep their order when requests are sent again.",
+)
+@click.option("--progress/--no-progress", default=None, help="Show how far it is. Default: on a terminal, for files.")
 @options.kafka_only
 @options.as_json
 def command(
     topic: str,
     files: tuple[Path, ...],
     whole: bool,
+    json_lines: bool,
+    keep_partitions: bool,
     key_separator: str | None,
     key: str | None,
     headers: tuple[str, ...],
@@ -65,7 +121,14 @@ def command(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Send lines of stdin or of FILES to a topic; - is stdin. Ends when all is acknowledged."""
+    """Send the lines of stdin or of FILES to a topic.
+
+    - is stdin. The command ends when the node has acknowledged or refused every message.
+    """
+    if json_lines and (whole or key is not None or key_separator is not None):
+        raise click.UsageError("--json-lines excludes --whole, --key and --key-separator: the objects have the keys")
+    if keep_partitions and (not json_lines or partition is not None):
+        raise click.UsageError("--keep-partitions needs --json-lines and excludes --partition")
     if idempotent and acks != "all":
         raise click.UsageError("--idempotent needs --acks all")
     if key is not None and key_separator is not None:
@@ -88,7 +151,11 @@ def command(
             "batch.size": _batch_bytes(bootstrap, topic),
         },
     )
-    pieces = _pieces(files, whole, key_separator, key)
+    pieces: Iterator[Piece]
+    if json_lines:
+        pieces = (_json_piece(line, place, keep_partitions) for line, place in _lines(files))
+    else:
+        pieces = _pieces(files, whole, key_separator, key)
     started = time.monotonic()
     try:
         if shown:
@@ -102,17 +169,21 @@ def command(
     if as_json:
         print_json(
             {
-                "topic": topic, "acknowledged": sender.acknowledged, "failed": sender.failed,
-                "bytes": sender.bytes_sent, "seconds": round(seconds, 3), "error": sender.first_error,
+                "topic": topic,
+                "acknowledged": sender.acknowledged,
+                "failed": sender.failed,
+                "bytes": sender.bytes_sent,
+                "seconds": round(seconds, 3),
+                "error": sender.first_error,
             }
         )
     else:
-        sent = f"{sender.acknowledged} messages, {size(sender.bytes_sent)}"
+        sent = f"{counted(sender.acknowledged, 'message')}, {size(sender.bytes_sent)}"
         stderr().print(f"produced {sent} to {topic} in {duration(seconds)}")
     if sender.failed:
         total = sender.failed + sender.acknowledged
         raise CommandFailed(
-            f"{sender.failed} of {total} messages were not acknowledged; the first: {sender.first_error}"
+            f"{sender.failed} of {counted(total, 'message')} were not acknowledged; the first: {sender.first_error}"
         )
 
 
@@ -134,13 +205,10 @@ class Sender:
         from mainstem.cli import kafka_node
 
         self._news = ConnectionNews(bootstrap)
-        self._producer = Producer(
-            kafka_node.settings(bootstrap, **settings, error_cb=self._news.on_error)
-        )
+        self._producer = Producer(kafka_node.settings(bootstrap, **settings, error_cb=self._news.on_error))
         self._topic = topic
         self._where: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if headers:
-            self._where["headers"] = headers
+        self._headers = headers
         self.acknowledged = 0
         self.failed = 0
         self.bytes_sent = 0
@@ -150,6 +218,12 @@ class Sender:
         """Queue one message; waits while the client's queue is full. A refused message is counted."""
         from confluent_kafka import KafkaException
 
+        if piece.wrong:
+            self._count_failure(piece.place, piece.wrong)
+            return
+        where = self._where | piece.where
+        if headers := [*self._headers, *piece.where.get("headers", ())]:
+            where["headers"] = headers
         while True:
             try:
                 self._producer.produce(
@@ -157,13 +231,13 @@ class Sender:
                     piece.value,
                     piece.key,
                     on_delivery=partial(self._delivered, piece.place),
-                    **self._where,
+                    **where,
                 )
             except BufferError:
                 self._producer.poll(_LOCAL_WAIT_SECONDS)
                 continue
             except KafkaException as error:
-                self._count_failure(piece.place, len(piece.value), error.args[0])
+                self._count_failure(f"{piece.place} ({size(piece.size)})", error.args[0].str())
             self._producer.poll(0)
             return
 
@@ -178,11 +252,11 @@ class Sender:
             self.acknowledged += 1
             self.bytes_sent += len(message)
         else:
-            self._count_failure(place, len(message), error)
+            self._count_failure(f"{place} ({size(len(message))})", error.str())
 
-    def _count_failure(self, place: str, length: int, error: Any) -> None:
+    def _count_failure(self, place: str, reason: str) -> None:
         self.failed += 1
-        self.first_error = self.first_error or f"{place} ({size(length)}): {error.str()}"
+        self.first_error = self.first_error or f"{place}: {reason}"
 
 
 def _batch_bytes(bootstrap: str, topic: str) -> int:
@@ -204,34 +278,57 @@ def _send_with_progress(sender: Sender, pieces: Iterator[Piece], total: int) -> 
         task = progress.add_task("", total=total)
         for piece in pieces:
             sender.send(piece)
-            progress.advance(task, len(piece.value) + len(piece.key or b"") + 1)
+            progress.advance(task, piece.size + 1)
 
 
-def _pieces(
-    files: tuple[Path, ...], whole: bool, key_separator: str | None, key: str | None
-) -> Iterator[Piece]:
+def _pieces(files: tuple[Path, ...], whole: bool, key_separator: str | None, key: str | None) -> Iterator[Piece]:
     # Arguments come as text; the bytes they were typed as are what counts.
     separator = None if key_separator is None else os.fsencode(key_separator)
     common = None if key is None else os.fsencode(key)
+    for content, place in _wholes(files) if whole else _lines(files):
+        yield _piece(content, separator, common, place)
+
+
+def _json_piece(line: bytes, place: str, keep_partition: bool) -> Piece:
+    from mainstem.cli.json_lines import message_of
+
+    try:
+        message = message_of(line)
+        if keep_partition and message.partition is None:
+            raise ValueError("partition is missing, and --keep-partitions needs it")
+    except ValueError as error:
+        return Piece(None, None, place, wrong=str(error))
+    where: dict[str, Any] = {"headers": message.headers}
+    if message.timestamp_ms is not None:
+        where["timestamp"] = message.timestamp_ms
+    if keep_partition:
+        where["partition"] = message.partition
+    return Piece(message.key, message.value, place, where)
+
+
+def _lines(files: tuple[Path, ...]) -> Iterator[tuple[bytes, str]]:
+    """Every line of the files, and the place it stands at."""
+    for stream, name in _streams(files):
+        number = 0
+        while line := stream.readline(_REQUEST_BYTES_MAX + 1):
+            number += 1
+            place = f"line {number} of {name}"
+            yield _bounded(line.removesuffix(b"\n"), place), place
+
+
+def _wholes(files: tuple[Path, ...]) -> Iterator[tuple[bytes, str]]:
+    """The content of every file, and its name."""
+    for stream, name in _streams(files):
+        yield _bounded(stream.read(_REQUEST_BYTES_MAX + 1), name), name
+
+
+def _streams(files: tuple[Path, ...]) -> Iterator[tuple[IO[bytes], str]]:
     for path in files or (Path("-"),):
         if str(path) == "-":
-            yield from _pieces_of(sys.stdin.buffer, "stdin", whole, separator, common)
+            yield sys.stdin.buffer, "stdin"
         else:
             with path.open("rb") as stream:
-                yield from _pieces_of(stream, str(path), whole, separator, common)
-
-
-def _pieces_of(
-    stream: IO[bytes], name: str, whole: bool, separator: bytes | None, key: bytes | None
-) -> Iterator[Piece]:
-    if whole:
-        yield _piece(_bounded(stream.read(_REQUEST_BYTES_MAX + 1), name), separator, key, name)
-        return
-    number = 0
-    while line := stream.readline(_REQUEST_BYTES_MAX + 1):
-        number += 1
-        place = f"line {number} of {name}"
-        yield _piece(_bounded(line.removesuffix(b"\n"), place), separator, key, place)
+                yield stream, str(path)
 
 
 def _bounded(content: bytes, place: str) -> bytes:

@@ -7,38 +7,65 @@ The first line on stdout is for programs and comes when clients are accepted:
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from mainstem import __version__
-from mainstem.cli.errors import NodeDied
+from mainstem.cli.errors import CommandLineError, DiskFailed, NodeDied
+from mainstem.disk_errors import DISK_REMEDY, is_of_disk
+from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
     from mainstem.config import NodeConfig
-    from mainstem.node import Addresses
+    from mainstem.node import Addresses, RunningNode
 
 logger = logging.getLogger("mainstem")
 
 END_SECONDS_MAX = 20.0
 """How long a node that cannot go on may take to close what it can."""
 
+DISK_END_SECONDS_MAX = 5.0
+"""The same where disk 1 failed: nothing can be saved any more, and what it led is led by others by then."""
+
 
 @click.command("serve")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Default: mainstem.toml, if there is one.")
-@click.option("--listen", metavar="HOST:PORT[,…]", help="Kafka listeners; port 0 picks a free one.")
-@click.option("--http", metavar="HOST:PORT", help="Health, metrics, status.")
-@click.option("--rpc", metavar="HOST:PORT", help="Other nodes and splitters.")
-@click.option("--write-dir", metavar="DIR", help="Disk 1: the journal.")
-@click.option("--store-dir", metavar="DIR|URI", help="Disk 2: the queue store.")
-@click.option("--roles", metavar="ROLE[,…]", help="broker, storage, nameserver; default all three.")
-@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Any key; repeatable.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Read this file. Default: mainstem.toml in the working directory, if there is one.",
+)
+@click.option("--listen", metavar="HOST:PORT[,…]", help="Accept Kafka clients here; port 0 picks a free one, as below.")
+@click.option("--http", metavar="HOST:PORT", help="Serve health, metrics and status here.")
+@click.option("--rpc", metavar="HOST:PORT", help="Accept other nodes and splitters here.")
+@click.option("--write-dir", metavar="DIR", help="Keep the journal here: disk 1.")
+@click.option("--store-dir", metavar="DIR|URI", help="Keep the queue store here: disk 2.")
+@click.option(
+    "--roles", metavar="ROLE[,…]", help="What the node does: broker, storage, nameserver. Default: all three."
+)
+@click.option(
+    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set any key of the configuration; repeatable."
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the log is written to stderr.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least that is logged.",
+)
 def command(
     file: Path | None,
     listen: str | None,
@@ -53,8 +80,10 @@ def command(
 ) -> None:
     """Run a node.
 
-    Settings come from mainstem.toml, MAINSTEM_* variables, flags and --set, the later ones first.
+    The node reads its settings from mainstem.toml, MAINSTEM_* variables, options and --set; where several of them set a
+    key, the last one counts. It ends cleanly on SIGINT and SIGTERM.
     """
+    gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
     from mainstem.cli.log_output import log_to_stderr
     from mainstem.config_sources import load
     from mainstem.event_loop import new_event_loop
@@ -82,8 +111,13 @@ async def _run(config: NodeConfig) -> None:
     _stop_on_signals(stopping)
     logger.info(
         "mainstem %s, node %d (%s), %s kernel on %s; disk 1 %s, disk 2 %s",
-        __version__, config.node_id, ", ".join(config.roles), KERNEL, chosen_loop(),
-        _place(config.write_dir), _place(config.store_dir),
+        __version__,
+        config.node_id,
+        ", ".join(config.roles),
+        KERNEL,
+        chosen_loop(),
+        _place(config.write_dir),
+        _place(config.store_dir),
     )
     if KERNEL != "compiled":
         logger.warning("the pure-Python kernel is active: all is well but slower; `mainstem doctor` says what to do")
@@ -98,7 +132,7 @@ async def _run(config: NodeConfig) -> None:
         return
     died = asyncio.ensure_future(node.died.wait())
     try:
-        _announce(start.result())
+        _announce(_started(start))
         await asyncio.wait([stopped, died], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
@@ -108,12 +142,38 @@ async def _run(config: NodeConfig) -> None:
         await node.close()
         logger.info("stopped")
         return
+    failure = _why(node)
     try:
-        async with asyncio.timeout(END_SECONDS_MAX):
+        async with asyncio.timeout(END_SECONDS_MAX if node.disk_failure is None else DISK_END_SECONDS_MAX):
             await node.close()
+    except TimeoutError:  # a thread may wait for the disk for ever, and Python for the thread
+        logger.error("not everything could be closed within the time there was")
+        _end_at_once(failure)
     except Exception as error:  # what died may be in the way; the next start recovers
         logger.error("not everything could be closed: %r", error)
-    raise NodeDied("a task died that the node cannot do without; the log says which. Start the node again")
+    raise failure
+
+
+def _started(start: asyncio.Future[Addresses]) -> Addresses:
+    """Raises what kept the node from starting; `DiskFailed` where that was disk 1."""
+    try:
+        return start.result()
+    except (MainstemError, OSError) as error:
+        if is_of_disk(error):
+            raise DiskFailed(f"the node cannot start: {error}; {DISK_REMEDY}") from error
+        raise
+
+
+def _why(node: RunningNode) -> CommandLineError:
+    if node.disk_failure is not None:
+        return DiskFailed(f"disk 1 failed, and the node has ended: {node.disk_failure}; {DISK_REMEDY}")
+    return NodeDied("a task died that the node cannot do without; the log says which. Start the node again")
+
+
+def _end_at_once(failure: CommandLineError) -> NoReturn:
+    click.echo(f"mainstem: {failure}", err=True)
+    logging.shutdown()
+    os._exit(failure.exit_code)
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:
@@ -134,10 +194,10 @@ def _place(location: str) -> str:
 
 
 def _announce(addresses: Addresses) -> None:
-    click.echo(
-        f"ready kafka={addresses.kafka} http={addresses.http} rpc={addresses.rpc} node={addresses.node_id}"
-    )
+    click.echo(f"ready kafka={addresses.kafka} http={addresses.http} rpc={addresses.rpc} node={addresses.node_id}")
     logger.info(
         "ready: Kafka clients at %s, HTTP at http://%s, node RPC at %s",
-        addresses.kafka, addresses.http, addresses.rpc,
+        addresses.kafka,
+        addresses.http,
+        addresses.rpc,
     )

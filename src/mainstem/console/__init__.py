@@ -1,1 +1,1 @@
-"""HTTP on port 9080: health, metrics and what there is to see of a node."""
+"""HTTP on port 9080: a node's health, metrics and views."""

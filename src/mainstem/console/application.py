@@ -28,7 +28,7 @@ from mainstem.ports import Statistics
 logger = logging.getLogger(__name__)
 
 ITEMS_PER_PIECE = 1_000
-"""Of a long list, encoded at a time: less than a millisecond."""
+"""Items of a long list encoded at a time: less than a millisecond."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 Posted = TypeVar("Posted", bound=msgspec.Struct)
@@ -44,7 +44,7 @@ class Console:
         config: ConsoleConfig,
         guard: ChangeGuard | None = None,
     ) -> None:
-        """Without a `guard` nobody may change anything."""
+        """Without a `guard` every change is refused."""
         self._views = views
         self._statistics = statistics
         self._config = config
@@ -65,9 +65,7 @@ class Console:
             Route("/v1/split", self._limited(self._split)),
             Route("/v1/split/endpoint", self._limited(self._split_endpoint)),
         ]
-        return Starlette(
-            routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error}
-        )
+        return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error})
 
     def _limited(self, handler: Handler) -> Handler:
         async def limited(request: Request) -> Response:
@@ -90,7 +88,8 @@ class Console:
     async def _readyz(self, request: Request) -> Response:
         reason = self._views.not_ready()
         if reason is None:
-            return PlainTextResponse("ready\n")
+            waiting = self._views.waiting()
+            return PlainTextResponse("ready\n" + "".join(f"write group {it} waits: {waiting[it]}\n" for it in waiting))
         return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
 
     async def _metrics(self, request: Request) -> Response:
@@ -117,7 +116,8 @@ class Console:
         return _done(await self._views.raise_feature_level(wanted.level))
 
     async def _posted(self, request: Request, kind: type[Posted]) -> Posted:
-        """What was posted by whoever may; 400 with the fields there should be where it is not that."""
+        """The decoded body of an allowed change; 400 with the expected fields if the body does not have
+        them."""
         content = await self._guard.body_of(request)
         try:
             return msgspec.json.decode(content, type=kind)
@@ -146,7 +146,7 @@ class Console:
 
 
 def _done(refusal: str | None) -> Response:
-    """The answer to what was asked to be done, and is, unless it was refused."""
+    """The answer to a change: done, or refused and why."""
     if refusal is not None:
         raise HTTPException(409, refusal)
     return _json({})

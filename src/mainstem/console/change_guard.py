@@ -1,13 +1,14 @@
-"""Who may change something over HTTP: whoever has the node's token, and says so in a request that no web page can send.
+"""Allows a change over HTTP to holders of the node's token, in a request that no web page can send.
 
-A page that a browser of the node's network shows can send requests here, too. So a change has to come
+A page in any browser of the node's network can send requests here, too. So a change has to come
 
-* as JSON, which a page of another origin may not send unasked;
-* for a Host that is an address, `localhost` or the node's own name, which a name that an attacker points here is not;
+* as JSON, which a page of another origin may not send without permission;
+* for a Host that is an address, `localhost` or the node's own name, which a name that an attacker points here
+  is not;
 * without an Origin, or from the node's own;
 * with the token, which no page knows.
 
-Its body is small, and what is larger is refused before it is read.
+The body of a change is small, and a larger one is refused before it is read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ JSON = "application/json"
 
 
 class ChangeGuard:
-    """`hosts`: names this node is known by, besides addresses and `localhost`. An empty token fits nobody."""
+    """Checks the requests that change something. `hosts`: the node's names, besides addresses and
+    `localhost`. An empty token matches none."""
 
     def __init__(self, token: str = "", hosts: Collection[str] = ()) -> None:
         self._token = token
@@ -43,7 +45,7 @@ class ChangeGuard:
                 if len(body) > BODY_BYTES_MAX:
                     raise _too_large()
         except ClientDisconnect:
-            raise HTTPException(400, "the client hung up") from None  # which nobody reads
+            raise HTTPException(400, "the client hung up") from None  # no client reads this
         return bytes(body)
 
     def _check(self, request: Request) -> None:

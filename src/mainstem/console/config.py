@@ -1,4 +1,4 @@
-"""Configuration of the HTTP console."""
+"""Configuration of the HTTP console, and its checks."""
 
 from __future__ import annotations
 

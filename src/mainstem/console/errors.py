@@ -1,4 +1,4 @@
-"""What the console reports."""
+"""The console's errors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Samples as the Prometheus text format, version 0.0.4.
 
-Our own rendering rather than prometheus-client's registry: rooms already hold their figures as samples, and
-10,000 series took 14 ms here against 90–135 ms there. `render` is pure; the console calls it in a thread, so
-that a scrape never holds the event loop.
+It has its own rendering rather than prometheus-client's registry: rooms already hold their figures as samples, and
+10,000 series took 14 ms here against 90–135 ms there. `render` is pure; the console calls it in a thread, so that a
+scrape never holds the event loop.
 
 A metric's samples may come from several rooms: they are brought together under one HELP and TYPE line, as the
 format demands. A name must keep one kind; samples that contradict the first one are a programmer's error.

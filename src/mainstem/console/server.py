@@ -1,50 +1,62 @@
 """The HTTP port as a task of the node: uvicorn on the node's own event loop.
 
-`bind` takes the port, so that a refused one fails the start; `serve` runs until `stop` and then closes what
-is open within `shutdown_seconds`. Signals are the node's business: uvicorn's handlers are never installed.
+`bind` takes the port, so that a refused one fails the start; `serve` runs until `stop` and then closes the open
+connections within `shutdown_seconds`. The node handles signals: uvicorn's handlers are never installed.
+
+`serve` imports the HTTP libraries once the node says `begin`: they are a tenth of the cost of a start, and Kafka
+clients are served without them. HTTP clients that connect before that wait. It imports them one after the other, on
+the event loop: in a thread, CPython 3.11 fails now and then while a library reads its own source (SystemError: AST
+constructor recursion depth mismatch).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-import uvicorn
-from starlette.applications import Starlette
-
+from mainstem.address import Address
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.errors import ListenFailed
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
 
 _BACKLOG = 64
 """Connections waiting to be accepted: probes, scrapers and a person or two."""
 
-
-class _QuietServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+_LIBRARIES = (
+    "anyio",
+    "starlette.concurrency",
+    "starlette.requests",
+    "starlette.applications",
+    "h11",
+    "importlib.metadata",
+    "multiprocessing.context",
+    "click",
+    "uvicorn",
+)
+"""In the order in which they need each other, a turn of the loop for each."""
 
 
 class ConsoleServer:
     """One HTTP listener. Call `bind`, then run `serve` in a task group; `stop` ends it."""
 
-    def __init__(self, application: Starlette, config: ConsoleConfig) -> None:
+    def __init__(self, application: Callable[[], Starlette], config: ConsoleConfig, *, waits: bool = False) -> None:
+        """`application` makes the HTTP application; `waits`: do not answer before `begin`."""
+        self._application = application
+        self._config = config
         self._socket: socket.socket | None = None
-        self._server = _QuietServer(
-            uvicorn.Config(
-                application,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                backlog=_BACKLOG,
-                timeout_keep_alive=config.keep_alive_seconds,
-                timeout_graceful_shutdown=config.shutdown_seconds,
-            )
-        )
+        self._server: uvicorn.Server | None = None
+        self._stopping = False
+        self._serving = False
+        self._begun = asyncio.Event()
+        if not waits:
+            self._begun.set()
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take the address (port 0: a free one) and return it. Raises ListenFailed."""
@@ -54,7 +66,7 @@ class ConsoleServer:
             )[0]
             listener = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise ListenFailed(f"http {host}:{port}: {error.strerror}") from error
+            raise ListenFailed(f"http {Address(host, port)}: {error.strerror}") from error
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
@@ -62,22 +74,76 @@ class ConsoleServer:
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
-            raise ListenFailed(f"http {host}:{port}: {error.strerror}") from error
+            raise ListenFailed(f"http {Address(host, port)}: {error.strerror}") from error
         listener.setblocking(False)
         self._socket = listener
         bound = listener.getsockname()
         return str(bound[0]), int(bound[1])
 
     async def serve(self) -> None:
-        """Answer requests until `stop` is called or the task is cancelled."""
+        """Answer requests until `stop` is called or the task is cancelled. After an error it may be called again: the
+        port stays taken until then, and its clients wait."""
         assert self._socket is not None, "bind comes first"
+        if self._stopping:
+            return
+        self._serving = True
+        listeners = [self._socket.dup()]
         try:
-            await self._server.serve(sockets=[self._socket])
-        finally:
-            for listener in getattr(self._server, "servers", ()):  # left open when it was cancelled
-                listener.close()
+            await self._begun.wait()
+            for library in _LIBRARIES:
+                importlib.import_module(library)
+                await asyncio.sleep(0)
+            if not self._stopping:
+                self._server = _made(self._application, self._config)
+                await self._server.serve(sockets=listeners)
+        except asyncio.CancelledError:
             self._socket.close()
+            raise
+        finally:
+            self._serving = False
+            for listener in (*getattr(self._server, "servers", ()), *listeners):  # a cancelled server leaves them open
+                listener.close()
+
+    async def finish(self, task: asyncio.Task[None]) -> None:
+        """Stop, and wait until `task`, which runs `serve`, has ended."""
+        self.stop()
+        if not self._serving:
+            task.cancel()  # it has not begun, or died and waits for its next beginning
+        await asyncio.wait((task,))
+
+    def begin(self) -> None:
+        """Answer from now on, if the server was made with `waits`."""
+        self._begun.set()
 
     def stop(self) -> None:
-        """Let `serve` finish what is in flight and return."""
-        self._server.should_exit = True
+        """Take no more connections; let `serve` finish the requests in flight and return."""
+        self._stopping = True
+        if self._socket is not None:
+            self._socket.close()
+        self._begun.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
+
+def _made(application: Callable[[], Starlette], config: ConsoleConfig) -> uvicorn.Server:
+    import uvicorn
+
+    class QuietServer(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    return QuietServer(
+        uvicorn.Config(
+            application(),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=config.keep_alive_seconds,
+            timeout_graceful_shutdown=config.shutdown_seconds,
+        )
+    )

@@ -1,7 +1,7 @@
-"""The token of a node: who can read this file may have the node changed over HTTP.
+"""The token of a node: a user who can read this file may change the node over HTTP.
 
 It lies in write_dir, readable by the node's user alone, and is made with the first start. Commands on the same host
-read it; elsewhere it is handed on by whoever runs the node. Delete it, and the next start makes another one.
+read it; the operator hands it on to other hosts. Delete it, and the next start makes another one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def token_of(write_dir: Path) -> str:
-    """The node's token, made where there is none, or none that is whole and was kept from others. Raises
-    TokenUnusable."""
+    """The node's token; a new one is made if there is none, or it is torn, or other users could read it.
+    Raises TokenUnusable."""
     path = write_dir / TOKEN_NAME
     try:
         found = _read(path)

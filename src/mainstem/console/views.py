@@ -1,4 +1,4 @@
-"""What the console shows of a node, and the port it asks for it.
+"""The views that the console shows of a node, and the port through which it asks for them.
 
 These structs are the JSON of `/v1/…`: their field names are promised to scripts (`--json`), so fields are
 added and never renamed. Offsets and indexes are exclusive ends where they are called `end`; sizes in bytes.
@@ -16,7 +16,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
     host: str
     port: int
-    """The Kafka address that clients are told."""
+    """The Kafka address that clients are given."""
     rpc: str | None = None
     http: str | None = None
     roles: tuple[str, ...] = ()
@@ -26,11 +26,14 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "alive"
     """`alive`, `suspected` or `dead`, as the metadata leader judges."""
     reason: str = ""
-    """Why, unless it is well."""
+    """Why, unless the node is well."""
     level_newest: int | None = None
-    """The newest feature level it reads; None: it does not answer."""
+    """The newest feature level that the node reads; None: it does not answer."""
+    waiting: dict[int, str] = {}
+    """Write groups in which the node takes no part until their blocks can be read again, and why."""
     not_back: tuple[int, ...] = ()
-    """Write groups of which it has forgotten something: its replicas have no vote before they have got that back."""
+    """Write groups of which the node has forgotten something: its replicas have no vote until they have that
+    back."""
     forgot: str = ""
     """How that came."""
 
@@ -40,14 +43,14 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     lag_blocks: int
     """Blocks of the log that the node is not known to hold; -1: its leader does not say."""
     active: bool
-    """Heard from lately, by the group's leader."""
+    """Whether the write group's leader has heard from it lately."""
     voter: bool = True
 
 
 class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     group: int
     leader: int
-    """-1: nobody, as far as this node knows."""
+    """The leader's node id; -1: this node knows none."""
     term: int
     committed: int
     """Block index."""
@@ -56,7 +59,7 @@ class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskView(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk as the node sees it; `used_bytes` is what Mainstem holds on it."""
+    """A disk as the node sees it; `used_bytes` is Mainstem's own use of it."""
 
     path: str
     used_bytes: int
@@ -74,28 +77,28 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     partitions: int
     metadata_leader: int = -1
-    """Node id; -1: nobody, as far as this node knows."""
+    """The node id of the metadata's leader; -1: this node knows none."""
     feature_level: int = 1
-    """What the nodes may write."""
+    """The feature level at which the nodes may write."""
     feature_level_newest: int = 1
-    """What the version that this node runs could write."""
+    """The newest level of the version that this node runs."""
 
 
 class FeatureLevelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is posted to `/v1/cluster/feature-level`."""
+    """The body of a POST to `/v1/cluster/feature-level`."""
 
     level: int
 
 
 class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is posted to `/v1/cluster/replace`."""
+    """The body of a POST to `/v1/cluster/replace`."""
 
     old: int
     new: int
 
 
 class TransferLeaderRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is posted to `/v1/cluster/transfer-leader`."""
+    """The body of a POST to `/v1/cluster/transfer-leader`."""
 
     group: int
     to: int
@@ -107,7 +110,8 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     internal: bool
     unsplit_bytes: int
-    """Live bytes in the journal on disk 1. What is split counts until the journal is pruned of it."""
+    """Live bytes in the journal on disk 1. Batches that are split count until the journal is pruned of
+    them."""
     stored_bytes: int
     """Live bytes in the queue store on disk 2."""
 
@@ -123,6 +127,29 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of this queue in it."""
     first_offset: int
     last_offset: int
+    index_rows: int = 0
+    """Entries of this queue in the file's index: one per extent."""
+
+
+class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment of the journal that holds batches of a queue, whether or not they are split already."""
+
+    name: str
+    queue_bytes: int
+    first_offset: int
+    last_offset: int
+    index_rows: int
+    """Entries of this queue, one per batch."""
+    indexed: bool
+    """Whether the index is in a file beside the segment; False: in memory, as the segment is new."""
+
+
+class MissingView(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets of `__consumer_offsets` that this node, its coordinator, could not read."""
+
+    first_offset: int
+    last_offset: int
+    fault: str
 
 
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +165,11 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     unsplit_bytes: int
     stored_bytes: int
     files: Sequence[FileView] = ()
+    """Files of the queue store, in offset order."""
+    segments: Sequence[SegmentView] = ()
+    """Segments of the journal, in offset order."""
+    missing: Sequence[MissingView] = ()
+    """The offsets missing from the log of committed offsets."""
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +182,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitGroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one write group stands, as block indexes: `pruned` <= `split` <= `committed`."""
+    """The positions of one write group, as block indexes: `pruned` <= `split` <= `committed`."""
 
     committed: int
     split: int
@@ -160,7 +192,7 @@ class SplitGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Age of the oldest unsplit block; 0 when there is none."""
     files: int
     waits_for: str = ""
-    """Why what is split of it cannot be committed now; empty: it can."""
+    """Why the write group's finished splits cannot be recorded now; empty: they can."""
 
 
 class DamagedRunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +201,7 @@ class DamagedRunView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reason: str
     since_ms: int
-    """When somebody came upon it, ms since the epoch."""
+    """When it was found, ms since the epoch."""
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,21 +211,34 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DamagedBlockView(msgspec.Struct, frozen=True, kw_only=True):
-    """A block of the journal that went bad and that the split of its write group waits before."""
+    """A damaged block of the journal before which the split of its write group waits."""
 
     group: int
     block: int
     fault: str
-    """Where it lies, what is wrong with it, and what to do."""
+    """The block's place, its fault, and the remedy."""
     seconds: float
-    """Since it was found."""
+    """How long ago it was found."""
+
+
+class DamagedProducersView(msgspec.Struct, frozen=True, kw_only=True):
+    """A damaged page of a file of idempotent producers: other replicas are asked for the producers, or no
+    longer have some."""
+
+    group: int
+    fault: str
+    """Where it lies."""
+    lost: int
+    """Producers that no replica knows; 0 while replicas are asked."""
+    seconds: float
+    """How long ago it was found."""
 
 
 class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, SplitGroupView]
     """By the write group's number."""
     splitter: str
-    """What the embedded splitter does, in words: off, waiting, starting, running, failed (why)."""
+    """The state of the embedded splitter, in words: off, waiting, starting, running, failed (why)."""
     lease: LeaseView | None
     last_error: str | None
     last_progress: dict[str, object] | None
@@ -201,11 +246,13 @@ class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     damaged_runs: Sequence[DamagedRunView] = ()
     """Not mended yet."""
     damaged_blocks: Sequence[DamagedBlockView] = ()
-    """The write groups whose split waits, and for what."""
+    """The damaged blocks before which the splits of write groups wait."""
+    damaged_producers: Sequence[DamagedProducersView] = ()
+    """Damaged pages of producers that are not read back yet, or lost."""
 
 
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a splitter reaches the node's split service (node RPC), and where it writes runs."""
+    """The address of the node's split service (node RPC), and the directory for runs."""
 
     host: str
     port: int
@@ -214,28 +261,35 @@ class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeViews(Protocol):
-    """Implemented by the node. Calls never block the event loop; each raises no error for an empty node."""
+    """Implemented by the node. Calls never block the event loop, and an empty node raises no errors."""
 
     def not_alive(self) -> str | None:
-        """Why the node's process should be started anew; None while it does its work."""
+        """Why the node's process should be restarted; None while it does its work."""
         ...
 
     def not_ready(self) -> str | None:
-        """Why the node should get no traffic yet or any more; None when it is ready."""
+        """Why the node should get no traffic, yet or any more; None when it is ready."""
+        ...
+
+    def waiting(self) -> dict[int, str]:
+        """Write groups in which this node takes no part because their blocks cannot be read, and why; it gets
+        traffic all the same, for the others."""
         ...
 
     async def cluster(self) -> ClusterView: ...
 
     async def transfer_leader(self, group: int, to: int) -> str | None:
-        """Have another node lead a write group; why that cannot be, None when it is under way."""
+        """Have another node lead a write group. Returns why that cannot be, or None when it is under way."""
         ...
 
     async def raise_feature_level(self, level: int) -> str | None:
-        """Have the cluster write what programs of this level read; why that cannot be, None when it is so."""
+        """Have the cluster write what programs of this level read. Returns why that cannot be, or None when
+        it is done."""
         ...
 
     async def replace_node(self, old: int, new: int) -> str | None:
-        """Have every replica of one node move to another; why that cannot be, None when it is under way."""
+        """Have every replica of one node move to another. Returns why that cannot be, or None when it is
+        under way."""
         ...
 
     async def topics(self) -> Sequence[TopicSummary]: ...

@@ -17,6 +17,10 @@ class MalformedProduce(MalformedBody):
     """A Produce body that is no message: the connection that sent it cannot be understood any further."""
 
 
+class ManyTopics(MalformedProduce):
+    """A Produce body of more topics than are scanned at once."""
+
+
 class MalformedFetch(MalformedBody):
     """A Fetch body that is no message: the connection that sent it cannot be understood any further."""
 

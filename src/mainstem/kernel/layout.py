@@ -22,13 +22,13 @@ COMMITTED_END = 2
 """The high watermark: the end of what is applied."""
 LOG_START = 3
 TAIL_LINK = 4
-"""Link to the newest entry of the unsplit index, 0 for none."""
+"""Link to the newest entry of the recent index, 0 for none."""
 SKIP_LINK = 5
 """Link to the newest entry that carries a skip link."""
 WATCHED = 6
 """1 while somebody waits for something to be committed to the queue."""
 ENTRIES = 7
-"""Entries ever linked into the unsplit index: every 64th carries a skip link."""
+"""Entries ever linked into the recent index: every 64th carries a skip link."""
 
 CHUNK_SLOTS = 1 << 16
 """4 MiB a chunk: a million queues are 16 chunks, a thousand queues cost one."""
@@ -46,7 +46,7 @@ class Range(NamedTuple):
     first_slot: int
 
 
-# --- the unsplit index ----------------------------------------------------------------------------------
+# --- the recent index ----------------------------------------------------------------------------------
 
 ROW_BITS = 24
 """A link is block serial << 24 | directory row; a block of 16 M batches does not exist."""
@@ -80,6 +80,11 @@ NO_TIMESTAMP = -1
 
 TIMESTAMP_DISTANCE_MAX = (1 << 63) - 1
 """Kafka's largest distance between a record's timestamp and the broker's clock: there is no bound."""
+
+
+TOPICS_AT_ONCE_MAX = 10_000
+"""Topics of Produce requests that are scanned at once: a Python object is made of each, and the broker asked, which
+takes five milliseconds of so many."""
 
 
 class Verdict(enum.IntEnum):
@@ -138,6 +143,8 @@ class Verdict(enum.IntEnum):
     UNDECIDED = 42
     COLD_PRODUCER = 43
     """What is known of the producer is on disk; the store reads it and appends then."""
+    FAILED = 44
+    """Something failed that nobody foresaw."""
     # the store, of a read
     OFFSET_OUT_OF_RANGE = 48
     FENCED_LEADER_EPOCH = 49

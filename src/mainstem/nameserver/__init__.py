@@ -1,1 +1,1 @@
-"""The metadata role: the replicated state of the cluster, its durable log, and who may change it how."""
+"""The metadata role: the replicated state of the cluster, its durable log, and the rules for changing it."""

@@ -1,4 +1,5 @@
-"""Changes of the metadata as the broker asks for them, on whatever node: each comes back when this node has it."""
+"""The broker changes the metadata through its own node: a call returns once this node has applied the
+change."""
 
 from __future__ import annotations
 
@@ -8,46 +9,48 @@ from dataclasses import replace
 
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Topic
-from mainstem.nameserver.changes import Ids, make_commands, named
-from mainstem.nameserver.commands import AddPartitions, ChangeTopicConfigs, CreateTopic
+from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import (
-    InvalidPlacement,
     MetadataUnavailable,
     NameserverError,
     refusal_of,
 )
-from mainstem.nameserver.lookups import MetadataLookups
-from mainstem.nameserver.placement import replacement_for
-from mainstem.nameserver.replica import Outcome
 from mainstem.nameserver.requests import Requests
-from mainstem.nameserver.state import PRODUCER_IDS_PER_BLOCK
-from mainstem.nameserver.topic_config import topic_settings
-from mainstem.nameserver.topic_table import topic_of
-from mainstem.rpc.metadata import (
+from mainstem.nameserver.state.changes import Ids, make_commands, named
+from mainstem.nameserver.state.commands import AddPartitions, ChangeTopicConfigs, CreateTopic
+from mainstem.nameserver.state.replica import ChangeOutcome, MetadataReplica
+from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK
+from mainstem.nameserver.state.topic_config import topic_settings
+from mainstem.nameserver.state.topic_table import topic_of
+from mainstem.rpc.messages.metadata import (
     WantConfigs,
     WantDeletions,
     WantedTopic,
-    WantMove,
     WantPartitions,
     WantProducerIds,
     WantTopics,
 )
 
 TOGETHER_MAX = 1_000
-"""Items of one change, which is one log entry: encoding and decoding it takes the event loop a few ms."""
+"""Items of one change, which is one log entry: the event loop encodes or decodes so many in a few ms."""
 TOGETHER_BYTES_MAX = 1024 * 1024
-"""Of names and configs in one change, unless a single topic has more: a log entry stays far below its bound."""
+"""Bytes of names and configs in one change, unless a single topic has more: a log entry stays far below its
+bound."""
 TOPIC_BYTES = 64
-"""A topic without name and configs, about."""
+"""Roughly what a topic without name and configs takes."""
 
 
-class MetadataAdministration(MetadataLookups):
-    """Implements `ports.MetadataAdmin`."""
+class MetadataAdministration:
+    """Implements `ports.MetadataAdmin`: has the metadata leader make the change, and returns the state after
+    it."""
 
-    _requests: Requests
-    _ids: Ids
-    _producer_ids = range(0)
-    _producer_ids_lock: asyncio.Lock
+    def __init__(self, requests: Requests, replica: MetadataReplica, ids: Ids, config: NameserverConfig) -> None:
+        self._requests = requests
+        self._replica = replica
+        self._ids = ids
+        self._config = config
+        self._producer_ids = range(0)
+        self._producer_ids_lock = asyncio.Lock()
 
     async def create_topic(
         self,
@@ -66,14 +69,10 @@ class MetadataAdministration(MetadataLookups):
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[Topic | MainstemError]:
-        topics = (
-            WantedTopic(it.name, it.partitions, it.replication_factor, dict(it.configs)) for it in wanted
-        )
+        topics = (WantedTopic(it.name, it.partitions, it.replication_factor, dict(it.configs)) for it in wanted)
         return await self._create(topics, validate_only=validate_only)
 
-    async def _create(
-        self, wanted: Iterable[WantedTopic], *, validate_only: bool
-    ) -> list[Topic | MainstemError]:
+    async def _create(self, wanted: Iterable[WantedTopic], *, validate_only: bool) -> list[Topic | MainstemError]:
         if validate_only:
             return await self._as_created(WantTopics(list(wanted)))
         outcomes: list[Topic | MainstemError] = []
@@ -82,8 +81,9 @@ class MetadataAdministration(MetadataLookups):
         return outcomes
 
     async def _as_created(self, wanted: WantTopics) -> list[Topic | MainstemError]:
-        """What the topics would be, by what this node knows now."""
-        made = await make_commands(wanted, self._state, self._ids, replicas=1)
+        """The topics as the change would make them, judged by what this node knows now; nothing is
+        changed."""
+        made = await make_commands(wanted, self._replica.state, self._ids, replicas=1)
         topics: list[Topic | MainstemError] = []
         for command in made.commands:
             assert isinstance(command, CreateTopic), "topics are created"
@@ -93,7 +93,7 @@ class MetadataAdministration(MetadataLookups):
         return topics
 
     async def delete_topics(self, names: Sequence[str]) -> list[Topic | MainstemError]:
-        """The topics as they were. Their queues are still there."""
+        """Returns the topics as they were. Their queues still exist."""
         outcomes: list[Topic | MainstemError] = []
         for first in range(0, len(names), TOGETHER_MAX):
             part = list(names[first : first + TOGETHER_MAX])
@@ -102,8 +102,8 @@ class MetadataAdministration(MetadataLookups):
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
         if validate_only:
-            topic = named(self._state, name)
-            self._state.check(AddPartitions(topic.number, total))
+            topic = named(self._replica.state, name)
+            self._replica.state.check(AddPartitions(topic.number, total))
             return replace(topic, partitions=total)
         (outcome,) = _topics(await self._requests.change(WantPartitions(name, total)))
         return _or_raise(outcome)
@@ -112,9 +112,9 @@ class MetadataAdministration(MetadataLookups):
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Topic:
         if validate_only:
-            topic = named(self._state, name)
-            self._state.check(ChangeTopicConfigs(topic.number, dict(changes)))
-            return self._state.with_configs(topic, changes)
+            topic = named(self._replica.state, name)
+            self._replica.state.check(ChangeTopicConfigs(topic.number, dict(changes)))
+            return self._replica.state.with_configs(topic, changes)
         (outcome,) = _topics(await self._requests.change(WantConfigs(name, dict(changes))))
         return _or_raise(outcome)
 
@@ -129,23 +129,9 @@ class MetadataAdministration(MetadataLookups):
             self._producer_ids = self._producer_ids[1:]
             return producer_id
 
-    async def move_replica(self, group: int, old: int, new: int | None = None) -> int:
-        """Have the replica of a write group on node `old` move to node `new`, None: to the one that suits best of those
-        that live. The storage roles do it later. Returns the new node; raises `InvalidPlacement`."""
-        if new is None:
-            racks = {node.node_id: node.rack for node in self.alive_nodes()}
-            placements = self._state.placements
-            new = replacement_for(old, placements.get(group, ()), racks, placements)
-        if new is None:
-            raise InvalidPlacement(f"write group {group}: every node that lives has a replica of it already")
-        (outcome,) = (await self._requests.change(WantMove(group, old, new))).items
-        if isinstance(outcome, NameserverError):
-            raise outcome
-        return new
-
 
 def _parts(wanted: Iterable[WantedTopic]) -> Iterator[list[WantedTopic]]:
-    """In order, each small enough for one log entry."""
+    """Splits the topics, in order, into parts that each fit one log entry."""
     part: list[WantedTopic] = []
     size = 0
     for topic in wanted:
@@ -159,17 +145,15 @@ def _parts(wanted: Iterable[WantedTopic]) -> Iterator[list[WantedTopic]]:
         yield part
 
 
-def _topics(outcome: Outcome) -> list[Topic | MainstemError]:
+def _topics(outcome: ChangeOutcome) -> list[Topic | MainstemError]:
     topics: list[Topic | MainstemError] = []
     for item in outcome.items:
         if isinstance(item, NameserverError):
             topics.append(item)
         elif item.topic is not None:
             topics.append(item.topic)
-        else:  # known only from a snapshot that came in between
-            topics.append(
-                MetadataUnavailable("the change was made, and the topic changed again since; look it up")
-            )
+        else:  # this node got a snapshot in between, and has not seen the event itself
+            topics.append(MetadataUnavailable("the change was made, and the topic changed again since; look it up"))
     return topics
 
 

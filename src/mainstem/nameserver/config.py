@@ -1,4 +1,4 @@
-"""The nameserver's own configuration."""
+"""The nameserver's own configuration, and the checks of it."""
 
 from __future__ import annotations
 
@@ -6,62 +6,66 @@ import re
 
 import msgspec
 
+from mainstem.address import AddressError, parsed
 from mainstem.errors import ConfigError
 from mainstem.model import SLOTS
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.topic_config import check_configs
+from mainstem.nameserver.state.topic_config import check_configs
 
 NODE_ID_MAX = 0x7FFF_FFFF
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s\[\]]+):\d{1,5}")
 
 
 class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`topic_defaults` stands under Kafka's topic config names; a topic's own configs go before it."""
+    """`topic_defaults` has Kafka's topic config names as keys; a topic's own configs take precedence over
+    it."""
 
     cluster_id: str | None = None
-    """A base64url uuid of 22 characters; None: made up at the first start, then what the directory says."""
+    """A base64url uuid of 22 characters; None: made up at the first start, then read from the directory."""
     node_id: int = 1
     write_groups: int = 4
-    """For a new cluster only."""
+    """How many write groups a new cluster gets; an existing one keeps its own."""
     topic_defaults: dict[str, str] = {}
     changes_waiting_max: int = 1_000
     """Metadata changes that may wait for the log; more are refused, with an error that can be retried."""
     log_bytes_max: int = 4 * 1024 * 1024
     """A snapshot replaces the log when it grows past this, or past the newest snapshot if that is larger."""
     peers: dict[str, str] = {}
-    """Node id → RPC address (HOST:PORT) of every node of the cluster's first quorum, this one included if it is of
-    them. Empty: this node is a cluster of its own. Where the cluster exists already, only the addresses count."""
+    """Node id → RPC address (HOST:PORT) of every node of the cluster's first quorum, this one included if it
+    is in it. Empty: this node is a cluster of its own. If the cluster exists already, only the addresses
+    count."""
     replication_factor: int = 3
     """Replicas of each write group, at most one per node. For a new cluster only."""
     tick_ms: int = 50
     heartbeat_ticks: int = 2
     election_ticks: int = 10
-    """Without news of the metadata leader for this long, up to twice, another one is elected."""
+    """The other members elect a new leader once they have not heard from theirs for this long, up to twice as
+    long."""
     feature_level: str = "operator"
-    """Who raises the cluster's feature level once all nodes read a higher one: the `operator`, by `mainstem cluster
-    feature-level --raise`, or `automatic`, the metadata leader by itself. There is no way back to an older version from
-    then on, which is why somebody should have seen the new one work. A new cluster begins at its newest either way."""
+    """How the cluster's feature level is raised once all nodes read a higher one: `operator` by `mainstem
+    cluster feature-level --raise`, or `automatic` by the metadata leader. From then on there is no way back
+    to an older version, so an operator should have seen the new one work. A new cluster begins at its newest
+    level either way."""
     change_wait_ms_max: int = 15_000
-    """How long a change of the metadata is tried while the cluster has no leader, or its answer got lost."""
+    """How long a node retries a change of the metadata while the cluster has no leader, or its answer got
+    lost."""
     heartbeat_ms: int = 500
-    """How often a node tells the metadata leader that it lives, and hears who leads what."""
+    """How often a node tells the metadata leader that it lives, and hears which node leads which write
+    group."""
     suspect_ms: int = 1_500
     refused_ms: int = 1_500
-    """Without a heartbeat for this long a node is dead, when its address refuses connections."""
+    """A node that sends no heartbeat for this long is dead, if its address refuses connections."""
     dead_ms: int = 5_000
-    """Without a heartbeat for this long a node is dead, whatever the reason."""
+    """A node that sends no heartbeat for this long is dead, for whatever reason."""
 
     @property
     def peer_addresses(self) -> dict[int, str]:
         return {int(node_id): address for node_id, address in self.peers.items()}
 
     def validate(self) -> None:
-        """Raises ConfigError."""
+        """Raises ConfigError naming the key, its value and what it takes."""
         if self.cluster_id is not None and _CLUSTER_ID.fullmatch(self.cluster_id) is None:
-            raise ConfigError(
-                f"cluster_id={self.cluster_id!r}: it takes 22 characters of A-Z, a-z, 0-9, '_' and '-'"
-            )
+            raise ConfigError(f"cluster_id={self.cluster_id!r}: it takes 22 characters of A-Z, a-z, 0-9, '_' and '-'")
         bounds = {
             "node_id": (self.node_id, 0, NODE_ID_MAX),
             "write_groups": (self.write_groups, 1, SLOTS),
@@ -84,15 +88,13 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ConfigError(f"feature_level={self.feature_level!r}: it takes operator or automatic")
         for node_id, address in self.peers.items():
             if not node_id.isascii() or not node_id.isdigit() or not 1 <= int(node_id) <= NODE_ID_MAX:
-                raise ConfigError(
-                    f"peers: {node_id!r} is no node id; it takes a whole number from 1 to {NODE_ID_MAX}"
-                )
-            if _ADDRESS.fullmatch(address) is None:
-                raise ConfigError(f"peers: node {node_id} = {address!r}: it takes HOST:PORT")
+                raise ConfigError(f"peers: {node_id!r} is no node id; it takes a whole number from 1 to {NODE_ID_MAX}")
+            try:
+                parsed(address)
+            except AddressError as error:
+                raise ConfigError(f"peers: node {node_id} = {error}") from None
         if self.peers and self.node_id == 0:
-            raise ConfigError(
-                "node_id=0: nodes of a cluster are numbered from 1; give another node_id, or no peers"
-            )
+            raise ConfigError("node_id=0: nodes of a cluster are numbered from 1; give another node_id, or no peers")
         try:
             check_configs(self.topic_defaults)
         except InvalidConfig as error:

@@ -1,7 +1,8 @@
-"""The metadata directory of a node, opened: log, vote and state, whose it is and who its group's members are.
+"""Opens a node's metadata directory: its log, vote and state, the node it belongs to, and the members of its
+quorum.
 
-Everything is read and judged before anything is written. A new directory is made in the order vote, membership (a
-snapshot of nothing, at index 0), log: until the log is there, the next start begins anew.
+All files are read and judged before any is written. A new directory is made in the order vote, membership (a
+snapshot of nothing, at index 0), log: while the log is missing, the next start begins anew.
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ import asyncio
 from dataclasses import dataclass
 
 from mainstem.model import OWN_LEVELS, LevelRange
-from mainstem.nameserver.changes import COMMANDS_PER_TURN, Ids
-from mainstem.nameserver.commands import CreateCluster, decode_change, decode_command
 from mainstem.nameserver.config import NODE_ID_MAX, NameserverConfig
+from mainstem.nameserver.disk.log_format import RecordKind
+from mainstem.nameserver.disk.metadata_files import VOTE, log_path, snapshot_path
+from mainstem.nameserver.disk.metadata_log import MetadataLog, MetadataSnapshot
+from mainstem.nameserver.disk.metadata_recovery import FoundEntries
+from mainstem.nameserver.disk.vote_file import DirectoryOwner, Vote, VoteFile
 from mainstem.nameserver.errors import ForeignDirectory, InconsistentCommand, MetadataCorrupt
-from mainstem.nameserver.group_log import GroupLog, decode_membership, encode_membership, from_stored
-from mainstem.nameserver.log_format import Kind
-from mainstem.nameserver.metadata_files import VOTE, log_path, snapshot_path
-from mainstem.nameserver.metadata_log import MetadataLog, Snapshot
-from mainstem.nameserver.metadata_recovery import Found
-from mainstem.nameserver.replica import Replica
-from mainstem.nameserver.topic_config import topic_settings
-from mainstem.nameserver.vote_file import Owner, Vote, VoteFile
+from mainstem.nameserver.quorum.group_log import QuorumLog, decode_membership, encode_membership, from_stored
+from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, Ids
+from mainstem.nameserver.state.commands import CreateCluster, decode_change, decode_command
+from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.ports import Files
 from mainstem.raft import Entry, LoggedMembership, Membership
 
 JOURNAL_DIRECTORY = "journal"
 ALONE_AS_NODE_0 = NODE_ID_MAX + 1
-"""Members are numbered from 1: a node 0, which can only be a cluster of its own, goes by this."""
+"""Raft numbers members from 1: a node 0, which can only be a cluster of its own, goes by this number."""
 
 
 def member_id(node_id: int) -> int:
@@ -36,21 +37,23 @@ def member_id(node_id: int) -> int:
 
 @dataclass(slots=True)
 class Directory:
-    """`found` was there before; `replica` has the newest snapshot applied, nothing behind it."""
+    """An opened directory. `found`: the files that were there; `replica` has the newest snapshot applied,
+    nothing behind it."""
 
     files: Files
     log: MetadataLog
-    found: Found
-    replica: Replica
+    found: FoundEntries
+    replica: MetadataReplica
     vote_file: VoteFile | None
-    """None: a new directory, or one of version 0.1."""
+    """None: the directory is new, or version 0.1 made it."""
     alone_from: int | None = None
-    """From this entry on `alone` is the membership, as the other members were given up, until a later one says more."""
+    """From this entry on the membership is `alone`, since the other members were given up, until a later
+    entry changes it."""
     alone: Membership | None = None
 
     @property
     def new(self) -> bool:
-        """No member of any group has worked here."""
+        """Whether no member of any metadata quorum has worked here."""
         return self.found.last_index == 0 and (self.vote_file is None or self.vote_file.vote.term == 0)
 
     @property
@@ -63,14 +66,14 @@ class Directory:
         return self.owned_vote_file.vote
 
     def memberships(self, first: Membership) -> list[LoggedMembership]:
-        """All that the log has; `first` is what a group of which nothing is recorded began with."""
+        """All memberships in the log; `first` is the one a quorum began with that has recorded none."""
         snapshot = self.found.snapshot
         began = first
         if snapshot is not None and snapshot.membership is not None:
             began = decode_membership(snapshot.membership)
         logged = [LoggedMembership(snapshot.index if snapshot is not None else 0, began)]
         for entry in self.found.entries:
-            if entry.kind == Kind.MEMBERSHIP:
+            if entry.kind == RecordKind.MEMBERSHIP:
                 logged.append(LoggedMembership(entry.index, decode_membership(entry.payload)))
         if self.alone_from is not None and self.alone is not None:
             index = max(self.alone_from, logged[0].index)
@@ -81,19 +84,19 @@ class Directory:
     def entries(self) -> list[Entry]:
         return [from_stored(entry) for entry in self.found.entries]
 
-    def group_log(self) -> GroupLog:
+    def group_log(self) -> QuorumLog:
         snapshot = self.found.snapshot
         term_before = snapshot.term if snapshot is not None else 0
-        return GroupLog(self.found.first_index, term_before, self.entries())
+        return QuorumLog(self.found.first_index, term_before, self.entries())
 
     async def apply_committed(self, *, all_of_it: bool) -> None:
-        """Entries known to be committed, which all of them are where this node is alone. Raises `MetadataCorrupt`
-        naming the one that makes no sense."""
+        """Apply the entries known to be committed; on a node alone, all of them are. Raises `MetadataCorrupt`
+        naming the entry that makes no sense."""
         hint = self.vote_file.vote.commit if self.vote_file is not None else 0
         for entry in self.found.entries:
             if entry.index > hint and not all_of_it:
                 return
-            payload = entry.payload if entry.kind == Kind.CHANGE else b""
+            payload = entry.payload if entry.kind == RecordKind.CHANGE else b""
             try:
                 await self.replica.apply(entry.index, entry.term, payload)
             except (ValueError, InconsistentCommand) as error:
@@ -101,30 +104,29 @@ class Directory:
                 raise MetadataCorrupt(place.path, place.position, str(error)) from error
 
     def cluster_id(self) -> str | None:
-        """Of the cluster that the newest entries are of, committed or not; None: there is none yet."""
+        """The id of the cluster that the newest entries belong to, committed or not; None: there is no
+        cluster yet."""
         cluster = self.replica.state.cluster
         for entry in self.found.entries:
-            if cluster is None and entry.kind == Kind.CHANGE:
-                created = [
-                    it for it in decode_change(entry.payload).commands if isinstance(it, CreateCluster)
-                ]
+            if cluster is None and entry.kind == RecordKind.CHANGE:
+                created = [it for it in decode_change(entry.payload).commands if isinstance(it, CreateCluster)]
                 cluster = created[0] if created else None
         return cluster.cluster_id if cluster is not None else None
 
-    async def take(self, node_id: int, ids: Ids) -> Owner:
-        """Make the vote file where there is none: from then on the directory is this node's."""
+    async def take(self, node_id: int, ids: Ids) -> DirectoryOwner:
+        """Make the vote file if there is none: from then on the directory is this node's."""
         if self.vote_file is None:
-            # version 0.1 kept no votes: it was alone, and all it logged is committed
+            # version 0.1 kept no votes: its node was alone, and all it logged is committed
             found = self.found
             term = found.entries[-1].term if found.entries else (found.snapshot.term if found.snapshot else 0)
-            owner = Owner(node_id, ids.request())
+            owner = DirectoryOwner(node_id, ids.request())
             self.vote_file = await VoteFile.create(self.files, owner, Vote(term, None, found.last_index))
         return self.vote_file.owner
 
     async def start(self, first: Membership) -> None:
-        """Make what is missing, and get ready to append."""
+        """Make the missing files, and get ready to append."""
         if self.found.snapshot is None and not self.found.version_1:
-            await self.log.begin(Snapshot(0, 0, encode_membership(first), ()))
+            await self.log.begin(MetadataSnapshot(0, 0, encode_membership(first), ()))
         await self.log.start(self.found)
 
     async def close(self) -> None:
@@ -135,13 +137,11 @@ class Directory:
                 await self.vote_file.close()
 
 
-async def open_directory(
-    files: Files, config: NameserverConfig, levels: LevelRange = OWN_LEVELS
-) -> Directory:
-    """Read and judge; nothing is changed before `Directory.start`. Raises `ForeignDirectory`, `MetadataCorrupt`,
-    OSError."""
+async def open_directory(files: Files, config: NameserverConfig, levels: LevelRange = OWN_LEVELS) -> Directory:
+    """Read and judge the directory; nothing is changed before `Directory.start`. Raises `ForeignDirectory`,
+    `MetadataCorrupt`, OSError."""
     log, found = await MetadataLog.open(files, bytes_max=config.log_bytes_max)
-    replica = Replica(lambda configs: topic_settings(configs, config.topic_defaults), levels)
+    replica = MetadataReplica(lambda configs: topic_settings(configs, config.topic_defaults), levels)
     directory = Directory(files, log, found, replica, None)
     try:
         await _open_vote(directory)
@@ -152,12 +152,8 @@ async def open_directory(
                 f"the configuration says node {config.node_id}: correct node_id, or give node {config.node_id} a "
                 f"write_dir and a store_dir of its own"
             )
-        changes = (entry for entry in found.entries if entry.kind == Kind.CHANGE)
-        if (
-            directory.replica.state.cluster is None
-            and not any(changes)
-            and await files.names(JOURNAL_DIRECTORY)
-        ):
+        changes = (entry for entry in found.entries if entry.kind == RecordKind.CHANGE)
+        if directory.replica.state.cluster is None and not any(changes) and await files.names(JOURNAL_DIRECTORY):
             raise ForeignDirectory(
                 "the directory holds messages but no metadata that says to which topics they belong; "
                 "restore its metadata directory, or start in an empty directory"

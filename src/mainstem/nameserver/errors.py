@@ -1,7 +1,7 @@
-"""What the nameserver refuses, and what can be wrong with its log.
+"""The nameserver's refusals, and the errors of a damaged log.
 
 The refusals (everything but `MetadataUnavailable`, `MetadataCorrupt`, `InconsistentCommand` and `ForeignDirectory`)
-are the asker's fault and leave the metadata as it was; the broker maps each class to a Kafka error code. They keep
+are the caller's fault and leave the metadata as it was; the broker maps each class to a Kafka error code. They keep
 their class between nodes: `kind_of` and `refusal_of`.
 """
 
@@ -23,31 +23,33 @@ class UnknownTopic(NameserverError):
 
 
 class InvalidTopicName(NameserverError):
-    """The name is illegal, or could be mistaken for that of an existing topic."""
+    """The name is illegal, or Kafka's metrics would take it for that of an existing topic."""
 
 
 class InvalidPartitions(NameserverError):
-    """A partition count that is out of bounds, or not larger than the present one."""
+    """The partition count is out of bounds, or not larger than the present one."""
 
 
 class InvalidReplicationFactor(NameserverError):
-    """More replicas than nodes, or none."""
+    """The topic wants more replicas than there are nodes, or none."""
 
 
 class InvalidConfig(NameserverError):
-    """A topic config with an unknown key or a value it does not take; names both and what is allowed."""
+    """A topic config has an unknown key, or a value outside what it takes; the message names both and what is
+    allowed."""
 
 
 class InvalidPlacement(NameserverError):
-    """Replicas where they cannot be: on unknown nodes, twice on one, of a group that is not there."""
+    """A replica cannot be placed: on an unknown node, twice on one node, or of a write group that does not
+    exist."""
 
 
 class InvalidMembership(NameserverError):
-    """A change of the metadata group's members that makes no sense, or not now; the message says which."""
+    """The metadata quorum's members cannot be changed like this, or not now; the message says which."""
 
 
 class NodeIdTaken(NameserverError):
-    """Another node bears this id and lives; the message says where."""
+    """Another node has this id and lives; the message says where."""
 
 
 class FeatureLevelTooLow(NameserverError):
@@ -55,21 +57,21 @@ class FeatureLevelTooLow(NameserverError):
 
 
 class FeatureLevelNotReady(NameserverError):
-    """The cluster cannot be raised to a feature level now; the message says which nodes stand against it."""
+    """The cluster cannot be raised to a feature level now; the message says which nodes prevent it."""
 
 
 class UnreadableFeatureLevel(NameserverError):
-    """This node's program cannot work at the feature level of the cluster, or another node's cannot; it must be of
-    another version."""
+    """This node's program, or another node's, cannot work at the feature level of the cluster; that node
+    needs another version."""
 
 
 class MetadataUnavailable(NameserverError):
-    """The change cannot be made now: the log failed, the node is stopping, too many changes wait, or no majority of the
-    metadata group can be reached. It may be tried again."""
+    """The change cannot be made now: the log failed, the node is stopping, too many changes wait, or no
+    majority of the metadata quorum can be reached. The caller may try again."""
 
 
 class InconsistentCommand(MainstemError):
-    """A logged command does not fit the state it is applied to: the log is not what it was."""
+    """A logged command does not fit the state it is applied to: the log was altered."""
 
 
 class MetadataCorrupt(NameserverError):
@@ -110,11 +112,11 @@ _REFUSALS: dict[str, type[NameserverError]] = {
 
 
 def kind_of(refusal: NameserverError) -> str:
-    """The name under which a refusal travels and is logged."""
+    """The name of a refusal in calls and in the log."""
     name = type(refusal).__name__
     return name if name in _REFUSALS else NameserverError.__name__
 
 
 def refusal_of(kind: str, message: str) -> NameserverError:
-    """The refusal that travelled under this name; the base class for one of a newer version."""
+    """The refusal that travelled under this name; the base class if a newer version named it."""
     return _REFUSALS.get(kind, NameserverError)(message)

@@ -1,4 +1,5 @@
-"""What a node knows of the metadata: answered from memory, at once."""
+"""A node answers questions about the metadata at once: from its replica in memory, and from what it has heard of the
+other nodes."""
 
 from __future__ import annotations
 
@@ -6,21 +7,33 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from mainstem.model import FeatureLevel, Node, Topic, partition_of, topic_number_of
-from mainstem.nameserver.commands import RegisterNode
+from mainstem.nameserver.cluster.group_leaders import GroupLeaders, Leading
+from mainstem.nameserver.cluster.heartbeats import Heartbeats
+from mainstem.nameserver.cluster.node_liveness import ALIVE, LivenessVerdict, NodeState, Report
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.nameserver.group_leaders import GroupLeaders, Leading
-from mainstem.nameserver.liveness import ALIVE, State, Verdict
-from mainstem.nameserver.replica import Replica
-from mainstem.nameserver.state import MetadataState
+from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.state.commands import RegisterNode
+from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.nameserver.state.state import MetadataState
 
 
 class MetadataLookups:
-    """Implements `ports.Metadata`."""
+    """Implements `ports.Metadata` and `ports.Cluster`."""
 
-    def __init__(self, replica: Replica, config: NameserverConfig) -> None:
+    def __init__(
+        self,
+        replica: MetadataReplica,
+        config: NameserverConfig,
+        quorum: MetadataGroup,
+        leaders: GroupLeaders,
+        heartbeats: Heartbeats | None,
+    ) -> None:
+        """`heartbeats` None: there are no other nodes."""
         self._replica = replica
         self._config = config
-        self._leaders = GroupLeaders()
+        self._quorum = quorum
+        self._leaders = leaders
+        self._heartbeats = heartbeats
 
     @property
     def _state(self) -> MetadataState:
@@ -28,7 +41,7 @@ class MetadataLookups:
 
     @property
     def version(self) -> int:
-        """Goes up with every change that this node has applied."""
+        """A counter that goes up with every change that this node has applied."""
         return self._replica.applied_index
 
     # topics
@@ -50,8 +63,8 @@ class MetadataLookups:
         return len(self._state.topics), self._state.partitions_total
 
     def was_deleted(self, topic_number: int) -> bool:
-        """Whether a topic of this number was deleted, so that what is left of its data may go. False for one
-        that the metadata has never heard of."""
+        """Whether a topic of this number was deleted, so that the rest of its data may be removed. False for
+        a number that the metadata has never heard of."""
         return self._state.was_deleted(topic_number)
 
     def topic_defaults(self) -> Mapping[str, str]:
@@ -75,30 +88,74 @@ class MetadataLookups:
         return self._state.cluster.write_groups
 
     def nodes(self) -> Sequence[Node]:
-        """All that are registered."""
+        """All registered nodes."""
         return self._state.nodes
 
     def registered(self, node_id: int) -> RegisterNode | None:
         """All that a node registered of itself."""
         return self._state.registered(node_id)
 
-    def verdict(self, node_id: int) -> Verdict:
-        """Whether a node lives, as far as the metadata leader knows and this node has heard."""
+    def verdict(self, node_id: int) -> LivenessVerdict:
+        """Whether a node lives, as the metadata leader last told this node."""
         return self._verdicts().get(node_id, ALIVE)
 
     def alive_nodes(self) -> Sequence[Node]:
-        """Those that are not held for dead."""
-        return [node for node in self._state.nodes if self.verdict(node.node_id).state is not State.DEAD]
+        """The nodes that are not held for dead."""
+        return [node for node in self._state.nodes if self.verdict(node.node_id).state is not NodeState.DEAD]
+
+    def report(self, node_id: int) -> Report | None:
+        """What a node said of itself in its last heartbeat; None: unknown, as on all nodes but the metadata
+        leader."""
+        if self._heartbeats is None or not self._quorum.serves:
+            return None
+        return self._heartbeats.liveness().report(node_id)
 
     @property
     def out_of_touch(self) -> bool:
-        """See `ports.Cluster`."""
-        return False
+        return self._heartbeats is not None and self._heartbeats.out_of_touch
 
     @property
     def feature_level(self) -> FeatureLevel:
-        """What the cluster may write, as far as this node knows: it may be higher already, never lower."""
+        """The level at which the cluster may write, as far as this node knows: it may be higher already,
+        never lower."""
         return self._state.feature_level
+
+    def quorum_times(self) -> list[int | None] | None:
+        """What the clocks of the metadata quorum's members say now, in ms, None for a clock not heard lately;
+        None instead of the list: this node is alone, or a member's version does not report its clock."""
+        if self._heartbeats is None or self.feature_level < FeatureLevel.HARDENED:
+            return None
+        return self._heartbeats.quorum_times()
+
+    # the metadata quorum
+
+    @property
+    def metadata_leader(self) -> int:
+        """The node id of the metadata quorum's leader, as far as this node knows; -1: it knows none."""
+        if self._quorum.leader_id == self._quorum.node_id:
+            return self._config.node_id
+        return self._quorum.leader_id or -1
+
+    @property
+    def metadata_term(self) -> int:
+        """The metadata quorum's term, as far as this node knows."""
+        return self._quorum.term
+
+    @property
+    def leads_metadata(self) -> bool:
+        """Whether this node leads the metadata quorum and has applied all that was committed before it
+        did."""
+        return self._quorum.serves
+
+    @property
+    def is_metadata_member(self) -> bool:
+        """Whether this node is a member of the metadata quorum, as far as it knows."""
+        return self._quorum.is_member
+
+    @property
+    def metadata_voters(self) -> frozenset[int]:
+        """The nodes that vote in the metadata quorum, as far as this node knows."""
+        return self._quorum.membership.voters
 
     # write groups
 
@@ -107,12 +164,12 @@ class MetadataLookups:
         return dict(self._state.placements)
 
     def preferred_leader(self, group: int) -> int:
-        """-1: the group is not placed."""
+        """The node that should lead the write group; -1: the write group is not placed."""
         replicas = self._state.placements.get(group)
         return replicas[0] if replicas else -1
 
     def group_leaders(self) -> Mapping[int, Leading]:
-        """Per write group its leader and term, of the newest term that this node has heard of."""
+        """Per write group its leader and term, by the newest term that this node has heard of."""
         return self._leaders.all()
 
     def leader(self, queue_id: int) -> int:
@@ -122,12 +179,17 @@ class MetadataLookups:
         return self.group_leader(self._state.write_group(queue_id))
 
     def group_leader(self, group: int) -> int:
-        """The node id of a write group's leader, -1 when none is known to live."""
+        """The node id of a write group's leader; -1: this node knows no live leader."""
         known = self._leaders.of(group)
         if known is not None:
-            return -1 if self.verdict(known.node).state is State.DEAD else known.node
+            return -1 if self.verdict(known.node).state is NodeState.DEAD else known.node
         alone = self._state.placements.get(group, ()) == (self._config.node_id,)
         return self._config.node_id if alone else -1
 
-    def _verdicts(self) -> Mapping[int, Verdict]:
-        return {}
+    def heard(self, group: int) -> tuple[int, int]:
+        """A write group's leader and its term, as other nodes have told; -1: none has."""
+        known = self._leaders.of(group)
+        return self.group_leader(group), -1 if known is None else known.term
+
+    def _verdicts(self) -> Mapping[int, LivenessVerdict]:
+        return self._heartbeats.verdicts if self._heartbeats is not None else {}

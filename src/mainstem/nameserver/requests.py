@@ -1,7 +1,8 @@
-"""Changes asked for on this node: made here where it leads, else asked of the leader, until their outcome is known.
+"""A node makes requested changes itself while it leads, and else asks the leader, until their outcome is
+known.
 
-A request keeps its id through all attempts, so that a lost answer costs time only: the leader knows what was made, and
-this node learns what came of it when it applies the change itself, which is before the caller is told.
+A request keeps its id through all attempts, so that a lost answer costs time only: the leader knows which requests
+were carried out, and this node learns the outcome when it applies the change itself, before it tells the caller.
 """
 
 from __future__ import annotations
@@ -10,31 +11,32 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from mainstem.nameserver.changes import Ids, Made, make_commands
 from mainstem.nameserver.cluster_ports import ClusterPorts
-from mainstem.nameserver.commands import Refusal
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, kind_of, refusal_of
-from mainstem.nameserver.metadata_group import MetadataGroup
-from mainstem.nameserver.proposer import Make, NotLeading, Proposer, Unsettled
-from mainstem.nameserver.replica import Outcome, Replica, refused
+from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.proposer import Make, NotLeading, Proposer, Unsettled
+from mainstem.nameserver.state.changes import Ids, Made, make_commands
+from mainstem.nameserver.state.commands import Refusal
+from mainstem.nameserver.state.replica import ChangeOutcome, MetadataReplica, refused
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.handlers import Call
-from mainstem.rpc.metadata import (
+from mainstem.rpc.handlers import RpcCall
+from mainstem.rpc.messages.metadata import (
     CHANGE,
     ChangeReply,
     ChangeRequest,
     ItemRefused,
     NotAvailable,
-    NotTheLeader,
+    NotMetadataLeader,
     Wanted,
 )
-from mainstem.rpc.method import Reply
+from mainstem.rpc.wire.method import Reply
 
 ATTEMPT_SECONDS_MAX = 3.0
-"""A leader that does not answer by then may be gone; the request is sent again, to whoever leads then."""
+"""A leader that has not answered by then may be gone; the request is sent again, to the leader of that
+moment."""
 PAUSE_SECONDS = 0.05
 WHOLE_REQUEST = -1
-"""The item of a refusal of everything that was wanted."""
+"""The item number of a refusal that stands for all items of a request."""
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +46,14 @@ class Requests:
         self,
         group: MetadataGroup,
         proposer: Proposer,
-        replica: Replica,
+        replica: MetadataReplica,
         ids: Ids,
         ports: ClusterPorts | None,
         wait_seconds_max: float,
         replicas: int,
         check: Callable[[Wanted], None],
     ) -> None:
-        """`replicas` of each write group are placed; `check` refuses what only the leader's eyes can see."""
+        """`replicas`: how many each write group gets; `check` refuses what only the leader can judge."""
         self._group = group
         self._proposer = proposer
         self._replica = replica
@@ -61,9 +63,9 @@ class Requests:
         self._replicas = replicas
         self._check = check
 
-    async def change(self, wanted: Wanted) -> Outcome:
-        """Raises `MetadataUnavailable` when there was no leader, or no answer, for too long: the change may then still
-        be made."""
+    async def change(self, wanted: Wanted) -> ChangeOutcome:
+        """Have the change made. Raises `MetadataUnavailable` when there was no leader, or no answer, for too
+        long: the change may still be made later."""
         if self._ports is None:
             try:
                 return await self._proposer.propose(self.maker(wanted), b"")
@@ -72,7 +74,7 @@ class Requests:
                 raise MetadataUnavailable(f"the metadata takes no more changes: {why}") from error
         request = self._ids.request()
         applied = self._replica.expect_request(request)
-        reason = "no leader of the metadata group is known"
+        reason = "no leader of the metadata quorum is known"
         try:
             async with asyncio.timeout(self._wait_seconds_max):
                 while True:
@@ -83,28 +85,26 @@ class Requests:
                     if applied.done():
                         return applied.result()
                     if self._group.failure is not None:
-                        raise MetadataUnavailable(
-                            f"the metadata takes no more changes: {self._group.failure}"
-                        )
+                        raise MetadataUnavailable(f"the metadata takes no more changes: {self._group.failure}")
                     await self._ports.sleep(PAUSE_SECONDS)
         except TimeoutError:
             raise MetadataUnavailable(
-                f"no majority of the metadata group answered within {self._wait_seconds_max:g} s ({reason}); try again"
+                f"no majority of the metadata quorum answered within {self._wait_seconds_max:g} s ({reason}); try again"
             ) from None
         finally:
             applied.cancel()
             self._replica.forget_request(request)
 
     async def _attempt(
-        self, request: bytes, wanted: Wanted, applied: asyncio.Future[Outcome], ports: ClusterPorts
-    ) -> Outcome:
-        if applied.done():  # while this paused; what is remembered of it says less
+        self, request: bytes, wanted: Wanted, applied: asyncio.Future[ChangeOutcome], ports: ClusterPorts
+    ) -> ChangeOutcome:
+        if applied.done():  # applied during the pause; the future says more than what is remembered
             return applied.result()
         if self._group.serves:
             return await self._proposer.propose(self.maker(wanted), request)
         leader = self._group.whom_to_ask()
         if leader == 0:
-            raise NotLeading("no leader of the metadata group is known")
+            raise NotLeading("no leader of the metadata quorum is known")
         try:
             reply = await ports.calls.call(
                 leader, CHANGE, ChangeRequest(request, wanted), timeout_seconds=ATTEMPT_SECONDS_MAX
@@ -117,7 +117,8 @@ class Requests:
         return _all_refused(reply.message)
 
     def maker(self, wanted: Wanted) -> Make:
-        """What the leader makes of it, against the state at that moment."""
+        """The function with which the leader turns `wanted` into commands, against the state of that
+        moment."""
 
         async def make() -> Made:
             self._check(wanted)
@@ -125,12 +126,12 @@ class Requests:
 
         return make
 
-    async def answer(self, call: Call[ChangeRequest]) -> Reply[ChangeReply]:
-        """The leader's end. Raises `NotTheLeader`, `NotAvailable`."""
+    async def answer(self, call: RpcCall[ChangeRequest]) -> Reply[ChangeReply]:
+        """Answer as the leader. Raises `NotMetadataLeader`, `NotAvailable`."""
         try:
             outcome = await self._proposer.propose(self.maker(call.request.wanted), call.request.request)
         except NotLeading as error:
-            raise NotTheLeader(str(error)) from error
+            raise NotMetadataLeader(str(error)) from error
         except (Unsettled, MetadataUnavailable) as error:
             raise NotAvailable(str(error)) from error
         except NameserverError as error:
@@ -143,7 +144,7 @@ class Requests:
         return Reply(ChangeReply(outcome.index, refusals))
 
 
-def _all_refused(reply: ChangeReply) -> Outcome:
+def _all_refused(reply: ChangeReply) -> ChangeOutcome:
     for refusal in reply.refusals:
         if refusal.item == WHOLE_REQUEST:
             raise refusal_of(refusal.kind, refusal.message)

@@ -1,9 +1,10 @@
-"""What other nodes may ask of a nameserver: the methods of `rpc.metadata` and who answers them here."""
+"""The methods of `rpc.metadata` that other nodes may call, and the parts that answer them here."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import (
     InvalidMembership,
@@ -11,16 +12,15 @@ from mainstem.nameserver.errors import (
     NameserverError,
     kind_of,
 )
-from mainstem.nameserver.follow import Feed
-from mainstem.nameserver.heartbeats import Heartbeats
-from mainstem.nameserver.member_change import change_member
-from mainstem.nameserver.metadata_group import MetadataGroup
-from mainstem.nameserver.proposer import NotLeading, Unsettled
-from mainstem.nameserver.replica import Replica
+from mainstem.nameserver.quorum.follow import Feed
+from mainstem.nameserver.quorum.member_change import change_member
+from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
+from mainstem.nameserver.quorum.transfer import Transfer
 from mainstem.nameserver.requests import WHOLE_REQUEST, Requests
-from mainstem.nameserver.transfer import Transfer
-from mainstem.rpc.handlers import Call, Handlers
-from mainstem.rpc.metadata import (
+from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.metadata import (
     CHANGE,
     CHANGE_MEMBER,
     FETCH_SNAPSHOT,
@@ -36,22 +36,22 @@ from mainstem.rpc.metadata import (
     ItemRefused,
     MemberChanged,
     NotAvailable,
-    NotTheLeader,
+    NotMetadataLeader,
 )
-from mainstem.rpc.method import Nothing, Reply
-from mainstem.rpc.starts import METADATA_FORGOT, CannotTell, MemberForgot, Remembered
+from mainstem.rpc.messages.starts import METADATA_FORGOT, CannotTell, MemberForgot, Remembered
+from mainstem.rpc.wire.method import Nothing, Reply
 
 
 class Introducer:
-    """Answers from the first second on, when there is no group yet."""
+    """Introduces this node to others as soon as it runs, when there is no quorum yet."""
 
-    def __init__(self, node_id: int, replica: Replica, handlers: Handlers) -> None:
+    def __init__(self, node_id: int, replica: MetadataReplica, handlers: Handlers) -> None:
         self.group: MetadataGroup | None = None
         self._node_id = node_id
         self._replica = replica
         handlers.prompt(INTRODUCE, self._introduce)
 
-    def _introduce(self, call: Call[Nothing]) -> Reply[Introduction]:
+    def _introduce(self, call: RpcCall[Nothing]) -> Reply[Introduction]:
         state = self._replica.state
         return Reply(
             Introduction(
@@ -68,7 +68,7 @@ class Service:
     def __init__(
         self,
         group: MetadataGroup,
-        replica: Replica,
+        replica: MetadataReplica,
         requests: Requests,
         heartbeats: Heartbeats,
         transfer: Transfer,
@@ -88,7 +88,7 @@ class Service:
         handlers.stream(FOLLOW, self._follow)
         handlers.unary(METADATA_FORGOT, self._member_forgot)
 
-    async def _member_forgot(self, call: Call[MemberForgot]) -> Reply[Remembered]:
+    async def _member_forgot(self, call: RpcCall[MemberForgot]) -> Reply[Remembered]:
         assert call.node is not None, "the method is for nodes only"
         try:
             term, index = await self._group.member_forgot(call.node.node_id)
@@ -96,20 +96,20 @@ class Service:
             raise CannotTell(str(error)) from error
         return Reply(Remembered(term, index))
 
-    async def _change_member(self, call: Call[ChangeMember]) -> Reply[MemberChanged]:
+    async def _change_member(self, call: RpcCall[ChangeMember]) -> Reply[MemberChanged]:
         old, new = call.request.old, call.request.new
         refusals: list[ItemRefused] = []
         try:
             await change_member(self._group, self._replica, self._ports, old, new)
         except NotLeading as error:
-            raise NotTheLeader(str(error)) from error
+            raise NotMetadataLeader(str(error)) from error
         except (Unsettled, MetadataUnavailable) as error:
             raise NotAvailable(str(error)) from error
         except InvalidMembership as error:
             refusals = [ItemRefused(WHOLE_REQUEST, kind_of(error), str(error))]
         return Reply(MemberChanged(sorted(self._group.membership.voters), refusals))
 
-    async def _follow(self, call: Call[Follow]) -> AsyncIterator[Reply[FollowPart]]:
+    async def _follow(self, call: RpcCall[Follow]) -> AsyncIterator[Reply[FollowPart]]:
         try:
             async for part in self._feed.parts(call.request.index):
                 yield Reply(part)

@@ -1,5 +1,5 @@
 """The background jobs on Spark: split.
 
-What runs without Spark (`config`, `java`, `supervisor`) imports no pyspark; what a task does to bytes
-(`journal_slice`, `block_walk`, `split_slice`) does not either, so that it can be tested as plain functions.
+Modules that run without Spark (`config`, `java`, `supervisor`) import no pyspark; nor do those with a task's work on
+bytes (`journal_slice`, `block_walk`, `split_slice`), so that they can be tested as plain functions.
 """

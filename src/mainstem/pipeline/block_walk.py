@@ -1,13 +1,13 @@
 """From the bytes of a slice to its batches: walk the block headers, keep the blocks of the ranges, read the
 directories with numpy.
 
-Nothing is taken on trust. Every block kept names its own place and passes its CRC; every index of every range
-is there; every batch lies inside its block's payload and begins as its directory row says. Last, every batch passes
-its own CRC: the run gets checksums of its own and the journal is then recycled, so this is where bytes that went bad
-on disk 1 are still noticed.
+Nothing is taken on trust. Every block kept names its own place and passes its CRC; every index of every range is
+there; every batch lies inside its block's payload and begins as its directory row says. Last, every batch passes its
+own CRC: the run gets checksums of its own and the journal is then recycled, so this is the last place to notice bytes
+that went bad on disk 1.
 
-Of an index that was written more than once the last in the journal counts, not the one of the newest term: a leader of
-an old term may have committed nothing, and the next one have put an older leader's block in its place.
+If an index was written more than once, the last one in the journal counts, not the one of the newest term: a leader
+of a later term may have committed nothing, and the next leader may have put an older leader's block in its place.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
+from mainstem.kernel.batch_header import LENGTH_EXCLUDES, MAGIC
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.journal_slice import Bytes, places_of
 from mainstem.protocol.records.checksum import first_damaged
-from mainstem.rpc.split import GroupRange, SegmentExtent, Slice
+from mainstem.rpc.messages.split import GroupRange, SegmentExtent, Slice
 from mainstem.storage.errors import FormatError
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -39,13 +40,17 @@ Rows = numpy.typing.NDArray[numpy.void]
 Integers = numpy.typing.NDArray[numpy.int64]
 Positions = numpy.typing.NDArray[numpy.uint64]
 
-BATCH_HEAD = numpy.dtype([
-    ("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"), ("crc", ">u4"),
-])
-"""How a record batch begins, as far as a directory row repeats it. `length` excludes itself and the
-offset."""
-LENGTH_EXCLUDES = 12
-MAGIC = 2
+BATCH_HEAD = numpy.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+    ]
+)
+"""The first fields of a record batch, as far as a directory row repeats them. `length` excludes itself and
+the offset."""
 
 
 class Batches(NamedTuple):
@@ -54,12 +59,12 @@ class Batches(NamedTuple):
     rows: Rows
     """Their directory rows (`DIRECTORY_ROW`)."""
     starts: Integers
-    """Where each begins in the slice's buffer, ascending."""
+    """Where each batch begins in the slice's buffer, ascending."""
 
 
 class _Kept(NamedTuple):
     at: int
-    """Of the block, in the slice's buffer."""
+    """Where the block begins in the slice's buffer."""
     header: BlockHeader
 
 
@@ -69,14 +74,17 @@ def batches_of(work: Slice, buffer: Bytes) -> Batches:
     data = [block for block in kept if block.header.kind == KIND_DATA and block.header.batch_count]
     if not data:
         return Batches(numpy.empty(0, DIRECTORY_ROW), numpy.empty(0, numpy.int64))
-    directories = b"".join([
-        buffer.data[block.at + BLOCK_HEADER_BYTES:][:block.header.batch_count * DIRECTORY_ROW_BYTES] for block in data
-    ])
+    directories = b"".join(
+        [
+            buffer.data[block.at + BLOCK_HEADER_BYTES :][: block.header.batch_count * DIRECTORY_ROW_BYTES]
+            for block in data
+        ]
+    )
     rows = numpy.frombuffer(directories, DIRECTORY_ROW)
     counts = [block.header.batch_count for block in data]
-    payloads = numpy.array([
-        block.at + BLOCK_HEADER_BYTES + block.header.batch_count * DIRECTORY_ROW_BYTES for block in data
-    ])
+    payloads = numpy.array(
+        [block.at + BLOCK_HEADER_BYTES + block.header.batch_count * DIRECTORY_ROW_BYTES for block in data]
+    )
     ends = payloads + numpy.array([block.header.payload_length for block in data])
     starts = numpy.repeat(payloads, counts) + rows["position"].astype(numpy.int64)
     positions = numpy.array([block.header.position for block in data], numpy.uint64)
@@ -85,7 +93,7 @@ def batches_of(work: Slice, buffer: Bytes) -> Batches:
 
 
 def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:
-    """The blocks of every range, by group and index."""
+    """The blocks of every range, by write group and index."""
     ranges = {entry.group: entry for entry in work.ranges}
     assert len(ranges) == len(work.ranges), "a slice has one range per group"
     kept: dict[int, dict[int, _Kept]] = {group: {} for group in ranges}
@@ -98,7 +106,10 @@ def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:
 
 
 def _walk(
-    extent: SegmentExtent, place: int, view: memoryview, ranges: dict[int, GroupRange],
+    extent: SegmentExtent,
+    place: int,
+    view: memoryview,
+    ranges: dict[int, GroupRange],
     kept: dict[int, dict[int, _Kept]],
 ) -> None:
     offset = extent.start
@@ -125,7 +136,7 @@ def _walk(
 
 
 def _first_unsound(work: Slice, buffer: Bytes) -> int:
-    """Where the first block lies that fails its CRC, whatever it says it is; 0: none does."""
+    """The position of the first block that fails its CRC, whichever block it claims to be; 0: none does."""
     for extent, place in zip(work.extents, places_of(work.extents), strict=False):
         offset = extent.start
         while offset < extent.end:
@@ -143,10 +154,8 @@ def _missing(entry: GroupRange, kept: dict[int, _Kept], extents: Sequence[Segmen
     return f"block {first} of group {entry.group} is not in the journal at {places}"
 
 
-def _check(
-    rows: Rows, starts: Integers, payload_ends: Integers, positions: Positions, buffer: Bytes
-) -> None:
-    """`positions`: of the block that each row is from."""
+def _check(rows: Rows, starts: Integers, payload_ends: Integers, positions: Positions, buffer: Bytes) -> None:
+    """`positions`: per row, the position of its block."""
     ends = starts + rows["length"]
     bad = (rows["length"] < BATCH_HEAD.itemsize) | (ends > payload_ends)
     bad[1:] |= starts[1:] < ends[:-1]
@@ -174,5 +183,6 @@ def _refuse(bad: numpy.typing.NDArray[numpy.bool_], rows: Rows, positions: Posit
         position = int(positions[int(bad.argmax())])
         raise SliceDamaged(
             f"{segment_name(sequence_of(position))} at byte {offset_of(position)}: the batch at offset "
-            f"{row['base_offset']} of queue {row['queue_id']:#x} {what}", position,
+            f"{row['base_offset']} of queue {row['queue_id']:#x} {what}",
+            position,
         )

@@ -1,9 +1,9 @@
 """Spark's classes, parsed and verified once: a file that the splitter's JVM maps when it starts.
 
-Loading them is most of what a splitter's start costs; with the archive the JVM takes less than half the processor time
-(6.4 s instead of 14.4 s, Java 17 and Spark 4.1 in one run). An archive belongs to one release of Java and of Spark and
-to the directory where that lies; the JVM checks that itself and starts without one that does not fit. (JEP 350, Dynamic
-CDS Archives.)
+Loading the classes is most of the cost of a splitter's start; with the archive the JVM takes less than half the
+processor time (6.4 s instead of 14.4 s, Java 17 and Spark 4.1 in one run). An archive belongs to one release of Java
+and of Spark and to Spark's directory; the JVM checks that itself and starts without an archive that does not match.
+(JEP 350, Dynamic CDS Archives.)
 """
 
 from __future__ import annotations
@@ -27,34 +27,39 @@ from mainstem.pipeline.session import start_session
 
 DUMP_SECONDS_MAX = 180.0
 UNLOGGED = "-Xlog:cds*=off"
-"""Which classes are left out, and that an archive does not fit any more, is no news: the start is slower, no more."""
+"""Silences the JVM's messages on skipped classes and mismatched archives: they only mean a slower start."""
 
 
 def archive_of(java: Java) -> Path:
-    """Where the archive for this Java and this pyspark lies, once it is written: below `XDG_CACHE_HOME`, or `~/.cache`.
-    Of two environments of a user's, each has its own."""
+    """Where the archive for this Java and this pyspark lies, once it is written: below `XDG_CACHE_HOME`, or
+    `~/.cache`. Each Python environment of a user has its own."""
     place = hashlib.sha256(os.fsencode(pyspark.__file__)).hexdigest()[:8]
     cache = os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache"
     return Path(cache) / "mainstem" / f"spark-{pyspark.__version__}-java-{java.release}-{place}.jsa"
 
 
 def archive_options(java: Java) -> str:
-    """What tells a JVM to start from the archive; empty: there is none."""
+    """The JVM options that use the archive; empty: there is none."""
     archive = archive_of(java)
     return f'"-XX:SharedArchiveFile={archive}" {UNLOGGED}' if archive.exists() else ""
 
 
 def write_archive(java: Java, driver_memory: str) -> None:
-    """Run what a split runs, once, and have the JVM write down the classes it took. Some 170 MB, in half a minute.
-    Raises `ArchiveNotWritten`."""
+    """Run the steps of a split once, and have the JVM write down the classes it loaded. Some 170 MB, in half
+    a minute. Raises `ArchiveNotWritten`."""
     target = archive_of(java)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="mainstem-classes-", dir=target.parent) as scratch:
             written = Path(scratch) / "classes.jsa"
             spark = start_session(
-                "local[1]", local_dir=Path(scratch), driver_memory=driver_memory, name="mainstem split prepare",
-                extra={}, jvm=f'"-XX:ArchiveClassesAtExit={written}" {UNLOGGED}')
+                "local[1]",
+                local_dir=Path(scratch),
+                driver_memory=driver_memory,
+                name="mainstem split prepare",
+                extra={},
+                jvm=f'"-XX:ArchiveClassesAtExit={written}" {UNLOGGED}',
+            )
             try:
                 _rehearse(spark, f"{scratch}/checkpoint")
             finally:
@@ -63,19 +68,24 @@ def write_archive(java: Java, driver_memory: str) -> None:
             written.rename(target)
     except OSError as error:
         raise ArchiveNotWritten(
-            f"{target}: {error.strerror or error}; give another directory by XDG_CACHE_HOME") from error
+            f"{target}: {error.strerror or error}; give another directory by XDG_CACHE_HOME"
+        ) from error
 
 
 def _rehearse(spark: SparkSession, checkpoint_dir: str) -> None:
     spark.dataSource.register(OneRow)
     rows = spark.readStream.format(OneRow.name()).load()
-    query = rows.writeStream.foreachBatch(lambda batch, _number: batch.collect()).option(
-        "checkpointLocation", checkpoint_dir).trigger(availableNow=True).start()
+    query = (
+        rows.writeStream.foreachBatch(lambda batch, _number: batch.collect())
+        .option("checkpointLocation", checkpoint_dir)
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
 
 
 def _end_jvm() -> None:
-    """It writes the archive when it ends, and it ends when its input does."""
+    """End the JVM by closing its input, upon which it writes the archive."""
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -101,7 +111,7 @@ class OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {"rows": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """It never gets more."""
+        """The stream never gets more rows."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         return {"rows": 1}

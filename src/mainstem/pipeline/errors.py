@@ -1,4 +1,4 @@
-"""What the pipeline reports."""
+"""The pipeline's errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class PipelineError(MainstemError):
 
 
 class NodeUnreachable(PipelineError):
-    """The node's HTTP address does not say where its split service is."""
+    """The node's HTTP address does not answer with the address of its split service."""
 
 
 class SliceDamaged(PipelineError):
-    """The journal bytes of a slice are not what its ranges promise; nothing of it was split."""
+    """The journal bytes of a slice do not match its ranges; no part of it was split."""
 
     def __init__(self, message: str, position: int = 0) -> None:
-        """`position`: where in the journal a block is not what was written; 0: it is no block that is at fault."""
+        """`position`: where in the journal a block is damaged; 0: the fault is not in a block."""
         super().__init__(message)
         self.position = position
 

@@ -1,5 +1,5 @@
-"""Whether Spark can run here: which Java there is, whether pyspark is installed, and what to install if
-not."""
+"""Finds out whether Spark can run here: the installed Java, whether pyspark is installed, and what to install if it
+is not."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ INSTALL_PYSPARK = "Install Spark for Python: pip install 'mainstem[spark]'"
 
 
 class Java(NamedTuple):
-    """What was found, or why Spark cannot use it."""
+    """The Java that was found, or why Spark cannot use it."""
 
     path: str = ""
     version: int = 0
     """The major one."""
     missing: str = ""
-    """What is missing and how to install it; empty: all is there."""
+    """The missing part and how to install it; empty: nothing is missing."""
     release: str = ""
-    """As it names itself, such as 17.0.15."""
+    """Its version as it reports it, such as 17.0.15."""
 
 
 def find_java(environment: dict[str, str] | None = None) -> Java:
-    """The Java that Spark would take: `JAVA_HOME`'s, else the one on the path. Runs `java -version`: call it
-    in a thread from an event loop."""
+    """The Java that Spark would take: that of `JAVA_HOME`, else the one on the path. Runs `java -version`:
+    call it in a thread from an event loop."""
     variables = dict(os.environ) if environment is None else environment
     home = variables.get("JAVA_HOME", "")
     path = f"{home}/bin/java" if home else shutil.which("java", path=variables.get("PATH")) or ""
@@ -41,8 +41,9 @@ def find_java(environment: dict[str, str] | None = None) -> Java:
         where = f"JAVA_HOME is {home}, which holds no bin/java" if home else "there is no java on the path"
         return Java(missing=f"{where}. {INSTALL_JAVA}.")
     try:
-        found = subprocess.run([path, "-version"], capture_output=True, text=True, check=True,
-                               timeout=VERSION_SECONDS_MAX)
+        found = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, check=True, timeout=VERSION_SECONDS_MAX
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return Java(path, missing=f"{path} does not run: {error}. {INSTALL_JAVA}.")
     match = re.search(r'version "(?:1\.)?((\d+)[\w.+-]*)', found.stderr + found.stdout)
@@ -53,7 +54,7 @@ def find_java(environment: dict[str, str] | None = None) -> Java:
 
 
 def spark_missing() -> str:
-    """What of Python's side of Spark is missing and how to install it; empty when nothing is."""
+    """The missing Python packages of Spark and how to install them; empty when none is missing."""
     absent = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     return f"{' and '.join(absent)} cannot be imported. {INSTALL_PYSPARK}." if absent else ""
 

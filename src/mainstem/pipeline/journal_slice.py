@@ -1,11 +1,11 @@
-"""The journal bytes of a slice, in one buffer.
+"""Brings the journal bytes of a slice into one buffer.
 
-On the node's own host the segments are mapped, under a lease: lock the file shared, look whether the path still names
-it, map it, and look at the generation once more before what was made of the bytes is handed on. The node recycles no
-segment that is leased. Elsewhere, or when a file cannot be had that way, its bytes come over rpc.
+On the node's own host it maps the segments, under a lease: lock the file shared, check that the path still names it,
+map it, and check the generation once more before the results are handed on. The node recycles no segment that is
+leased. On another host, or when a file cannot be mapped, the bytes come over rpc.
 
 The buffer is one mapping, so that slices that span segments have one address space; an extent begins in it at a page,
-plus what it begins behind a page of its file (`places_of`).
+plus its distance from a page of its file (`places_of`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import numpy
 import numpy.typing
 
 from mainstem.pipeline.errors import SliceDamaged
-from mainstem.rpc.split import SegmentExtent, Slice
+from mainstem.rpc.messages.split import SegmentExtent, Slice
 from mainstem.storage.errors import FormatError, SegmentGone
 from mainstem.storage.journal.format import PAGE_BYTES, SegmentHeader, aligned
 
 Bytes = numpy.typing.NDArray[numpy.uint8]
 
 ReadRemote = Callable[[SegmentExtent], Iterator[bytes]]
-"""The extent's bytes in pieces, from the node; raises what the node refuses with."""
+"""The extent's bytes in pieces, from the node; raises the node's refusals."""
 
 STEP_BYTES = 1 << 20
 """The step of the pacing."""
 
 PIECE_BYTES = 128 * 1024
-"""Asked of the disk at once, where the page cache does not have it: a commit waits for the read before it."""
+"""Bytes asked of the disk at once, where the page cache lacks them: a commit waits for the read before it."""
 
 Pace = Callable[[int], None]
 """Returns when so many bytes may be worked on."""
@@ -45,8 +45,7 @@ _MADV_POPULATE_READ = 22
 
 _map_memory = ctypes.CDLL(None, use_errno=True).mmap
 _map_memory.restype = ctypes.c_void_p
-_map_memory.argtypes = [
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_map_memory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
 
 
 def places_of(extents: Sequence[SegmentExtent]) -> list[int]:
@@ -63,10 +62,10 @@ def places_of(extents: Sequence[SegmentExtent]) -> list[int]:
 def slice_bytes(
     work: Slice, read_remote: ReadRemote, *, local: bool, pace: Pace = lambda size: None
 ) -> Iterator[Bytes]:
-    """All extents of the slice at their `places_of`; read-only, and of use inside the block. `local`: their paths
+    """All extents of the slice at their `places_of`; read-only, and valid inside the block. `local`: their paths
     name this host's files.
 
-    Raises `SliceDamaged` when a segment is shorter than promised, and what `read_remote` raises; on leaving,
+    Raises `SliceDamaged` when a segment is shorter than promised, and whatever `read_remote` raises; on leaving,
     `SegmentGone` when a segment was recycled in spite of its lease."""
     *places, size = places_of(work.extents)
     memory = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -79,13 +78,13 @@ def slice_bytes(
                     leases.enter_context(mapped_segment(extent, memory, place, pace))
                     continue
                 except SegmentGone:
-                    pass  # the node knows best whether it is
-            view = memoryview(memory)[place:place + extent.end - extent.start]
+                    pass  # the node may still have it
+            view = memoryview(memory)[place : place + extent.end - extent.start]
             filled = 0
             for piece in read_remote(extent):
                 if filled + len(piece) > len(view):
                     raise SliceDamaged(f"{extent.path}: the node sent more than was asked for")
-                view[filled:filled + len(piece)] = piece
+                view[filled : filled + len(piece)] = piece
                 filled += len(piece)
             if filled < len(view):
                 raise SliceDamaged(f"{extent.path}: {filled} of {len(view)} bytes from {extent.start} on")
@@ -96,8 +95,8 @@ def slice_bytes(
 def mapped_segment(
     extent: SegmentExtent, memory: mmap.mmap, place: int, pace: Pace = lambda size: None
 ) -> Iterator[None]:
-    """The extent's bytes at this place of `memory`, leased inside the block. Raises `SegmentGone` when the file is no
-    longer that segment, or cannot be leased; on leaving, when it was recycled all the same."""
+    """The extent's bytes at this place of `memory`, leased inside the block. Raises `SegmentGone` when the
+    file is no longer that segment, or cannot be leased; on leaving, when it was recycled all the same."""
     with ExitStack() as stack:
         try:
             descriptor = os.open(extent.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -121,8 +120,8 @@ def _lease(descriptor: int, extent: SegmentExtent) -> None:
 
 
 def _map(descriptor: int, extent: SegmentExtent, memory: mmap.mmap, place: int, pace: Pace) -> None:
-    """Put the file's pages in the place of the memory's, all of them at hand: the disk is read here, paced, and what
-    it refuses is known here. Raises OSError, and the memory is as it was."""
+    """Put the file's pages in the place of the memory's, and load all of them: the disk is read here, paced,
+    and its errors show here. Raises OSError, and the memory is as it was."""
     shift = extent.start % mmap.PAGESIZE
     at, start, length = place - shift, extent.start - shift, extent.end - extent.start + shift
     _replace(memory, at, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
@@ -144,7 +143,7 @@ def _map(descriptor: int, extent: SegmentExtent, memory: mmap.mmap, place: int, 
 def _replace(
     memory: mmap.mmap, at: int, length: int, protection: int, flags: int, descriptor: int, position: int
 ) -> None:
-    """Other pages in the place of some of the memory's."""
+    """Replace some of the memory's pages by others."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + at
     if _map_memory(address, length, protection, flags | _MAP_FIXED, descriptor, position) != address:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -154,7 +153,7 @@ def _populate(memory: mmap.mmap, at: int, size: int) -> None:
     try:
         memory.madvise(_MADV_POPULATE_READ, at, size)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # Linux before 5.14: the pages come when they are looked at
+        if error.errno != errno.EINVAL:  # Linux before 5.14: the pages load when they are read
             raise
 
 

@@ -1,7 +1,7 @@
 """Keeps a splitter's lease alive from a thread of its own, and knows when it is lost.
 
-A node that does not answer is asked again until the lease must have ended by its own term; a refusal ends it
-at once. The splitter asks `lost` and `wanted_by` between its steps.
+It asks a node that does not answer again until the lease must have ended by its own term; a refusal ends it
+at once. The splitter checks `lost` and `wanted_by` between its steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.split import HeldLease, Lease, LeaseLost
+from mainstem.rpc.messages.split import HeldLease, Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +24,12 @@ RENEWALS_PER_LEASE = 3
 class LeaseKeeper:
     """Use as a context manager; leaving it releases the lease, if it is still held."""
 
-    def __init__(
-        self, node: NodeLink, lease: Lease, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, node: NodeLink, lease: Lease, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.held = HeldLease(lease.lease_id, lease.epoch)
         self.lost = ""
         """Why the lease is gone; empty while it is held."""
         self.wanted_by = ""
-        """Who else waits for it; empty when nobody does."""
+        """The other splitter that waits for it; empty when none does."""
         self._node = node
         self._seconds = lease.seconds
         self._monotonic = monotonic

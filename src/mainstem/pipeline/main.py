@@ -1,8 +1,8 @@
 """The split application: `python -m mainstem.pipeline.main --node http://HOST:PORT`.
 
-The node's supervisor runs it, `mainstem split run` runs it, and so can a cluster's scheduler. Exit codes say
-what came of it (`exit_codes`). With `--watch-stdin` it kills its session when its standard input ends, so that neither
-it nor its JVM outlives the node that started it, however that died.
+The node's supervisor, `mainstem split run` or a cluster's scheduler runs it. Exit codes tell the outcome
+(`exit_codes`). With `--watch-stdin` it kills its session when its standard input ends, so that neither it nor its JVM
+outlives the node that started it, however that died.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.processes import end_session
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.split import LeaseHeld
-from mainstem.rpc.tls import RpcTlsConfig
+from mainstem.rpc.messages.split import LeaseHeld
+from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 
 if TYPE_CHECKING:
@@ -51,22 +51,33 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mainstem split run", description="Split a node's journal with Spark.")
     parser.add_argument("--node", required=True, help="HTTP address of the node, e.g. http://127.0.0.1:9080")
     parser.add_argument("--master", default=defaults.master, help="Spark master (default: %(default)s)")
-    parser.add_argument("--once", action="store_true",
-                        help="split everything committed now, then end with exit code 0")
-    parser.add_argument("--checkpoint", default="",
-                        help="directory of Spark's checkpoint (default: a temporary one; losing it loses nothing)")
+    parser.add_argument("--once", action="store_true", help="split everything committed now, then end with exit code 0")
+    parser.add_argument(
+        "--checkpoint",
+        default="",
+        help="directory of Spark's checkpoint (default: a temporary one; losing it loses nothing)",
+    )
     parser.add_argument("--bytes-per-trigger", type=int, default=defaults.bytes_per_trigger)
     parser.add_argument("--trigger-seconds", type=float, default=defaults.trigger_seconds)
-    parser.add_argument("--bytes-per-second", type=int, default=0,
-                        help="pace of writing runs, all tasks together (default: 0, unpaced)")
+    parser.add_argument(
+        "--bytes-per-second", type=int, default=0, help="pace of writing runs, all tasks together (default: 0, unpaced)"
+    )
     parser.add_argument("--start-bytes", type=int, default=0, help="split when this many bytes are unsplit")
     parser.add_argument("--start-age-seconds", type=float, default=0.0, help="…or the oldest is this old")
     parser.add_argument("--tasks", type=int, default=2, help="tasks that run at a time, for pacing and slicing")
-    parser.add_argument("--wait-seconds", type=float, default=LEASE_WAIT_SECONDS,
-                        help="how long to wait for another splitter's lease (default: %(default)s)")
+    parser.add_argument(
+        "--wait-seconds",
+        type=float,
+        default=LEASE_WAIT_SECONDS,
+        help="how long to wait for another splitter's lease (default: %(default)s)",
+    )
     for name, text in (("certificate", "shown to the node"), ("key", "of the certificate"), ("ca", "of the node's")):
-        parser.add_argument(f"--rpc-tls-{name}", default=os.environ.get(f"MAINSTEM_RPC_TLS__{name.upper()}", ""),
-                            metavar="FILE", help=f"{text}, where the node has rpc_tls; PEM (executors read it, too)")
+        parser.add_argument(
+            f"--rpc-tls-{name}",
+            default=os.environ.get(f"MAINSTEM_RPC_TLS__{name.upper()}", ""),
+            metavar="FILE",
+            help=f"{text}, where the node has rpc_tls; PEM (executors read it, too)",
+        )
     parser.add_argument("--driver-memory", default=defaults.driver_memory)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="any Spark setting")
     parser.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
@@ -96,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: threading.Event) -> int:
-    """Take the lease, split, give it back. Raises `MainstemError` for what prevents a start."""
+    """Take the lease, split, give it back. Raises a `MainstemError` that prevents the start."""
     tls = tls_of(options)
     node = NodeLink(endpoint.rpc, "splitter", tls)
     kind = "embedded" if options.embedded else "once" if options.once else "detached"
@@ -114,13 +125,21 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         spark: SparkSession | None = None
         try:
             spark = start_session(
-                options.master, local_dir=Path(scratch), driver_memory=options.driver_memory,
-                name="mainstem split", extra=dict(entry.split("=", 1) for entry in options.conf),
-                jvm=archive_options(java))
+                options.master,
+                local_dir=Path(scratch),
+                driver_memory=options.driver_memory,
+                name="mainstem split",
+                extra=dict(entry.split("=", 1) for entry in options.conf),
+                jvm=archive_options(java),
+            )
             ended = Splitter(
-                spark, node, keeper, settings_of(options, endpoint),
+                spark,
+                node,
+                keeper,
+                settings_of(options, endpoint),
                 checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",
-                stopping=stopping.is_set, yields=options.embedded,
+                stopping=stopping.is_set,
+                yields=options.embedded,
             ).run(trigger_seconds=None if options.once else options.trigger_seconds)
         except Exception as error:
             if not keeper.lost:
@@ -133,8 +152,9 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
             if spark is not None:
                 _stop_spark(spark)
         if ended is Ended.LEASE_LOST:
-            log.error("the split lease is lost: %s. This splitter stops; nothing of its is committed any more.",
-                      keeper.lost)
+            log.error(
+                "the split lease is lost: %s. This splitter stops; nothing of its is committed any more.", keeper.lost
+            )
     log.info("split ended: %s", ended.value)
     return {Ended.LEASE_LOST: EXIT_LEASE_HELD, Ended.YIELDED: EXIT_YIELDED}.get(ended, EXIT_DONE)
 
@@ -142,16 +162,19 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
 def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSettings:
     tasks = max(1, options.tasks)
     return SplitSettings(
-        rpc=endpoint.rpc, runs_dir=str(Path(endpoint.store_dir) / RUNS_DIRECTORY),
+        rpc=endpoint.rpc,
+        runs_dir=str(Path(endpoint.store_dir) / RUNS_DIRECTORY),
         bytes_per_trigger=options.bytes_per_trigger,
         slice_bytes=max(1, min(SLICE_BYTES_MAX, options.bytes_per_trigger // tasks)),
         bytes_per_second=options.bytes_per_second // tasks,
-        start_bytes=options.start_bytes, start_age_seconds=options.start_age_seconds, tls=tls_of(options),
+        start_bytes=options.start_bytes,
+        start_age_seconds=options.start_age_seconds,
+        tls=tls_of(options),
     )
 
 
 def tls_of(options: argparse.Namespace) -> RpcTlsConfig:
-    """Absolute, for tasks that run in other directories. Raises ConfigError."""
+    """The TLS files with absolute paths, for tasks that run in other directories. Raises ConfigError."""
     certificate, key, ca = (
         file and os.path.abspath(file)
         for file in (options.rpc_tls_certificate, options.rpc_tls_key, options.rpc_tls_ca)
@@ -162,7 +185,7 @@ def tls_of(options: argparse.Namespace) -> RpcTlsConfig:
 
 
 def _stop_spark(spark: SparkSession) -> None:
-    """End Spark. When its JVM was killed there is nothing left to end, and the reason is known already."""
+    """End Spark. If its JVM was killed there is nothing left to end, and the reason is known already."""
     try:
         spark.stop()
     except Exception as error:
@@ -177,7 +200,7 @@ def _report_failure(node: NodeLink, keeper: LeaseKeeper, message: str) -> None:
 
 
 def _essence(error: Exception) -> str:
-    """The lines of a Spark error that say what happened, without the JVM's stack."""
+    """The lines of a Spark error that name the fault, without the JVM's stack."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
     if isinstance(error, ConnectionError | Py4JNetworkError):  # calls to the node raise neither
@@ -189,8 +212,8 @@ def _essence(error: Exception) -> str:
 
 
 def _end_with_stdin() -> None:
-    """The node that held the other end of the pipe is gone: nothing can be committed any more, and nobody else looks
-    after this process, its JVM and its workers."""
+    """End this session with the node that held the other end of the pipe: nothing can be committed any more,
+    and no other process looks after this one, its JVM and its workers."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     if os.getsid(0) == os.getpid():
@@ -199,7 +222,7 @@ def _end_with_stdin() -> None:
 
 
 def _stop_soon(stopping: threading.Event) -> None:
-    """Stop in order; if that takes too long (Spark may still be starting), without."""
+    """Stop in order; by force if that takes too long (Spark may still be starting)."""
     if not stopping.is_set():
         stopping.set()
         timer = threading.Timer(STOP_SECONDS_MAX, lambda: os._exit(EXIT_FAILED))

@@ -1,4 +1,4 @@
-"""The way from a splitter to its node: where the split service is, and its calls with their deadlines.
+"""The link from a splitter to its node: the address of the split service, and its calls with their deadlines.
 
 Driver, planner and executors each hold a link of their own; it connects when first used and again after an
 error.
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from mainstem.address import Address
 from mainstem.pipeline.errors import CommitRefused, NodeUnreachable
 from mainstem.pipeline.split_slice import SplitSlice
 from mainstem.rpc.blocking import BlockingClient, parse_address
-from mainstem.rpc.method import Method, Nothing, ReplyT, RequestT
-from mainstem.rpc.split import (
+from mainstem.rpc.messages.split import (
     ACQUIRE,
     COMMIT,
     DAMAGED,
@@ -36,16 +36,17 @@ from mainstem.rpc.split import (
     HeldLease,
     Lease,
     Limit,
-    Pace,
     PlannedSlices,
     PlanSlices,
     PositionsReply,
     ReadExtent,
     ReportProgress,
     SegmentExtent,
+    SplitPace,
     SplitProgress,
 )
-from mainstem.rpc.tls import NO_TLS, RpcTlsConfig, context
+from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
+from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.storage.journal.format import offset_of, sequence_of
 
 ENDPOINT_PATH = "/v1/split/endpoint"
@@ -68,7 +69,7 @@ READ_SECONDS = 300.0
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node answers under `ENDPOINT_PATH`."""
+    """A node's answer under `ENDPOINT_PATH`."""
 
     host: str
     port: int
@@ -77,7 +78,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rpc(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 def find_endpoint(node: str) -> Endpoint:
@@ -90,7 +91,7 @@ def find_endpoint(node: str) -> Endpoint:
             found = msgspec.json.decode(response.read(ENDPOINT_BYTES_MAX), type=Endpoint)
     except (OSError, urllib.error.URLError, msgspec.DecodeError) as error:
         raise NodeUnreachable(f"{url} does not tell where the split service is: {error}") from error
-    if found.host in EVERY_INTERFACE:  # listens everywhere: it answers where it just did
+    if found.host in EVERY_INTERFACE:  # it listens everywhere: use the address that just answered
         return msgspec.structs.replace(found, host=urllib.parse.urlsplit(url).hostname or found.host)
     return found
 
@@ -127,11 +128,11 @@ class NodeLink:
 
     def pace(self, size: int) -> None:
         """Return when so many bytes of the journal may be worked on."""
-        self._call(PACE, Pace(size))
+        self._call(PACE, SplitPace(size))
 
     def damaged(self, position: int) -> bool:
-        """What lies at this journal position is not what was written: have the node look at it. Whether it is sound
-        now, so that reading it again is worth it."""
+        """Report a damaged block at this journal position, and have the node check it. Returns whether it is
+        sound now, so that it is worth reading again."""
         return self._call(DAMAGED, DamageMet(sequence_of(position), offset_of(position)), DAMAGED_SECONDS).sound
 
     def retention_classes(self) -> dict[int, str]:
@@ -143,7 +144,7 @@ class NodeLink:
         return self._call(ACQUIRE, request, wait_seconds + CALL_SECONDS)
 
     def renew(self, lease: HeldLease) -> str:
-        """Who waits for the lease, if it yields. Raises `LeaseLost`."""
+        """The splitter that waits for the lease, if the holder yields. Raises `LeaseLost`."""
         return self._call(RENEW, lease).wanted_by
 
     def release(self, lease: HeldLease) -> None:

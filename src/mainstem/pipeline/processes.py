@@ -1,9 +1,9 @@
-"""The splitter's processes beside a node: what they get of the processor, and their end.
+"""The splitter's processes beside a node: bounds their share of the processor, and ends them.
 
-A splitter leads a session of its own. Whatever it starts is in that session, also what makes a process group of its own
-as Spark's Python daemon does; so the session is what is ended. Linux shares the processor out among sessions first,
-where these are not in control groups (`sched_autogroup`): within its own a process may be as nice as it wants, its
-session still has as large a share as the node's. So the session has to be nice, too.
+A splitter leads a session of its own. All processes that it starts are in that session, also those that make a
+process group of their own, as Spark's Python daemon does; so the whole session is ended. Linux first shares the
+processor out among sessions, unless these are in control groups (`sched_autogroup`): however nice a process is within
+its session, the session still has as large a share as the node's. So the session has to be nice, too.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 NICE = 10
-"""A ninth of the weight of who is not nice. Where others want the whole processor a tenth of it is left, with which a
-splitter starts in minutes and splits about what such a node takes in; at 19 it is a seventieth, and it would fall
-behind until disk 1 is full."""
+"""A ninth of a normal process's weight. Where others want the whole processor a tenth of it is left, with
+which a splitter starts in minutes and splits about as much as such a node takes in; at 19 it is a seventieth,
+and the split would fall behind until disk 1 is full."""
 
 SESSION_AT = 3
-"""In /proc/PID/stat, of the fields behind the command's name: state, parent, group, session."""
+"""Positions in /proc/PID/stat, of the fields behind the command's name: state, parent, group, session."""
 
 
-def take_leftovers(process_id: int) -> None:
-    """Have a process, and what it starts from now on, get what others leave of the processor: low in weight, and as
-    batch work, which does not interrupt who else runs when it wakes up."""
+def take_leftovers(process_id: int, nice: int = NICE) -> None:
+    """Give a process, and all that it starts from now on, the rest of the processor that others leave: low in
+    weight, and as batch work, which does not interrupt running processes when it wakes up. `nice`: from 1 to 19; 0
+    leaves it the same share as others."""
+    if not nice:
+        return
     try:
-        os.setpriority(os.PRIO_PROCESS, process_id, NICE)
+        os.setpriority(os.PRIO_PROCESS, process_id, nice)
         if hasattr(os, "sched_setscheduler"):
             os.sched_setscheduler(process_id, os.SCHED_BATCH, os.sched_param(0))
         autogroup = Path(f"/proc/{process_id}/autogroup")
         if autogroup.exists() and os.getsid(process_id) == process_id:
-            autogroup.write_text(str(NICE))
+            autogroup.write_text(str(nice))
     except ProcessLookupError:
         pass  # it has ended already
     except OSError as error:
@@ -41,7 +44,8 @@ def take_leftovers(process_id: int) -> None:
 
 
 def end_session(session_id: int) -> None:
-    """Kill everything in the session that a process leads or led, this process last if it is one of them."""
+    """Kill every process in the session that `session_id` leads or led, this process last if it is one of
+    them."""
     own = os.getpid()
     members = _members(session_id)
     for process_id in [*(it for it in members if it != own), *(it for it in members if it == own)]:

@@ -1,6 +1,6 @@
 """The Spark session of the split: settings, and the project's code for executors elsewhere.
 
-Every setting has its reason beside it; what is not here is Spark's default.
+Every setting has its reason beside it; all others are Spark's defaults.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from pyspark.sql import SparkSession
 
 import mainstem
 
-CHECKPOINT_FILES = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager")
+CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 SETTINGS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",                                    # no second web server on the node
-    "spark.ui.showConsoleProgress": "false",                        # a bar that rewrites its line, in a log
+    "spark.ui.enabled": "false",  # no second web server on the node
+    "spark.ui.showConsoleProgress": "false",  # a bar that rewrites its line, in a log
     "spark.log.level": "WARN",
     "spark.task.maxFailures": "8",
-    "spark.python.worker.reuse": "true",                            # a worker costs a second to start
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",      # there is no state to time out
+    "spark.python.worker.reuse": "true",  # a worker costs a second to start
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # there is no state to time out
     "spark.sql.streaming.minBatchesToRetain": "10",
     # Renames without FileContext: a trigger's own cost falls from 176 to 105 ms.
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
@@ -33,15 +32,16 @@ SETTINGS: Mapping[str, str] = {
 }
 
 FEW_THREADS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1 -XX:ActiveProcessorCount=1"
-"""No threads that collect or compile on every core at once, no optimising compiler for code that runs twice a trigger,
-and no pools that count processors."""
+"""No threads that collect or compile on every core at once, no optimising compiler for code that runs twice a
+trigger, and no pools that count processors."""
 
 LOCAL_JVM = f"{FEW_THREADS} -Xss512k -XX:ReservedCodeCacheSize=64m"
-"""Beside a node the JVM only plans. Code that one compiler makes takes 30 MB at the most, of the 240 it may."""
+"""Beside a node the JVM only plans. Code that one compiler makes takes 30 MB at the most, of the 240
+allowed."""
 
 
 WORKER_START = Path(mainstem.__file__).parent / "pipeline" / "worker_start"
-"""What the local Python processes of Spark run first."""
+"""The directory whose module the local Python processes of Spark run first."""
 
 
 def is_local(master: str) -> bool:
@@ -49,10 +49,16 @@ def is_local(master: str) -> bool:
 
 
 def start_session(
-    master: str, *, local_dir: Path, driver_memory: str, name: str, extra: Mapping[str, str], jvm: str = "",
+    master: str,
+    *,
+    local_dir: Path,
+    driver_memory: str,
+    name: str,
+    extra: Mapping[str, str],
+    jvm: str = "",
 ) -> SparkSession:
-    """A session with the project's code at hand wherever tasks run. `local_dir` is Spark's scratch space, `jvm` more
-    options of a local JVM."""
+    """A session with the project's code at hand wherever tasks run. `local_dir` is Spark's scratch space,
+    `jvm` holds more options of a local JVM."""
     root = str(Path(mainstem.__file__).parent.parent)
     # The planner's and the local tasks' Python processes are children of the JVM, which is a child of ours.
     path = [root, os.environ.get("PYTHONPATH", "")]

@@ -31,29 +31,34 @@ from mainstem.pipeline.split_plan import (
     target_offsets,
 )
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
-from mainstem.rpc.host import host_identity
-from mainstem.rpc.split import Slice
+from mainstem.rpc.messages.split import Slice
+from mainstem.rpc.wire.host import host_identity
 from mainstem.storage.queue_store.run_target import LocalRunTarget
 
 SOURCE_NAME = "mainstem_journal"
 SETTINGS_OPTION = "settings"
 
 PASSES = 2
-"""Over each byte, of about the same cost, each paced: reading and checking, gathering and writing."""
+"""Passes over each byte, of about the same cost, each paced: reading and checking, gathering and writing."""
 
 MENDED_MAX = 64
-"""Blocks of one slice that are made whole on the way; with more of them the task fails, and the next one goes on."""
+"""Blocks of one slice that a task has made whole; with more of them it fails, and the next task goes on."""
 
 PACE_BYTES = 2 << 20
-"""Asked for at once. A question costs the node and the task a tenth of a millisecond each and wakes both up; what is
-granted is used up in ten to twenty."""
+"""Bytes asked for at once. Each question costs the node and the task a tenth of a millisecond and wakes both
+up; the granted bytes last for ten to twenty."""
 
 ROW_SCHEMA = "number long, bytes long, batches long, seconds double, slice string"
 """`number` orders slices within a trigger; `slice` is a `SplitSlice` as JSON."""
-ARROW_SCHEMA = pyarrow.schema([
-    ("number", pyarrow.int64()), ("bytes", pyarrow.int64()), ("batches", pyarrow.int64()),
-    ("seconds", pyarrow.float64()), ("slice", pyarrow.string()),
-])
+ARROW_SCHEMA = pyarrow.schema(
+    [
+        ("number", pyarrow.int64()),
+        ("bytes", pyarrow.int64()),
+        ("batches", pyarrow.int64()),
+        ("seconds", pyarrow.float64()),
+        ("slice", pyarrow.string()),
+    ]
+)
 
 
 class SlicePartition(InputPartition):  # type: ignore[misc]
@@ -117,8 +122,8 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
 @functools.cache
 def keep_modules() -> None:
-    """Exempt what a worker has loaded by its first task from the collection of garbage, which Spark asks for after each
-    task: it would visit every module each time, a fifth of what a task takes."""
+    """Exempt the modules that a worker has loaded by its first task from garbage collection, which Spark
+    requests after each task: it would visit every module each time, a fifth of a task's cost."""
     gc.collect()
     gc.freeze()
 
@@ -140,7 +145,9 @@ def split_partition(partition: SlicePartition, settings: SplitSettings) -> Split
         local = bool(partition.host) and partition.host == host_identity()
         with slice_bytes(partition.work, node.read, local=local, pace=pace) as buffer:
             return split_slice(
-                partition.work, buffer, node.retention_classes(),
+                partition.work,
+                buffer,
+                node.retention_classes(),
                 lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
                 pace=pace,
             )
@@ -152,8 +159,8 @@ def split_partition(partition: SlicePartition, settings: SplitSettings) -> Split
 
 
 def mended(split: Callable[[], SplitSlice], damaged: Callable[[int], bool]) -> SplitSlice:
-    """Split a slice, and have each block of it that is damaged made whole by the node. Raises `SliceDamaged` for one
-    that cannot be: the node plans no slice over it from then on, before it is put right."""
+    """Split a slice, and have the node make each damaged block of it whole. Raises `SliceDamaged` for a block
+    that cannot be: until it is put right, the node plans no slice over it."""
     for _ in range(MENDED_MAX):
         try:
             return split()
@@ -164,6 +171,11 @@ def mended(split: Callable[[], SplitSlice], damaged: Callable[[int], bool]) -> S
 
 
 def describe(number: int, done: SplitSlice) -> pyarrow.RecordBatch:
-    row = {"number": number, "bytes": done.bytes, "batches": done.batches, "seconds": done.seconds,
-           "slice": msgspec.json.encode(done).decode()}
+    row = {
+        "number": number,
+        "bytes": done.bytes,
+        "batches": done.batches,
+        "seconds": done.seconds,
+        "slice": msgspec.json.encode(done).decode(),
+    }
     return pyarrow.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)

@@ -1,4 +1,4 @@
-"""What a trigger splits next, without Spark: offsets in, offsets and slices out.
+"""Plans what a trigger splits next, without Spark: offsets in, offsets and slices out.
 
 The manifest alone says where the split stands. Spark's offsets only name triggers: a trigger always covers
 the blocks behind the *manifest's* positions, whatever its start says. So a lost checkpoint loses nothing,
@@ -12,28 +12,28 @@ from typing import Protocol
 
 import msgspec
 
-from mainstem.rpc.split import GroupPositions, PlannedSlices, PositionsReply
-from mainstem.rpc.tls import RpcTlsConfig
+from mainstem.rpc.messages.split import GroupPositions, PlannedSlices, PositionsReply
+from mainstem.rpc.wire.tls import RpcTlsConfig
 
 Offsets = dict[str, int]
-"""Write group (as text, for JSON) → block index: how Spark sees a position in the journal."""
+"""Write group (as text, for JSON) → block index: a position in the journal, as Spark sees it."""
 
 
 class SplitSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the planner and the tasks need to know; travels as a data source option."""
+    """The settings of the planner and the tasks; travels as a data source option."""
 
     rpc: str
     runs_dir: str
     bytes_per_trigger: int
     slice_bytes: int
     bytes_per_second: int = 0
-    """Per task; 0 is unpaced."""
+    """Bytes per second and task; 0 is unpaced."""
     start_bytes: int = 0
     """A trigger waits for this many unsplit bytes…"""
     start_age_seconds: float = 0.0
     """…or for the oldest to be this old."""
     tls: RpcTlsConfig = RpcTlsConfig()
-    """Files that lie at the same place wherever a task runs."""
+    """TLS files that lie at the same path on every host of a task."""
 
 
 class JournalView(Protocol):
@@ -43,18 +43,16 @@ class JournalView(Protocol):
 
     def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]: ...
 
-    def slices(
-        self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int
-    ) -> PlannedSlices: ...
+    def slices(self, after: Mapping[int, int], upto: Mapping[int, int], bytes_max: int) -> PlannedSlices: ...
 
 
 def split_offsets(node: JournalView) -> Offsets:
-    """Where the split stands by the manifest."""
+    """The positions of the split, by the manifest."""
     return {str(group.group): group.split for group in node.positions().groups}
 
 
 def target_offsets(node: JournalView) -> Offsets:
-    """Everything that can be split now."""
+    """The positions up to which everything can be split now."""
     return {str(group.group): min(group.committed, group.durable) for group in node.positions().groups}
 
 

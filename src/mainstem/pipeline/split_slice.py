@@ -17,7 +17,7 @@ import pyarrow
 
 from mainstem.pipeline.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.journal_slice import Bytes, Pace
-from mainstem.rpc.split import GroupRange, RunFile, Slice
+from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
 from mainstem.storage.queue_store.run_target import RUN_SUFFIX, RunTarget
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
 
@@ -28,16 +28,16 @@ TAKE_BYTES = 1 << 20
 checksummed and written."""
 
 COPIED_FIELDS = ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch")
-"""What a directory row and the run writer's row both say of a batch."""
+"""The fields of a batch that a directory row and a row of the run writer share."""
 
 TOPIC_SHIFT = numpy.uint64(32)
 
 OpenTarget = Callable[[str], RunTarget]
-"""Where the run of this name goes."""
+"""Gives the path for a run of this name."""
 
 
 class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task did: the runs of a slice, not committed yet."""
+    """A task's result: the runs of a slice, not recorded yet."""
 
     ranges: tuple[GroupRange, ...]
     files: tuple[RunFile, ...]
@@ -45,13 +45,18 @@ class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
     """Journal bytes of the slice."""
     batches: int
     dropped_batches: int
-    """Not written because their topics are deleted."""
+    """Batches that were not written because their topics are deleted."""
     seconds: float
 
 
 def split_slice(
-    work: Slice, buffer: Bytes, classes: Mapping[int, str], open_target: OpenTarget, *,
-    new_name: Callable[[], str] = lambda: uuid.uuid4().hex, pace: Pace = lambda size: None,
+    work: Slice,
+    buffer: Bytes,
+    classes: Mapping[int, str],
+    open_target: OpenTarget,
+    *,
+    new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    pace: Pace = lambda size: None,
 ) -> SplitSlice:
     """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
     topics that are absent are dropped. `pace` is asked before so many bytes are gathered and written. Every
@@ -65,8 +70,7 @@ def split_slice(
     class_of_topic = [classes.get(topic) for topic in topics.tolist()]
     names = sorted({name for name in class_of_topic if name is not None})
     numbers = {name: number for number, name in enumerate(names)}
-    class_of = numpy.array(
-        [-1 if name is None else numbers[name] for name in class_of_topic], numpy.int64)[topic_of]
+    class_of = numpy.array([-1 if name is None else numbers[name] for name in class_of_topic], numpy.int64)[topic_of]
     order = numpy.lexsort((batches.rows["base_offset"], batches.rows["queue_id"]))
     first = work.extents[0]
     files = []
@@ -75,14 +79,22 @@ def split_slice(
         run_name = f"{first.sequence:012d}-{first.start:010d}-{new_name()}{RUN_SUFFIX}"
         files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, pace))
     return SplitSlice(
-        ranges=work.ranges, files=tuple(files), bytes=work.bytes,
-        batches=len(batches.rows), dropped_batches=int((class_of < 0).sum()),
+        ranges=work.ranges,
+        files=tuple(files),
+        bytes=work.bytes,
+        batches=len(batches.rows),
+        dropped_batches=int((class_of < 0).sum()),
         seconds=time.monotonic() - started,
     )
 
 
 def _write_run(
-    name: str, retention_class: str, batches: Batches, buffer: Bytes, order: Integers, open_target: OpenTarget,
+    name: str,
+    retention_class: str,
+    batches: Batches,
+    buffer: Bytes,
+    order: Integers,
+    open_target: OpenTarget,
     pace: Pace,
 ) -> RunFile:
     directory = batches.rows[order]
@@ -108,7 +120,8 @@ def gather(
     bounds[1::2] = batches.starts + batches.rows["length"]
     # Element 2i is batch i, element 2i + 1 the gap behind it.
     elements = pyarrow.LargeBinaryArray.from_buffers(
-        pyarrow.large_binary(), 2 * count - 1, [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(buffer)])
+        pyarrow.large_binary(), 2 * count - 1, [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(buffer)]
+    )
     ends = numpy.cumsum(batches.rows["length"][order], dtype=numpy.int64)
     start = 0
     while start < len(order):

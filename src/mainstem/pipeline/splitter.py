@@ -1,9 +1,8 @@
 """One splitter: a streaming query under the node's lease, from its start to its end.
 
-The query's `foreachBatch` hands each slice of a trigger to the node, in journal order; the commit compares
-and sets, so a trigger that Spark repeats is a replay. The driver's thread watches: for the query's end, the
-lease, a wish of another splitter's, a request to stop. Whatever ends a splitter, the next one starts from
-the manifest.
+The query's `foreachBatch` hands each slice of a trigger to the node, in journal order; the node compares and sets, so
+a trigger that Spark repeats is a replay. The driver's thread watches for the query's end, the loss of the lease,
+another splitter's wish for it, and a request to stop. However a splitter ends, the next one starts from the manifest.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from mainstem.pipeline.source import SETTINGS_OPTION, SOURCE_NAME, MainstemJourn
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.pipeline.split_slice import SplitSlice
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.split import LeaseLost, SplitProgress
+from mainstem.rpc.messages.split import LeaseLost, SplitProgress
 
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.5
-"""How often the driver looks around while the query runs."""
+"""Seconds between two checks of the driver while the query runs."""
 
 
 class Ended(enum.Enum):
@@ -44,8 +43,15 @@ class Splitter:
     """Splits until done, told to stop, or out of its lease."""
 
     def __init__(
-        self, spark: SparkSession, node: NodeLink, keeper: LeaseKeeper, settings: SplitSettings, *,
-        checkpoint_dir: str, stopping: Callable[[], bool], yields: bool,
+        self,
+        spark: SparkSession,
+        node: NodeLink,
+        keeper: LeaseKeeper,
+        settings: SplitSettings,
+        *,
+        checkpoint_dir: str,
+        stopping: Callable[[], bool],
+        yields: bool,
     ) -> None:
         self._spark = spark
         self._node = node
@@ -55,18 +61,24 @@ class Splitter:
         self._stopping = stopping
         self._yields = yields
         self._trigger: list[SplitSlice] = []
-        """What the trigger that committed last did."""
+        """The result of the trigger that was recorded last."""
         self._bytes_total = 0
         self._reported_batch = -1
 
     def run(self, *, trigger_seconds: float | None) -> Ended:
-        """Run the query: every `trigger_seconds`, or once over everything committed now (None). Raises what
-        the query died of (`StreamingQueryException`)."""
+        """Run the query: every `trigger_seconds`, or once over everything committed now (None). Raises the
+        query's error (`StreamingQueryException`)."""
         self._spark.dataSource.register(MainstemJournal)
-        rows = self._spark.readStream.format(SOURCE_NAME).option(
-            SETTINGS_OPTION, msgspec.json.encode(self._settings).decode()).load()
-        writer = rows.writeStream.foreachBatch(self._commit).option(
-            "checkpointLocation", self._checkpoint_dir).queryName("split")
+        rows = (
+            self._spark.readStream.format(SOURCE_NAME)
+            .option(SETTINGS_OPTION, msgspec.json.encode(self._settings).decode())
+            .load()
+        )
+        writer = (
+            rows.writeStream.foreachBatch(self._commit)
+            .option("checkpointLocation", self._checkpoint_dir)
+            .queryName("split")
+        )
         if trigger_seconds is None:
             writer = writer.trigger(availableNow=True)
         else:
@@ -101,13 +113,19 @@ class Splitter:
             except LeaseLost as error:
                 self._keeper.lost = str(error)
                 raise
-            log.info("trigger %d: %d bytes, %d batches in %d files: %s", batch_id, entry.bytes, entry.batches,
-                     len(entry.files), ", ".join(sorted(set(outcomes))))
+            log.info(
+                "trigger %d: %d bytes, %d batches in %d files: %s",
+                batch_id,
+                entry.bytes,
+                entry.batches,
+                len(entry.files),
+                ", ".join(sorted(set(outcomes))),
+            )
         self._trigger = done
         self._bytes_total += sum(entry.bytes for entry in done)
 
     def _report(self, query: StreamingQuery) -> None:
-        """Tell the node about the last trigger that did something, once."""
+        """Tell the node about the last trigger that had work, once."""
         progress: Any = query.lastProgress
         if progress is None or progress["batchId"] == self._reported_batch or not self._trigger:
             return
@@ -115,14 +133,19 @@ class Splitter:
             return
         self._reported_batch = progress["batchId"]
         try:
-            self._node.report(self._keeper.held, SplitProgress(
-                batch_id=progress["batchId"], timestamp=progress["timestamp"],
-                duration_ms={name: int(value) for name, value in progress["durationMs"].items()},
-                slices=len(self._trigger), bytes=sum(entry.bytes for entry in self._trigger),
-                batches=sum(entry.batches for entry in self._trigger),
-                dropped_batches=sum(entry.dropped_batches for entry in self._trigger),
-                split_bytes_total=self._bytes_total,
-                spark=f"{self._spark.sparkContext.master} {self._spark.sparkContext.applicationId}",
-            ))
+            self._node.report(
+                self._keeper.held,
+                SplitProgress(
+                    batch_id=progress["batchId"],
+                    timestamp=progress["timestamp"],
+                    duration_ms={name: int(value) for name, value in progress["durationMs"].items()},
+                    slices=len(self._trigger),
+                    bytes=sum(entry.bytes for entry in self._trigger),
+                    batches=sum(entry.batches for entry in self._trigger),
+                    dropped_batches=sum(entry.dropped_batches for entry in self._trigger),
+                    split_bytes_total=self._bytes_total,
+                    spark=f"{self._spark.sparkContext.master} {self._spark.sparkContext.applicationId}",
+                ),
+            )
         except RpcError as error:
             log.warning("progress could not be reported: %s", error)

@@ -5,11 +5,11 @@ when it dies, ends it when idle. No Spark in here: the splitter is a process of 
        ▲                                        │
        └──── backoff (died) or lease free (yielded) ◀──┘
 
-The process leads a session of its own, to which its JVM and Python workers belong, and which gets what is left of the
-processor (`processes.py`). An idle one is asked to stop by SIGTERM, then its session is killed; when the node stops it
-is killed at once: the lease it would give back ends with the node, and what it has not committed is nobody's. Its
-standard input is a pipe from this process: when the node is killed outright, the pipe closes, and the splitter kills
-its session itself.
+The process leads a session of its own, to which its JVM and Python workers belong, and which gets the rest of the
+processor that others leave (`processes.py`). The supervisor asks an idle one to stop by SIGTERM, then kills its
+session; a node that stops kills it at once: the lease that it would give back ends with the node, and its unrecorded
+work is dropped. Its standard input is a pipe from this process: when the node is killed outright, the pipe closes,
+and the splitter kills its session itself.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDE
 from mainstem.pipeline.java import find_java, spark_missing
 from mainstem.pipeline.processes import end_session, take_leftovers
 from mainstem.ports import Clock
-from mainstem.rpc.split import SplitLag
-from mainstem.rpc.tls import NO_TLS, RpcTlsConfig
+from mainstem.rpc.messages.split import SplitLag
+from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig
 from mainstem.supervised import Supervision
 
 log = logging.getLogger("mainstem.split")
 
 POLL_SECONDS = 0.5
-"""How often lag and process are looked at; the lag is a few dictionary look-ups."""
+"""Seconds between two checks of lag and process; the lag is a few dictionary look-ups."""
 
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Before each restart after a failure; the last one repeats."""
+"""Seconds before each restart after a failure; the last one repeats."""
 
 HEALTHY_SECONDS = 120.0
 """A splitter that ran this long starts the backoff anew when it dies."""
 
 STOP_SECONDS_MAX = 8.0
-"""From SIGTERM to SIGKILL. Nothing is lost by the latter; the former gives the lease back."""
+"""Seconds from SIGTERM to SIGKILL. SIGKILL loses nothing; SIGTERM gives the lease back."""
 
 PIPES_SECONDS_MAX = 1.0
-"""For the pipes of a process that has ended."""
+"""Seconds for the pipes of a process that has ended."""
 
 LINE_BYTES_MAX = 16 * 1024
 """Longer log lines of the splitter are cut."""
@@ -63,15 +63,39 @@ def missing_for_spark() -> str:
 def splitter_command(
     config: PipelineConfig, node_http: str, checkpoint_dir: str, tls: RpcTlsConfig = NO_TLS
 ) -> list[str]:
-    """How the embedded splitter is started."""
+    """The command line that starts the embedded splitter."""
     return [
-        sys.executable, "-m", "mainstem.pipeline.main", "--embedded", "--watch-stdin", "--node", node_http,
-        "--master", config.master, "--checkpoint", config.checkpoint_dir or checkpoint_dir,
-        "--bytes-per-trigger", str(config.bytes_per_trigger), "--bytes-per-second", str(config.bytes_per_second),
-        "--trigger-seconds", str(config.trigger_seconds), "--start-bytes", str(config.start_bytes),
-        "--start-age-seconds", str(config.start_age_seconds), "--driver-memory", config.driver_memory,
-        "--tasks", str(parallel_tasks(config.master)),
-        "--rpc-tls-certificate", tls.certificate, "--rpc-tls-key", tls.key, "--rpc-tls-ca", tls.ca,
+        sys.executable,
+        "-m",
+        "mainstem.pipeline.main",
+        "--embedded",
+        "--watch-stdin",
+        "--node",
+        node_http,
+        "--master",
+        config.master,
+        "--checkpoint",
+        config.checkpoint_dir or checkpoint_dir,
+        "--bytes-per-trigger",
+        str(config.bytes_per_trigger),
+        "--bytes-per-second",
+        str(config.bytes_per_second),
+        "--trigger-seconds",
+        str(config.trigger_seconds),
+        "--start-bytes",
+        str(config.start_bytes),
+        "--start-age-seconds",
+        str(config.start_age_seconds),
+        "--driver-memory",
+        config.driver_memory,
+        "--tasks",
+        str(parallel_tasks(config.master)),
+        "--rpc-tls-certificate",
+        tls.certificate,
+        "--rpc-tls-key",
+        tls.key,
+        "--rpc-tls-ca",
+        tls.ca,
     ]
 
 
@@ -82,7 +106,7 @@ def parallel_tasks(master: str) -> int:
 
 
 class SplitWork(Protocol):
-    """What there is to split; the node's split service."""
+    """The port to the work that waits; the node's split service implements it."""
 
     def lag(self) -> SplitLag: ...
 
@@ -94,13 +118,20 @@ class SplitSupervisor:
     supervises."""
 
     def __init__(
-        self, config: PipelineConfig, work: SplitWork, *, store_dir: str, clock: Clock,
+        self,
+        config: PipelineConfig,
+        work: SplitWork,
+        *,
+        store_dir: str,
+        clock: Clock,
         tls: RpcTlsConfig = NO_TLS,
-        command: Callable[[str], Sequence[str]] | None = None, missing: Callable[[], str] = missing_for_spark,
-        poll_seconds: float = POLL_SECONDS, backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
+        command: Callable[[str], Sequence[str]] | None = None,
+        missing: Callable[[], str] = missing_for_spark,
+        poll_seconds: float = POLL_SECONDS,
+        backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
         supervision: Supervision | None = None,
     ) -> None:
-        """`command`: from the node's HTTP address to how the splitter is started."""
+        """`command`: makes the splitter's command line from the node's HTTP address."""
         self.state = "off" if config.mode == "off" else "waiting"
         """For people: off, waiting, starting, running, restarting (why), or unavailable (what to install)."""
         self.process_id: int | None = None
@@ -159,7 +190,7 @@ class SplitSupervisor:
             await asyncio.sleep(seconds)
 
     async def _wait_for_work(self) -> None:
-        """Until there is something worth splitting and nobody else does it."""
+        """Wait until there is something worth splitting and no other splitter does it."""
         self.state = "waiting"
         while True:
             lag = self._work.lag()
@@ -178,9 +209,13 @@ class SplitSupervisor:
         ended on purpose."""
         self.state = "starting"
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT, start_new_session=True)
-        take_leftovers(process.pid)
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        take_leftovers(process.pid, self._config.nice)
         self.state, self.process_id = "running", process.pid
         assert process.stdout is not None
         try:
@@ -196,7 +231,7 @@ class SplitSupervisor:
         return EXIT_DONE if idle else process.returncode
 
     async def _watch(self, process: asyncio.subprocess.Process) -> bool:
-        """Until the process ends by itself (False) or has been idle for too long (True)."""
+        """Watch until the process ends by itself (False) or has been idle for too long (True)."""
         busy = self._clock.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -222,7 +257,7 @@ async def _pass_lines(stream: asyncio.StreamReader) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
-    """End the process and whatever is left of its session, in order if it does not take long. Repeatable."""
+    """End the process and the rest of its session, in order if that does not take long. Repeatable."""
     if process.returncode is None and not at_once:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
@@ -236,8 +271,8 @@ async def _end(process: asyncio.subprocess.Process, *, at_once: bool = False) ->
 
 
 async def _let_go(process: asyncio.subprocess.Process) -> None:
-    """Of a process that has ended: close its pipes, so that nothing of it is left in the event loop. Whoever left its
-    group and still holds its output is not waited for long."""
+    """Close the pipes of a process that has ended, so that nothing of it is left in the event loop. A process
+    that has left its group and still holds the output is not waited for long."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()

@@ -4,7 +4,7 @@ Readers and writers are compiled on first use, one per (message, version), and k
 bound how many there can be.
 
 A decoded message holds no part of the input except in `records` fields, which are memoryview slices of
-the buffer given: who keeps such a message keeps the buffer, and must not reuse it.
+the buffer given: code that keeps such a message keeps the buffer, and must not reuse it.
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ def read_prefix(message_class: type[M], version: int, buffer: Buffer, position: 
 
 
 def read_in_slices(
-    message_class: type[M], version: int, buffer: bytes, position: int = 0
+    message_class: type[M], version: int, buffer: bytes | memoryview, position: int = 0
 ) -> Generator[None, None, tuple[M, int]]:
-    """`read_prefix` for long messages: a generator that yields whenever about a millisecond has passed, and returns
-    what `read_prefix` does. Raises as that does, from where it is begun or from where it goes on."""
+    """`read_prefix` for long messages, over bytes or, where records are not to be copied, a memoryview: a generator
+    that yields whenever about a millisecond has passed, and returns what `read_prefix` does. Raises as that does, from
+    where it is begun or from where it goes on."""
     key = message_class, version
     reader = _sliced_readers.get(key)
     if reader is None:

@@ -1,4 +1,4 @@
-"""Kafka's error codes: their numbers, whether a client may try again, and what they mean in a few words."""
+"""Kafka's error codes: their numbers, whether a client may try again, and their meanings in a few words."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class ErrorCode(IntEnum):
     """Whether a client may repeat the request, after refreshing what it knows, and expect success."""
 
     message: str
-    """What went wrong, in a few words, for log lines and `error_message` fields."""
+    """The fault in a few words, for log lines and `error_message` fields."""
 
-    def __new__(cls, code: int, message: str, retriable: bool = False) -> ErrorCode:
+    def __new__(cls, code: int, message: str = "", retriable: bool = False) -> ErrorCode:
+        assert message, f"error code {code} has no message"  # a look-up by the number alone does not come here
         member = int.__new__(cls, code)
         member._value_ = code
         member.message = message

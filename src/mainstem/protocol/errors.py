@@ -1,7 +1,7 @@
-"""What can go wrong in Kafka's wire protocol, by whose fault it is.
+"""The errors of Kafka's wire protocol, by whose fault they are.
 
 The peer's faults: `MalformedMessage`, `UnsupportedVersion` when it comes from reading, and the record
-errors. Our own: `UnwritableMessage`, and `UnsupportedVersion` when it comes from writing.
+errors. This program's: `UnwritableMessage`, and `UnsupportedVersion` when it comes from writing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ class ProtocolError(MainstemError):
 
 
 class MalformedMessage(ProtocolError):
-    """Bytes that are no message. `position` is the index, in the buffer read, of what made no sense."""
+    """Bytes that are no message. `position` is the index, in the buffer read, of the first byte that made no
+    sense."""
 
     def __init__(self, what: str, position: int) -> None:
         super().__init__(f"{what}, at byte {position}")

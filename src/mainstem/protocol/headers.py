@@ -33,8 +33,9 @@ _FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_MESSAGES.items()}
 
 @dataclass(slots=True)
 class RequestHeader:
-    """Who asks for what. `client_id` is null for clients that have no name. Nobody changes it, and nothing enforces
-    that: there is one per request, and a frozen one takes twice as long to make."""
+    """A request's API, version, correlation id and client. `client_id` is null for clients that have no name.
+    The object must not be changed, but is not frozen: there is one per request, and a frozen one takes twice
+    as long to make."""
 
     api_key: int
     api_version: int
@@ -111,9 +112,7 @@ def request_frame(header: RequestHeader, body: bytes) -> bytes:
     return (len(head) + len(body)).to_bytes(_FRAME_LENGTH_BYTES, "big") + head + body
 
 
-def response_frame(
-    correlation_id: int, api_key: int, api_version: int, body_parts: list[Buffer]
-) -> list[Buffer]:
+def response_frame(correlation_id: int, api_key: int, api_version: int, body_parts: list[Buffer]) -> list[Buffer]:
     """A whole response, its length in front, as buffers to be sent one after the other.
 
     `body_parts` come from `codec.write_parts`; large ones are not copied. The head is joined with the first
@@ -122,7 +121,7 @@ def response_frame(
     tags = _NO_TAGS if response_header_version(api_key, api_version) == 1 else b""
     size = _FRAME.size - _FRAME_LENGTH_BYTES + len(tags) + sum(map(len, body_parts))
     head = _FRAME.pack(size, correlation_id) + tags
-    if body_parts and type(body_parts[0]) is bytes:  # what the codec made itself is small
+    if body_parts and type(body_parts[0]) is bytes:  # the codec's own parts are small
         return [head + body_parts[0], *body_parts[1:]]
     return [head, *body_parts]
 

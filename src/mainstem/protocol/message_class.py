@@ -1,9 +1,10 @@
-"""What makes a declared class a frozen, slotted, keyword-only dataclass, cheaply.
+"""Makes a declared class a frozen, slotted, keyword-only dataclass, cheaply.
 
 `dataclasses` would compile six functions for each of the 150 message classes: half of the import time of the
-whole room. Here those that need not know the fields are shared by all classes, and the constructor is
+whole room. Here all classes share those functions that need not know the fields, and the constructor is
 compiled when a class is first instantiated. It sets slots through their descriptors, which takes half the
-time of a frozen dataclass's constructor. `dataclasses.fields` and `replace`, `copy` and `pickle` work as usual.
+time of a frozen dataclass's constructor. `dataclasses.fields` and `replace`, `copy` and `pickle` work as
+usual.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The generated function is `read(buffer, at, end) -> (message, position after it)
 * `at` never passes `end`: every length is compared with the bytes that remain before it is used, and an
   array of N elements needs N times the least an element can take, so that a lying count costs nothing;
 * fixed-width reads past the end raise IndexError or struct.error, caught once around the whole body;
-* whatever is wrong leaves as `MalformedMessage` with the position where reading stopped;
+* every fault leaves as `MalformedMessage` with the position where reading stopped;
 * the arrays of a message hold no more elements together than its declaration allows;
 * values are copies, except `records`, which are slices of the buffer.
 
@@ -36,7 +36,7 @@ from mainstem.protocol.schema import (
     string,
     uuid,
 )
-from mainstem.protocol.source import Source, fixed_format, split_fields
+from mainstem.protocol.source import GeneratedSource, fixed_format, split_fields
 from mainstem.protocol.varint import TAGGED_FIELDS_MAX, read_unsigned_varint, skip_tagged_fields
 
 STRING_BYTES_MAX = 0x7FFF  # Kafka's bound, in versions with compact lengths too
@@ -67,7 +67,7 @@ class _ReaderGenerator:
         self._sliced = sliced
         self._version = version
         self._flexible = version in declaration.flexible
-        self._source = Source()
+        self._source = GeneratedSource()
         self._title = f"{declaration.name} v{version}"
         self._source.namespace.update(
             new=object.__new__,
@@ -251,7 +251,7 @@ class _ReaderGenerator:
             source.line(f"{target} = tuple({items})")
 
     def _end_of_slice(self, elements: str) -> None:
-        """Emit a pause, if so many more elements were enough for a slice."""
+        """Emit a pause that is taken when so many more elements complete a slice."""
         if not self._sliced:
             return
         source = self._source

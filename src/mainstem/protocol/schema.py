@@ -153,9 +153,7 @@ class WireField:
 @overload
 def wire(kind: Kind[T], versions: str = ..., *, ignorable: bool = ..., tag: int | None = ...) -> T: ...
 @overload
-def wire(
-    kind: Kind[T], versions: str = ..., *, default: T, ignorable: bool = ..., tag: int | None = ...
-) -> T: ...
+def wire(kind: Kind[T], versions: str = ..., *, default: T, ignorable: bool = ..., tag: int | None = ...) -> T: ...
 @overload
 def wire(
     kind: Kind[T], versions: str = ..., *, nullable: str, ignorable: bool = ..., tag: int | None = ...
@@ -211,7 +209,7 @@ class Declaration:
     flexible: Versions
     api_key: int | None
     elements_max: int | None = None
-    """Of all arrays of a message together; None: not bounded."""
+    """The most elements in all arrays of a message together; None: not bounded."""
 
     @property
     def name(self) -> str:
@@ -224,6 +222,11 @@ _declarations: dict[type[Any], Declaration] = {}
 def declaration_of(message_class: type[Any]) -> Declaration:
     """The declaration behind a class made by `message` or `nested`."""
     return _declarations[message_class]
+
+
+def find_declaration(some_class: type[Any]) -> Declaration | None:
+    """The same; None for any other class."""
+    return _declarations.get(some_class)
 
 
 REQUEST_ELEMENTS_MAX = 10_000
@@ -268,7 +271,5 @@ def _declare(
         fields.append(dataclasses.replace(wire_field, name=item.name))
     tags = [item.tag for item in fields if item.tag is not None]
     assert tags == sorted(set(tags)), f"{declared.__name__}: tagged fields stand in the order of their tags"
-    _declarations[message_class] = Declaration(
-        message_class, tuple(fields), versions, flexible, api_key, elements_max
-    )
+    _declarations[message_class] = Declaration(message_class, tuple(fields), versions, flexible, api_key, elements_max)
     return message_class

@@ -1,4 +1,4 @@
-"""The text of a function that is about to be compiled, and the names it refers to.
+"""Builds the text of a function to be compiled, and the names it refers to.
 
 Shared by the generators of readers and writers. Generated code is kept in `linecache` so that a traceback
 shows its lines.
@@ -15,7 +15,7 @@ from typing import Any
 from mainstem.protocol.schema import Declaration, FixedKind, Kind, WireField
 
 
-class Source:
+class GeneratedSource:
     """Lines at a current indentation, unique local names, and a namespace of constants."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from mainstem.protocol.schema import (
     string,
     uuid,
 )
-from mainstem.protocol.source import Source, fixed_format, split_fields
+from mainstem.protocol.source import GeneratedSource, fixed_format, split_fields
 from mainstem.protocol.varint import unsigned_varint
 
 MessageWriter = Callable[[Any], list[Buffer]]
@@ -88,7 +88,7 @@ class _WriterGenerator:
         self._sliced = sliced
         self._version = version
         self._flexible = version in declaration.flexible
-        self._source = Source()
+        self._source = GeneratedSource()
         self._title = f"{declaration.name} v{version}"
         self._source.namespace.update(
             pack=struct.pack,
@@ -160,9 +160,7 @@ class _WriterGenerator:
             problem = f"is {{{value}.{field.name}!r}}, but this version has no such field"
             self._fail(f"{path}.{field.name}", problem, "UnsupportedVersion")
 
-    def _value(
-        self, kind: Kind[Any], value: str, out: str, path: str, nullable: Versions = NO_VERSIONS
-    ) -> None:
+    def _value(self, kind: Kind[Any], value: str, out: str, path: str, nullable: Versions = NO_VERSIONS) -> None:
         source = self._source
         if isinstance(kind, FixedKind):
             source.line(f"{out}.append({source.packing('pack', kind.format)}({value}))")

@@ -1,8 +1,9 @@
-"""Consensus: what a majority of nodes agreed on, as a value machine without disk, network, clock or randomness.
+"""Consensus: Raft as a value machine that finds what a majority of nodes agrees on, without disk, network, clock or
+randomness.
 
-One `RaftCore` stands for one node's part in one group. It is told what happens (`step`, `tick`, `propose`, what the
-disk finished) and says in one value, `Ready`, what is to be done. The driver's whole loop, run after every event
-(or once per turn, for all that happened in it):
+One `RaftCore` is one node's part in one Raft group. The driver tells it what happens (`step`, `tick`, `propose`,
+finished writes), and it returns in one value, `Ready`, what the driver must do. The driver's whole loop, run after
+every event (or once per turn, for all that happened in it):
 
     while (ready := core.ready()) is not None:
         persist   begin to make ready.hard_state durable        … then core.hard_state_persisted(hard_state)
@@ -13,20 +14,21 @@ disk finished) and says in one value, `Ready`, what is to be done. The driver's 
         apply     ready.committed, in order; answer ready.reads
         advance   core.advance(ready)
 
-None of this waits within the loop: "…" is told later, when the disk or the network is done, in any turn. By the time of
-`advance` the log store shows the entries (durable or not) and the committed ones are applied.
+None of this waits within the loop: the driver makes the calls behind "…" later, in any turn, when the disk or the
+network is done. By the time of `advance` the log store shows the entries (durable or not) and the committed ones are
+applied.
 
-The order cannot be got wrong, because what may not be done yet is not in a Ready:
+A driver cannot get the order wrong, because a Ready holds nothing that must still wait:
 
 - a message is handed out only when term and vote are durable;
 - a follower acknowledges, and a leader counts itself, only as far as `persisted` says;
-- a vote for oneself counts once it is durable;
-- what is handed out as committed is durable here, too.
+- a node's vote for itself counts once it is durable;
+- an entry that is handed out as committed is durable here, too.
 
-A leader's appends leave in the Ready that brings the entries, so sending overlaps its own sync. What the driver owes:
-to tell the truth in `persisted`, in the order of writing; once it has taken a `truncate_from`, to report no write of
-a dropped entry any more; and after a start, to hand over only what is durable (sync what recovery found before).
-A core that raises `BrokenInvariant` must not be used again.
+A leader's appends leave in the Ready that brings the entries, so sending overlaps its own sync. The driver must report
+`persisted` truthfully, in the order of writing; once it has taken a `truncate_from`, it must report no write of a
+dropped entry any more; and after a start, it must hand over only durable entries (sync those that recovery found
+before). A core that raises `BrokenInvariant` must not be used again.
 
 The page with the pictures: docs/replication.md.
 """

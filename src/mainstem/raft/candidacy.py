@@ -1,4 +1,4 @@
-"""A node that stands for election: who was asked, and how they answered."""
+"""A node's candidacy counts the answers of the nodes it asked for their votes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mainstem.raft.membership import Membership
 
 
 class Candidacy:
-    """One round of votes, or of pre-votes. Whoever answers, only voters count."""
+    """Counts one round of votes, or of pre-votes. Only answers of voters count."""
 
     def __init__(self, term: int, *, transfer: bool = False) -> None:
         """`term` is the term asked for."""
@@ -16,7 +16,7 @@ class Candidacy:
         self._refused: set[int] = set()
 
     def answered(self, node_id: int, granted: bool) -> None:
-        """The first answer of a node counts."""
+        """Note a node's answer; only its first counts."""
         if node_id not in self._granted | self._refused:
             (self._granted if granted else self._refused).add(node_id)
 

@@ -8,43 +8,48 @@ from mainstem.errors import ConfigError
 
 
 class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same for all members of a group but `node_id`. A tick is as long as the driver makes it."""
+    """The same for all members of a Raft group, except `node_id`. The driver decides how long a tick is."""
 
     node_id: int
     election_ticks: int = 10
     """A follower that heard from no leader for this many ticks, up to as many again at random, stands for election."""
     heartbeat_ticks: int = 1
     stand_ticks: int = 3
-    """When a leader is known to be gone, those that are left stand for election so many ticks after one another:
+    """When a leader is known to be gone, the remaining voters stand for election this many ticks after one another:
     longer than an election takes."""
+    ask_again_ticks: int = 2
+    """A node that asked for pre-votes, and was answered by too few, asks again after this many ticks, up to as many
+    again at random: less than `stand_ticks`, so that of a majority that died those that live on lead first when the
+    others come back, for clients are connected to them."""
     entries_in_flight_max: int = 256
-    """Per follower: entries sent and not acknowledged."""
+    """Per follower, the most entries sent and not acknowledged."""
     bytes_in_flight_max: int = 64 * 1024 * 1024
-    """Per follower, as above."""
+    """Per follower, the most bytes of such entries."""
     append_bytes_max: int = 4 * 1024 * 1024
-    """Entries in one message, unless a single one is larger."""
+    """Bytes of entries in one message, unless a single entry is larger."""
     apply_bytes_max: int = 64 * 1024 * 1024
-    """Committed entries in one Ready, unless a single one is larger."""
+    """Bytes of committed entries in one Ready, unless a single entry is larger."""
     uncommitted_bytes_max: int = 1024 * 1024 * 1024
-    """Proposals a leader takes without having committed them; more are refused."""
+    """Bytes of proposals that a leader takes before they are committed; it refuses more."""
     reads_waiting_max: int = 100_000
     """Reads that wait for an index; more are refused."""
     learner_lag_max: int = 256
-    """A learner is promoted when at most this many entries are missing there."""
+    """A leader promotes a learner that lacks at most this many entries."""
     check_quorum: bool = True
-    """A leader that does not hear from a majority for `election_ticks` steps down, and a follower that hears from
-    its leader gives nobody else its vote."""
+    """A leader that does not hear from a majority for `election_ticks` steps down, and a follower that hears from its
+    leader votes for no other node."""
     pre_vote: bool = True
     """A node asks whether it would be elected before it takes a new term."""
 
     commits_with_heartbeats: bool = False
-    """Followers are told what is committed with the next entries, or else with the next heartbeat, and not at once by
-    messages of their own: a third fewer messages, and followers that apply a heartbeat interval later when little is
-    going on."""
+    """A leader tells followers the commit index with the next entries or the next heartbeat, and not at once in
+    messages of their own: that saves a third of the messages, and followers apply up to a heartbeat interval later
+    under little load."""
 
     may_forget: bool = False
-    """Members may come back without entries they acknowledged, because their drivers do not wait for the disk. What
-    was committed may then be lost, and is found missing: without this such a member would never catch up again."""
+    """Members may come back without entries they acknowledged, because their drivers do not wait for the disk.
+    Committed entries may then be lost, and the leader finds them missing: without this setting such a member would
+    never catch up again."""
 
     def validate(self) -> None:
         """Raises ConfigError."""

@@ -1,10 +1,10 @@
-"""One node's part in one group: what it is told goes to whom it concerns, and what is to be done is put together.
+"""One node's part in one Raft group: `RaftCore` passes each event to the part it concerns, and collects the work for
+the driver in a Ready.
 
-Terms, votes and roles are in `elections`; what a leader does is in `leadership`, what a follower does in
-`followership`.
+Terms, votes and roles are in `elections`; a leader's work is in `leadership`, a follower's in `followership`.
 
-Messages wait in the outbox until term and vote are durable. Whatever happens only notes what is due; `ready` builds
-what goes out, once for all that happened since the last.
+Messages wait in the outbox until term and vote are durable. Events only note what is due; `ready` builds the messages
+once for all events since the last Ready.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from mainstem.raft.messages import (
     VoteResponse,
 )
 from mainstem.raft.progress import PeerView
-from mainstem.raft.reads import Reads
+from mainstem.raft.reads import PendingReads
 from mainstem.raft.ready import Ready
 from mainstem.raft.roles import Cause, Role
 
 REQUEST_BITS = 62
-"""Numbers of reads that are sent on fit into an i64, however many there are."""
+"""The numbers of forwarded reads fit into an i64, however many there are."""
 
 WAITS_TIMEOUTS_MAX = 20
-"""For a leader that was said to come: ten seconds or more in production, in which the one with the longest log could
-be elected several times over."""
+"""Election timeouts for which a member waits for an announced leader: ten seconds or more in production, in which the
+node with the longest log could be elected several times over."""
 
 FROM_LEADERS = (Append, Heartbeat, InstallSnapshot)
 
 
 class RaftCore:
-    """Not reentrant but in one way: between `ready` and `advance` everything may be called but `ready`, which then
-    returns None. What cannot be (`BrokenInvariant`) is the end of it."""
+    """One node's part in one Raft group. It is not reentrant but in one way: between `ready` and `advance` a driver may
+    call everything; `ready` then returns None. After a `BrokenInvariant` it must not be used again."""
 
     _log_class = Log
     _elections_class = Elections
@@ -74,12 +74,12 @@ class RaftCore:
         waits_for_leader: bool = False,
     ) -> None:
         """`memberships`, oldest first: the one of the snapshot the log begins behind (index 0: what the group began
-        with), then one for each membership entry in the log. `applied_index`: what the driver's state has in it
-        already; at least `log.first_index() - 1`. `committed_index`: an entry of the log that is known to be committed.
-        Everything in `log` and `hard_state` is durable.
+        with), then one for each membership entry in the log. `applied_index`: the last entry that the driver's state
+        already has; at least `log.first_index() - 1`. `committed_index`: an entry of the log that is known to be
+        committed. Everything in `log` and `hard_state` is durable.
 
         A member that has forgotten votes or entries names in `abstains_to` an entry that a leader logged and a majority
-        committed while this member was silent (`member_forgot`): until it has that one it neither votes nor stands.
+        committed while this member was silent (`member_forgot`): until it has that entry it neither votes nor stands.
         With `waits_for_leader` it does not stand before it heard a leader, or `WAITS_TIMEOUTS_MAX` election timeouts
         went by."""
         self._config = config
@@ -90,17 +90,15 @@ class RaftCore:
         self._outbox: list[Message] = []
         self._touched = committed_index > applied_index
         self._out: Ready | None = None
-        self._elections = self._elections_class(
-            config, self._log, hard_state, random, self._outbox, self._entering
-        )
+        self._elections = self._elections_class(config, self._log, hard_state, random, self._outbox, self._entering)
         self._leadership: Leadership | None = None
-        self._reads = Reads(random.getrandbits(REQUEST_BITS))
-        self._followership = self._followership_class(
-            config, self._log, self._outbox, forgetful=abstains_to > 0
-        )
+        self._reads = PendingReads(random.getrandbits(REQUEST_BITS))
+        self._followership = self._followership_class(config, self._log, self._outbox, forgetful=abstains_to > 0)
         self._followership.enter(self.term, NOBODY)
         self._abstains_to = abstains_to
         self._waits_timeouts = WAITS_TIMEOUTS_MAX if waits_for_leader else 0
+        if self._may_stand:
+            self._elections.started()
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             Append: self._append,
             AppendResponse: self._leader_step(Leadership.append_response),
@@ -127,31 +125,32 @@ class RaftCore:
 
     @property
     def vote(self) -> int:
-        """Whom it voted for in its term; 0: nobody."""
+        """The node it voted for in its term; 0: none."""
         return self._elections.vote
 
     @property
     def leader_id(self) -> int:
-        """Who leads the term; 0: nobody known."""
+        """The leader of its term; 0: none is known."""
         return self._elections.leader_id
 
     @property
     def serves(self) -> bool:
-        """Leads, and has applied an entry of its own term: all that was ever committed is applied."""
+        """Whether it leads and has applied an entry of its own term: then all that was ever committed is applied."""
         return self._leadership is not None and self._log.applied_index >= self._leadership.term_start_index
 
     @property
     def abstains(self) -> bool:
-        """It has forgotten something that it has not got back yet: it neither votes nor stands."""
+        """Whether it has forgotten votes or entries and not regained them yet: until then it neither votes nor
+        stands."""
         return self._log.applicable_index < self._abstains_to
 
     @property
     def membership(self) -> Membership:
-        """The newest in the log, committed or not."""
+        """The newest membership in the log, committed or not."""
         return self._log.memberships.current
 
     def membership_at(self, index: int) -> Membership:
-        """The one in force at `index`, which is applied or newer: for a snapshot of that point."""
+        """The membership in force at `index`, which is applied or newer: for a snapshot of that point."""
         return self._log.memberships.at(index)
 
     @property
@@ -171,8 +170,18 @@ class RaftCore:
         return self._log.persisted_index
 
     @property
+    def installing(self) -> Snapshot | None:
+        """The snapshot that the driver installs just now."""
+        return self._followership.installing
+
+    @property
+    def timeout_ticks(self) -> int:
+        """After how many more ticks this node stands for election, or as a leader sends its next heartbeat."""
+        return self._elections.due - self._elections.elapsed
+
+    @property
     def transfer_to(self) -> int:
-        """Whom leadership is being handed to; 0: nobody."""
+        """The node that the leadership is being handed to; 0: none."""
         return self._leadership.transfer_to if self._leadership is not None else NOBODY
 
     def durable_index(self, count: int) -> int:
@@ -184,7 +193,7 @@ class RaftCore:
         return min(index, self._log.commit_index) if count >= self.membership.quorum else index
 
     def peers(self) -> list[PeerView]:
-        """Leader: what is known of the other members. Empty elsewhere."""
+        """On the leader, the progress of the other members. Empty elsewhere."""
         if self._leadership is None:
             return []
         return [progress.view for progress in self._leadership.replication.peers.values()]
@@ -192,8 +201,8 @@ class RaftCore:
     # --- what is asked for ---------------------------------------------------------------------------------
 
     def propose(self, data: object, size: int, kind: int = KIND_DATA) -> Entry:
-        """Put one entry behind the log; it has its index and term. It is committed, or truncated if this node ceases
-        to lead. Raises `NotLeader`; `NotReady` while handing over or when too much is uncommitted."""
+        """Put one entry behind the log, and return it with its index and term. It is committed later, or truncated if
+        this node ceases to lead. Raises `NotLeader`; `NotReady` while handing over or when too much is uncommitted."""
         entry = self._leading().propose(kind, size, data)
         self._touched = True
         return entry
@@ -212,9 +221,9 @@ class RaftCore:
         self._touched = True
 
     def read_index(self, context: object) -> None:
-        """Ask from when on the applied state may answer a read that came in now: `Ready.reads` brings `context` back
-        then. A follower asks its leader, and the answer may get lost: use a timeout. Raises `NotLeader` (no leader
-        is known), `NotReady` (nothing of this term is committed yet, too many reads wait)."""
+        """Ask when the applied state may answer a read that came in now: `Ready.reads` then brings `context` back. A
+        follower asks its leader, and the answer may get lost: use a timeout. Raises `NotLeader` (no leader is known),
+        `NotReady` (nothing of this term is committed yet, too many reads wait)."""
         leadership = self._leadership
         waiting = self._reads.waiting + (leadership.reads.waiting if leadership is not None else 0)
         if waiting >= self._config.reads_waiting_max:
@@ -229,8 +238,8 @@ class RaftCore:
         self._touched = True
 
     def member_forgot(self, peer: int) -> None:
-        """A member that is silent lacks entries it has acknowledged, or does not know its votes any more: what is known
-        of its log is of its life before. What is proposed from now on is committed without it, until it speaks again.
+        """Note that a silent member lacks entries it has acknowledged, or does not know its votes any more: the leader
+        forgets its progress. Entries proposed from now on are committed without it, until it sends messages again.
         Raises `NotLeader`."""
         self._leading().replication.member_forgot(peer)
         self._touched = True
@@ -248,7 +257,7 @@ class RaftCore:
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Time passes by one tick."""
+        """Count one tick of all timeouts."""
         elections = self._elections
         elections.elapsed += 1
         if elections.elapsed >= elections.due:
@@ -265,13 +274,13 @@ class RaftCore:
     # --- roles ---------------------------------------------------------------------------------------------
 
     def _entering(self, term: int, leader_id: int) -> None:
-        """A term begins, or the leader is another, or none."""
+        """Begin a term, or follow another leader, or none."""
         if term > self.term or leader_id != self.leader_id:
             self._reads.leader_gone()
         self._followership.enter(term, leader_id)
 
     def _follow(self, term: int, leader_id: int, cause: Cause) -> None:
-        """Become a follower, or the follower of somebody else, in `term`."""
+        """Become a follower in `term`, or the follower of another leader."""
         self._touched = True
         if self._leadership is not None:
             self._reads.refuse(self._leadership.reads.own_waiting())
@@ -293,7 +302,7 @@ class RaftCore:
         self._settle(self._elections.timed_out(may_stand=self._may_stand))
 
     def _settle(self, cause: Cause | None) -> None:
-        """What an election came to, if it came to anything."""
+        """Act on the outcome of an election, if there is one."""
         if cause is None:
             return
         self._touched = True
@@ -304,9 +313,7 @@ class RaftCore:
 
     def _lead(self) -> None:
         self._elections.lead()
-        self._leadership = self._leadership_class(
-            self._config, self.term, self._log, self._reads, self._outbox
-        )
+        self._leadership = self._leadership_class(self._config, self.term, self._log, self._reads, self._outbox)
 
     def _after_leader(self) -> None:
         self._touched = True
@@ -316,16 +323,16 @@ class RaftCore:
     # --- messages ------------------------------------------------------------------------------------------
 
     def step(self, message: Message) -> None:
-        """A message arrived for this node."""
+        """Take in a message for this node."""
         if message.to != self.node_id:
             raise RaftError(
-                f"a message for node {message.to} came to node {self.node_id}: check who routed it"
+                f"a message for node {message.to} came to node {self.node_id}: check the routing of messages"
             )
         if message.term == self._elections.term or self._settle_terms(message):
             self._steps[type(message)](message)
 
     def _settle_terms(self, message: Message) -> bool:
-        """Terms differ. Whether the message is to be looked at."""
+        """Settle a message of another term. Returns whether to handle the message further."""
         self._touched = True
         if message.term < self.term:
             self._answer_from_the_past(message)
@@ -346,12 +353,10 @@ class RaftCore:
         if isinstance(message, FROM_LEADERS):
             self._outbox.append(AppendResponse(self.node_id, message.sender, self.term, 0, rejected=True))
         elif isinstance(message, RequestVote):
-            self._outbox.append(
-                VoteResponse(self.node_id, message.sender, self.term, False, message.pre_vote)
-            )
+            self._outbox.append(VoteResponse(self.node_id, message.sender, self.term, False, message.pre_vote))
 
     def _leader_step(self, handle: Callable[[Leadership, Any], None]) -> Callable[[Any], None]:
-        """Only the leader looks at these."""
+        """Wrap a handler so that it runs only while this node leads."""
 
         def step(message: Message) -> None:
             if self._leadership is not None:
@@ -361,9 +366,9 @@ class RaftCore:
         return step
 
     def _request_vote(self, message: RequestVote) -> None:
-        if self.abstains:  # whom it voted for before, and how far its log went, it does not know
+        if self.abstains:  # it does not know its earlier vote, nor how far its log went
             return
-        self._elections.request_vote(message)
+        self._elections.request_vote(message, may_stand=self._may_stand)
         self._touched = True
 
     def _vote_response(self, message: VoteResponse) -> None:
@@ -375,7 +380,7 @@ class RaftCore:
             self._touched = True
 
     def _heard_leader(self, leader_id: int) -> None:
-        """A message from whoever leads this term."""
+        """Note a message from the leader of this term."""
         self._waits_timeouts = 0
         elections = self._elections
         if leader_id == elections.leader_id and self._leadership is None:
@@ -403,14 +408,14 @@ class RaftCore:
     # --- news from the disk and the network ----------------------------------------------------------------
 
     def hard_state_persisted(self, hard_state: HardState) -> None:
-        """A hard state that a Ready brought is durable."""
+        """Take note that a hard state from a Ready is durable."""
         if hard_state.term < self._elections.durable.term:
             return
         self._touched = True
         self._settle(self._elections.hard_state_persisted(hard_state))
 
     def persisted(self, index: int, term: int) -> None:
-        """The log is durable up to the entry (`index`, `term`)."""
+        """Take note that the log is durable up to the entry (`index`, `term`)."""
         if not self._log.persisted(index, term):
             return
         self._touched = True
@@ -421,23 +426,26 @@ class RaftCore:
             self._followership.persisted()
 
     def snapshot_installed(self, snapshot: Snapshot) -> None:
-        """State and log are replaced by `Ready.snapshot`, durably: the log store begins behind it, and is empty."""
+        """Take note that `Ready.snapshot` has replaced state and log, durably: the log store begins behind it, and is
+        empty."""
         self._followership.snapshot_installed(snapshot)
         self._touched = True
 
     def snapshot_failed(self, snapshot: Snapshot) -> None:
-        """`Ready.snapshot` could not be installed, nothing changed."""
+        """Take note that `Ready.snapshot` could not be installed, and nothing changed."""
         self._followership.snapshot_failed(snapshot)
         self._touched = True
 
     def report_unreachable(self, peer: int) -> None:
-        """A message to `peer` could not be sent: sends to it are tried one by one until it answers."""
+        """Take note that a message to `peer` could not be sent: the core then sends to it one message at a time until
+        it answers."""
         if self._leadership is not None:
             self._leadership.replication.unreachable(peer)
 
     def report_gone(self, peer: int) -> None:
-        """`peer` has ended, as far as the driver can tell. A follower does not wait for a leader that is gone: it lets
-        others stand, and stands soon itself. Who was told wrongly has its leader back with the next message."""
+        """Take note that `peer` has ended, as far as the driver can tell. A follower does not wait for such a leader:
+        it lets others stand, and stands soon itself. After a wrong report, the leader's next message makes it follow
+        again."""
         if self._leadership is not None:
             self._leadership.replication.unreachable(peer)
         elif peer != NOBODY and peer == self.leader_id:
@@ -445,7 +453,7 @@ class RaftCore:
             self._touched = True
 
     def report_snapshot(self, peer: int, ok: bool) -> None:
-        """Sending a snapshot to `peer` ended, well or not."""
+        """Take note that sending a snapshot to `peer` has ended, with success or not."""
         if self._leadership is not None:
             self._leadership.replication.snapshot_sent(peer, ok)
 
@@ -453,17 +461,17 @@ class RaftCore:
 
     @property
     def alone(self) -> bool:
-        """Leads as the only member, and has nothing to say: entries may go the short way, which comes to the same as
-        `propose`, `persisted` and the Readys in between, and to a fifth of the work."""
+        """Whether it leads as the only member and has no message to send. Entries may then take the short way: it has
+        the effect of `propose`, `persisted` and the Readys in between, for a fifth of the work."""
         leadership = self._leadership
         return leadership is not None and not (self._touched or leadership.replication.peers or self._out)
 
     def append_alone(self) -> int:
-        """While `alone`: the index of one more entry of this term, which the log store is to show now."""
+        """While `alone`, add one entry of this term and return its index; the log store must show it from now on."""
         return self._log.append_stored(self._elections.term)
 
     def persisted_alone(self, index: int, term: int) -> bool:
-        """While `alone`: the log is durable up to this entry, and so it is committed. False: that is no news.
+        """While `alone`, commit the log up to this entry, which is durable. Returns False if it was committed before.
         Otherwise the driver applies everything up to it, then calls `applied_alone`."""
         assert self._leadership is not None
         if not self._log.persisted(index, term):
@@ -477,7 +485,7 @@ class RaftCore:
     # --- what is to be done --------------------------------------------------------------------------------
 
     def ready(self) -> Ready | None:
-        """What is to be done, or None. Nothing is handed out twice."""
+        """The work for the driver, or None. No part of it is handed out twice."""
         if not self._touched or self._out is not None:
             return None
         self._touched = False
@@ -509,7 +517,7 @@ class RaftCore:
         return self._out
 
     def advance(self, ready: Ready) -> None:
-        """The log store shows what `ready` brought, and its committed entries are applied."""
+        """Take note that the log store shows the entries of `ready`, and its committed entries are applied."""
         if ready is not self._out:
             raise RaftError("advance takes the Ready that was handed out last, once")
         self._out = None

@@ -1,7 +1,7 @@
-"""The way to leadership: when this node stands for election, how it is answered, and whom it gives its own vote.
+"""Elections decide when this node stands for election, count the answers, and decide for which node it votes.
 
-Term, vote, role and the leader change here and nowhere else. What an election came to is returned as the cause of what
-follows; the core has the node lead, or follow. `candidacy` counts the votes.
+Term, vote, role and the leader change here and nowhere else. The outcome of an election is returned as a `Cause`; the
+core then makes the node lead or follow. `candidacy` counts the votes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainstem.raft.roles import TRANSITIONS, Cause, Role
 
 
 class Elections:
-    """Lives as long as the core."""
+    """Holds term, vote and role of this node, and stands for election. It lives as long as the core."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Elections:
         outbox: list[Message],
         entering: Callable[[int, int], None],
     ) -> None:
-        """`entering` is told of (term, leader id, 0: nobody known) before they become the node's."""
+        """`entering` is called with (term, leader id; 0: none is known) before the node takes them over."""
         self._config = config
         self._log = log
         self._random = random
@@ -44,12 +44,12 @@ class Elections:
         self.vote = hard_state.vote
         self.leader_id = NOBODY
         self.durable = self._handed = hard_state
-        """The newest of what was handed out that is known to be durable."""
+        """The newest hard state that was handed out and is known to be durable."""
         self._told = RoleChange(self.role, self.term, self.leader_id)
         self.elapsed = 0
-        """Ticks since the leader was heard from, or something else began…"""
+        """Ticks since the leader was last heard, or since an election began…"""
         self.due = 0
-        """…and when it has been too many."""
+        """…and the number of ticks at which the timeout is over."""
         self.draw_timeout()
 
     def draw_timeout(self) -> None:
@@ -67,7 +67,7 @@ class Elections:
         self._enter(term, leader_id)
 
     def lead(self) -> None:
-        """Become the leader; from now on it is the next heartbeat that is due."""
+        """Become the leader; from now on the ticks count to the next heartbeat."""
         self._take_role(Cause.ELECTION_WON)
         self._candidacy = None
         self.leader_id = self.node_id
@@ -75,14 +75,26 @@ class Elections:
         self.due = self._config.heartbeat_ticks
 
     def leader_gone(self) -> None:
-        """The leader has ended: let others stand, and stand soon."""
+        """Act on the leader's end: let others stand, and stand soon."""
         gone = self.leader_id
         self._enter(self.term, NOBODY)
-        self.due = min(self.due, 1 + self._rank_without(gone) * self._config.stand_ticks)
+        self._stand_soon_without(gone)
+
+    def started(self) -> None:
+        """Stand soon after a start: nobody may lead, as when a majority was away. Members that lived on come first, and
+        those that hear a leader refuse the pre-vote, so that nothing changes. Without pre-votes or `check_quorum` this
+        node would take over from such a leader, so it waits for an election timeout."""
+        if self._config.pre_vote and self._config.check_quorum:
+            self._stand_soon_without(NOBODY, place=1)
+
+    def _stand_soon_without(self, peer: int, *, place: int = 0) -> None:
+        place += self._rank_without(peer)
+        self.due = min(self.due, self.elapsed + 1 + place * self._config.stand_ticks)
 
     def _rank_without(self, peer: int) -> int:
-        """This node's place in the order in which those that are left stand, from 0: one after the other, as a vote
-        that is split costs an election timeout. It changes with the term, so that not all groups get one leader."""
+        """This node's place, from 0, in the order in which the voters but `peer` stand: one after the other, since a
+        split vote costs an election timeout. The order changes with the term, so that not all Raft groups get the same
+        leader."""
         left = sorted(self._log.memberships.current.voters - {peer})
         return (left.index(self.node_id) + self.term) % len(left) if self.node_id in left else len(left)
 
@@ -106,24 +118,26 @@ class Elections:
     # --- standing ------------------------------------------------------------------------------------------
 
     def timed_out(self, *, may_stand: bool) -> Cause | None:
-        """No leader was heard from; or the driver wants an election."""
+        """Stand for election, because the timeout is over or the driver asks for it."""
         if not may_stand:
             self._enter(self.term, NOBODY)
             return None
         if self._take_role(Cause.ELECTION_TIMEOUT) is Role.PRE_CANDIDATE:
             self._enter(self.term, NOBODY)
+            again = self._config.ask_again_ticks
+            self.due = min(self.due, again + self._random.randrange(again))
             self._stand(Candidacy(self.term + 1))
             return self._answered(self.node_id, True)
         self._stand_for_term(transfer=False)
         return None
 
     def asked_to_lead(self) -> None:
-        """The leader hands over."""
+        """Stand for election at once, because the leader hands over."""
         self._take_role(Cause.ASKED_TO_LEAD)
         self._stand_for_term(transfer=True)
 
     def _stand_for_term(self, *, transfer: bool) -> None:
-        """Take a new term, vote for oneself, and ask the others. The own vote counts once it is durable."""
+        """Take a new term, vote for this node, and ask the others. Its own vote counts once it is durable."""
         self._enter(self.term + 1, NOBODY)
         self.vote = self.node_id
         self._stand(Candidacy(self.term, transfer=transfer))
@@ -144,7 +158,7 @@ class Elections:
             )
 
     def hard_state_persisted(self, hard_state: HardState) -> Cause | None:
-        """These are durable, and may be a vote for this node itself."""
+        """Take note of a durable hard state, which may be a vote for this node itself."""
         self.durable = hard_state
         if (
             self.role is Role.CANDIDATE
@@ -163,7 +177,7 @@ class Elections:
         return None
 
     def _answered(self, node_id: int, granted: bool) -> Cause | None:
-        """A vote, or a pre-vote, came in."""
+        """Count a vote or a pre-vote."""
         candidacy, membership = self._candidacy, self._log.memberships.current
         assert candidacy is not None
         candidacy.answered(node_id, granted)
@@ -181,18 +195,27 @@ class Elections:
 
     @property
     def protects_leader(self) -> bool:
-        """Whether a leader was heard from so recently that nobody else gets a vote."""
+        """Whether the leader was heard so recently that no other node gets a vote."""
         if not self._config.check_quorum or self.leader_id == NOBODY:
             return False
         return self.role is Role.LEADER or self.elapsed < self._config.election_ticks
 
-    def request_vote(self, message: RequestVote) -> None:
-        granted = self._may_vote_for(message) and self._is_up_to_date(message)
+    def request_vote(self, message: RequestVote, *, may_stand: bool) -> None:
+        up_to_date = self._is_up_to_date(message)
+        if not up_to_date and may_stand:
+            self._stand_instead_of(message.sender)
+        granted = self._may_vote_for(message) and up_to_date
         if granted and not message.pre_vote:
             self.vote = message.sender
             self.elapsed = 0
         term = message.term if granted else self.term
         self._outbox.append(VoteResponse(self.node_id, message.sender, term, granted, message.pre_vote))
+
+    def _stand_instead_of(self, candidate: int) -> None:
+        """Stand soon, as no leader is known: the candidate lacks entries of this node's log, so it cannot win this
+        node's vote, but would give its own."""
+        if self.leader_id == NOBODY and self.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):
+            self._stand_soon_without(candidate)
 
     def _may_vote_for(self, message: RequestVote) -> bool:
         if message.pre_vote and message.term > self.term:

@@ -1,7 +1,7 @@
-"""What a replicated log is made of: entries, the state that must outlive a crash, descriptors of snapshots.
+"""The parts of a replicated log: entries, the state that must outlive a crash, descriptors of snapshots.
 
-An entry is a descriptor. `data` is a handle of the driver's (a block in the journal, a few bytes), carried by
-reference and never looked into; only membership entries are understood here, whose `data` is a `Membership`.
+An entry is a descriptor. `data` is a handle of the driver's (a block in the journal, a few bytes), carried by reference
+and never read; the core understands only membership entries, whose `data` is a `Membership`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from mainstem.raft.membership import Membership
 
 KIND_DATA = 0
 KIND_NO_OP = 1
-"""What a new leader logs first, so that something of its own term can be committed."""
+"""A new leader's first entry, by which an entry of its own term can be committed."""
 KIND_MEMBERSHIP = 2
-"""The kinds above mean to the journal what they mean here; every other kind is the driver's own."""
+"""The journal uses the kinds above with the same meaning; every other kind is the driver's own."""
 
 NOBODY = 0
-"""No node: nobody voted for, no leader known. Node ids are positive."""
+"""No node: no vote given, no leader known. Node ids are positive."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class HardState(msgspec.Struct, frozen=True):
-    """What a node must remember to keep its promises: its term, and whom it voted for in that term."""
+    """The state a node must remember to keep its promises: its term, and its vote in that term."""
 
     term: int = 0
     vote: int = NOBODY

@@ -1,4 +1,4 @@
-"""What a core refuses, and what it finds to be impossible."""
+"""The errors of a core: refused calls, and broken invariants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class RaftError(MainstemError):
 
 
 class NotLeader(RaftError):
-    """Only the leader can do this. `leader_id` is who leads as far as this node knows; 0: nobody."""
+    """Only the leader can do this. `leader_id` is the leader as far as this node knows; 0: none is known."""
 
     def __init__(self, node_id: int, leader_id: int) -> None:
         hint = f"ask node {leader_id}" if leader_id else "no leader is known yet, try again"
@@ -23,19 +23,20 @@ class NotReady(RaftError):
 
 
 class MembershipRefused(RaftError):
-    """A membership change that makes no sense, or not now; the message says which."""
+    """A membership change that is impossible, or impossible now; the message says which."""
 
 
 class Compacted(RaftError):
-    """An entry asked for lies before the log's first: only a snapshot has it."""
+    """The requested entry lies before the log's first: only a snapshot has it."""
 
 
 class Unavailable(RaftError):
-    """An entry asked for lies behind the log's last, or cannot be had now."""
+    """The requested entry lies behind the log's last, or cannot be read now."""
 
 
 class BrokenInvariant(RaftError):
-    """What must never happen did: go no further with this group, and keep its files for whoever looks into it."""
+    """A state that must never occur: end this node's part in the Raft group, and keep its files for the
+    investigation."""
 
 
 class CommittedTruncation(BrokenInvariant):

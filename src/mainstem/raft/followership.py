@@ -1,8 +1,8 @@
-"""What a node does with what its leader sends: take entries, acknowledge them, install snapshots.
+"""A follower takes the entries its leader sends, acknowledges them, and installs snapshots.
 
-`verified_index` says how far the log is known to match the leader's: from the newest accepted append down, and at
-least to the commit index, since committed entries match whoever leads. An entry is acknowledged when it is verified
-and durable; one answer per Ready covers all appends of a turn.
+`verified_index` says how far the log is known to match the leader's: from the newest accepted append down, and at least
+to the commit index, since committed entries match every leader's log. An entry is acknowledged when it is verified and
+durable; one answer per Ready covers all appends of a turn.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from mainstem.raft.messages import (
 
 
 class Followership:
-    """Lives as long as the core; `enter` begins it anew."""
+    """Handles a leader's messages. It lives as long as the core; `enter` begins it anew."""
 
     def __init__(self, config: RaftConfig, log: Log, outbox: list[Message], *, forgetful: bool = False) -> None:
-        """`forgetful`: leaders may know of entries that this log had and has no more."""
+        """`forgetful`: leaders may count on entries that this log had and lost."""
         self._node_id = config.node_id
         self._may_forget = config.may_forget or forgetful
         self._log = log
@@ -39,10 +39,10 @@ class Followership:
         self._install_due = False
         self._heartbeat_response: HeartbeatResponse | None = None
         self.installing: Snapshot | None = None
-        """The snapshot that is about to replace state and log; until it does, nothing else changes them."""
+        """The snapshot that will replace state and log; until then no message changes them."""
 
     def enter(self, term: int, leader_id: int) -> None:
-        """Another leader, or none, in this term."""
+        """Begin to follow another leader, or none, in this term."""
         self._term = term
         self._leader_id = leader_id
         self._verified_index = self._log.commit_index
@@ -53,7 +53,7 @@ class Followership:
 
     def heartbeat(self, message: Heartbeat) -> None:
         commit_index = message.commit_index
-        if self._may_forget:  # what the leader knows of this log may be of its life before
+        if self._may_forget:  # the leader's record of this log may be older than the loss
             commit_index = min(commit_index, self._verified_index)
         if commit_index > self._log.commit_index and self.installing is None:
             self._log.commit_to(commit_index)
@@ -70,7 +70,7 @@ class Followership:
         self._outbox.append(response)
 
     def append(self, message: Append) -> None:
-        """Raises `CommittedTruncation`."""
+        """Take a leader's entries into the log. Raises `CommittedTruncation`."""
         if self.installing is not None:
             return
         log = self._log
@@ -126,7 +126,7 @@ class Followership:
     # --- from the disk -------------------------------------------------------------------------------------
 
     def persisted(self) -> None:
-        """More of the log is durable."""
+        """Take note that more of the log is durable."""
         if self._acknowledgeable_index > self._acknowledged_index:
             self._ack_due = True
 
@@ -135,9 +135,7 @@ class Followership:
         self._log.reset(snapshot)
         self._verified_index = snapshot.index
         if self._leader_id not in (NOBODY, self._node_id):
-            self._outbox.append(
-                InstallSnapshotResponse(self._node_id, self._leader_id, self._term, snapshot.index)
-            )
+            self._outbox.append(InstallSnapshotResponse(self._node_id, self._leader_id, self._term, snapshot.index))
 
     def snapshot_failed(self, snapshot: Snapshot) -> None:
         self._end_installing(snapshot)
@@ -155,12 +153,10 @@ class Followership:
         return min(self._verified_index, self._log.persisted_index)
 
     def collect(self) -> None:
-        """Put into the outbox what the leader is to know."""
+        """Put the answers to the leader into the outbox."""
         if self._ack_due and self._leader_id != NOBODY:
             self._acknowledged_index = self._acknowledgeable_index
-            self._outbox.append(
-                AppendResponse(self._node_id, self._leader_id, self._term, self._acknowledged_index)
-            )
+            self._outbox.append(AppendResponse(self._node_id, self._leader_id, self._term, self._acknowledged_index))
         self._ack_due = False
 
     def take_snapshot(self) -> Snapshot | None:

@@ -1,7 +1,7 @@
-"""What a node knows and does while it leads a term: from its no-op on until it steps down.
+"""A leadership is a node's state and work while it leads a term: from its no-op until it steps down.
 
-It logs, replicates and commits, hands over, and notices when it should not lead any more (`over`). Only entries of
-its own term are committed by counting; what is older is committed with them.
+It logs, replicates and commits, hands over, and notices when it should not lead any more (`over`). It commits only
+entries of its own term by counting; older entries are committed with them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from mainstem.raft.messages import (
     ReadIndex,
     TimeoutNow,
 )
-from mainstem.raft.reads import REFUSED_INDEX, LeaderReads, Reads
+from mainstem.raft.reads import REFUSED_INDEX, LeaderReads, PendingReads
 from mainstem.raft.replication import Replication
 from mainstem.raft.roles import Cause
 
 
 class Leadership:
-    def __init__(self, config: RaftConfig, term: int, log: Log, reads: Reads, outbox: list[Message]) -> None:
+    def __init__(self, config: RaftConfig, term: int, log: Log, reads: PendingReads, outbox: list[Message]) -> None:
         self._config = config
         self._term = term
         self._log = log
         self._outbox = outbox
         self.term_start_index = log.last_index + 1
-        """Where the no-op of this term stands."""
+        """Index of this term's no-op."""
         self.over: Cause | None = None
-        """Why this node should step down."""
+        """The cause why this node should step down; None: it should not."""
         self.replication = Replication(config, term, log, outbox)
         self.reads = LeaderReads(config.node_id, term, outbox)
         self._answers = reads
@@ -92,7 +92,7 @@ class Leadership:
         return entry
 
     def commit(self) -> None:
-        """Commit what a majority holds, if that reaches into this term."""
+        """Commit up to the entry that a majority holds, if that entry is of this term."""
         index = self.replication.quorum_index()
         if index <= self._log.commit_index or not self._may_commit(index):
             return
@@ -100,11 +100,11 @@ class Leadership:
         self.replication.due = True
         memberships = self._log.memberships
         if memberships.index <= index and self._config.node_id not in memberships.current.voters:
-            self.replication.collect()  # the last the others hear from it is that it is gone
+            self.replication.collect()  # its last message tells the others that it is removed
             self.over = Cause.REMOVED
 
     def commit_to(self, index: int) -> None:
-        """A majority holds everything up to an entry of this term."""
+        """Commit everything up to an entry of this term, which a majority holds."""
         self._log.commit_to(index)
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= index:
@@ -131,7 +131,7 @@ class Leadership:
     # --- time ----------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """A heartbeat interval passed."""
+        """Send heartbeats: their interval has passed."""
         ticks = self._config.heartbeat_ticks
         if self._transfer_to:
             self._transfer_ticks += ticks
@@ -154,7 +154,7 @@ class Leadership:
 
     @property
     def transfer_to(self) -> int:
-        """Who is to lead next; 0: nobody."""
+        """The node that is asked to lead next; 0: none."""
         return self._transfer_to
 
     def transfer(self, to: int) -> None:
@@ -204,9 +204,9 @@ class Leadership:
     # --- sending -------------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Put into the outbox all that can be sent now."""
+        """Put all messages that can be sent now into the outbox."""
         if self.reads.due:
             self.replication.heartbeats(self.reads.begin(self._log.commit_index))
-            self._confirm_reads()  # a leader alone needs nobody else
+            self._confirm_reads()  # a leader alone needs no other member
         if self.replication.due:
             self.replication.collect()

@@ -1,4 +1,4 @@
-"""The log as a core sees it: the driver's store, and in front of it what the store does not show yet.
+"""The log as a core sees it: the driver's store, and the newest entries that the store does not show yet.
 
     1 … applied … commit … | store … handed out | own …           last
                       persisted: anywhere up to what is handed out
@@ -39,7 +39,7 @@ class Log:
         self._own: list[Entry] = []
         self._own_first = self.last_index + 1
         self._unapplied: deque[Entry] = deque()
-        """Handed out, ascending without gaps up to the last one handed out."""
+        """Entries handed out, ascending without gaps up to the last one."""
         self._handed_to = self.last_index
         self._truncate_from = 0
 
@@ -87,7 +87,7 @@ class Log:
         return found
 
     def up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends so is at least as far as this one: the voters' condition."""
+        """Whether a log with this last entry is at least as far as this one: the voters' condition."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def floor(self, index: int, term: int, least: int) -> tuple[int, int]:
@@ -117,13 +117,12 @@ class Log:
             self.last_index = entry.index
             self.last_term = entry.term
             if entry.kind == KIND_MEMBERSHIP:
-                assert isinstance(entry.data, Membership), (
-                    f"entry {entry.index} is no membership: {entry.data!r}"
-                )
+                assert isinstance(entry.data, Membership), f"entry {entry.index} is no membership: {entry.data!r}"
                 self.memberships.append(entry.index, entry.data)
 
     def append_stored(self, term: int) -> int:
-        """Put an entry behind the last, all of which the store shows, that it shows at once; its index."""
+        """Add an entry that the store shows at once, and return its index. The store must show all entries before
+        it."""
         assert self._handed_to == self.last_index, "the store does not show all there is"
         self._unapplied.clear()
         self.last_index = self._handed_to = index = self.last_index + 1
@@ -132,8 +131,8 @@ class Log:
         return index
 
     def merge(self, previous_index: int, entries: Sequence[Entry]) -> None:
-        """Take a leader's entries behind `previous_index`, which matches: what is here already stays, and from the
-        first entry that differs on the leader's replace these. Raises `CommittedTruncation`."""
+        """Take a leader's entries behind `previous_index`, which matches: equal entries stay, and from the first
+        difference on the leader's entries replace these. Raises `CommittedTruncation`."""
         if previous_index != self.last_index:
             for at, entry in enumerate(entries):
                 if entry.index > self.last_index:
@@ -189,13 +188,14 @@ class Log:
     # --- progress ------------------------------------------------------------------------------------------
 
     def commit_to(self, index: int) -> None:
-        """Everything up to `index` is committed."""
+        """Take note that everything up to `index` is committed."""
         if index > self.last_index:
             raise BrokenInvariant(f"entry {index} is committed, but this log ends at {self.last_index}")
         self.commit_index = max(self.commit_index, index)
 
     def persisted(self, index: int, term: int) -> bool:
-        """The store is durable up to (`index`, `term`); whether that is news. What was truncated since is not."""
+        """Take note that the store is durable up to (`index`, `term`). Returns whether that is news; truncated entries
+        are none."""
         if not self.persisted_index < index <= self._handed_to or self.term(index) != term:
             return False
         self.persisted_index = index
@@ -203,14 +203,14 @@ class Log:
 
     @property
     def applicable_index(self) -> int:
-        """The last entry that may be applied. What is not durable here waits: else a checkpoint of the applied state
-        could outlive the entries behind it."""
+        """The last entry that may be applied. Entries that are not durable here wait: otherwise a checkpoint of the
+        applied state could outlive the entries it was made of."""
         return min(self.commit_index, self.persisted_index)
 
     # --- handing out ---------------------------------------------------------------------------------------
 
     def take(self) -> tuple[int, tuple[Entry, ...]]:
-        """What the store is to do: truncate from here on (0: nothing), then append these."""
+        """The store's work: truncate from this index on (0: nothing), then append these entries."""
         truncate_from = self._truncate_from
         self._truncate_from = 0
         if self._handed_to == self.last_index:
@@ -237,7 +237,7 @@ class Log:
         return tuple(found)
 
     def advance(self) -> None:
-        """The store shows what was taken."""
+        """Take note that the store shows the entries that were taken."""
         if self._own_first <= self._handed_to:
             del self._own[: self._handed_to + 1 - self._own_first]
             self._own_first = self._handed_to + 1

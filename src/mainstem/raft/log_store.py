@@ -14,7 +14,7 @@ class LogStore(Protocol):
     An empty log that begins at the beginning has first index 1 and last index 0."""
 
     def first_index(self) -> int:
-        """The oldest entry that can be had: the one behind the newest snapshot, or an older one."""
+        """The oldest entry the store has: the entry behind the newest snapshot, or an older one."""
         ...
 
     def last_index(self) -> int:

@@ -1,10 +1,10 @@
-"""Who takes part in a group: voters and learners, changed one node at a time.
+"""The members of a Raft group, voters and learners, changed one node at a time.
 
 A membership counts from the moment it stands in a node's log, committed or not, and counts no more when it is
-truncated. Two memberships that follow each other differ in one voter at most, so that any majority of the one
-overlaps any majority of the other; a leader therefore proposes a change only when the one before is committed and
-an entry of its own term is, too (without the latter, two leaders could each change the same membership).
-New nodes come as learners: they get the log without having a say, and are promoted once they have caught up.
+truncated. Two memberships that follow each other differ in one voter at most, so that any majority of the one overlaps
+any majority of the other; a leader therefore proposes a change only when the one before is committed and an entry of
+its own term is, too (without the latter, two leaders could each change the same membership). New nodes come as
+learners: they get the log without a vote, and are promoted once they have caught up.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class Membership:
             return Membership(self.voters, self.learners | {node_id})
         if change.kind is ChangeKind.PROMOTE:
             if node_id not in self.learners:
-                raise MembershipRefused(
-                    f"node {node_id} is no learner: add it as one and let it catch up first"
-                )
+                raise MembershipRefused(f"node {node_id} is no learner: add it as one and let it catch up first")
             return Membership(self.voters | {node_id}, self.learners - {node_id})
         if node_id not in self.members:
             raise MembershipRefused(f"node {node_id} is no member")
@@ -105,8 +103,8 @@ class MembershipHistory:
         return self._logged[self._position(index)].membership
 
     def knows_voter(self, node_id: int, commit_index: int) -> bool:
-        """Whether a node votes in the newest committed membership, or in one after it. One that its own uncommitted
-        removal excludes may still be needed: to be elected and to commit it."""
+        """Whether a node votes in the newest committed membership, or in one after it. A node whose own removal is not
+        committed may still be needed: to be elected and to commit it."""
         logged = self._logged[self._position(commit_index) :]
         return any(node_id in one.membership.voters for one in logged)
 
@@ -115,18 +113,18 @@ class MembershipHistory:
         self.current = membership
 
     def truncate_from(self, index: int) -> None:
-        """Forget what stands at `index` and later."""
+        """Forget the memberships at `index` and later."""
         while self._logged[-1].index >= index:
             self._logged.pop()
         self.current = self._logged[-1].membership
 
     def forget_before(self, index: int) -> None:
-        """Forget what the membership in force at `index` replaced."""
+        """Forget the memberships before the one in force at `index`."""
         if len(self._logged) > 1:
             del self._logged[: self._position(index)]
 
     def reset(self, index: int, membership: Membership) -> None:
-        """A snapshot replaced the log."""
+        """Begin anew with a snapshot's membership: it has replaced the log."""
         self._logged = [LoggedMembership(index, membership)]
         self.current = membership
 

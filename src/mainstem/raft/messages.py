@@ -1,7 +1,7 @@
-"""What the cores of a group say to each other. Which group is meant is added outside.
+"""The messages between the cores of a Raft group. The transport adds which Raft group they belong to.
 
-Every message carries its `sender`, whom it goes `to`, and the sender's `term` (a pre-vote and its grant carry the
-term that is asked for). Messages may be lost, repeated and overtaken by others; they must not be altered.
+Every message carries its `sender`, its receiver `to`, and the sender's `term` (a pre-vote and its grant carry the term
+that is asked for). Messages may be lost, repeated and overtaken by others; they must not be altered.
 
 Heartbeats are apart from appends and small: those of all groups between two nodes can share one network message.
 A core that repeats itself hands out the same object again.
@@ -31,7 +31,7 @@ class Append(msgspec.Struct, frozen=True):
 class AppendResponse(msgspec.Struct, frozen=True):
     """Member to leader. Accepted: the logs match up to `match_index`, and that much is durable here.
 
-    Rejected: there is no entry (`previous_index`, of the term asked for) here; whatever matches lies at or below
+    Rejected: there is no entry (`previous_index`, of the term asked for) here; matching entries lie at or below
     `hint_index`, where this log has an entry of `hint_term`."""
 
     sender: int
@@ -63,8 +63,8 @@ class HeartbeatResponse(msgspec.Struct, frozen=True):
 
 
 class RequestVote(msgspec.Struct, frozen=True):
-    """Candidate to voter. `pre_vote`: would you, in `term`? `transfer`: the leader itself asked for this election,
-    so nobody protects it."""
+    """Candidate to voter. `pre_vote`: would you, in `term`? `transfer`: the leader itself asked for this election, so
+    that no voter protects the leader."""
 
     sender: int
     to: int

@@ -1,11 +1,11 @@
-"""What a leader knows of one other member, and how it may send to it.
+"""A leader's record of one other member, and how it may send to it.
 
-    probe       where the logs part is not known: one small append at a time, the next after an answer
+    probe       the last matching entry is not known: one small append at a time, the next after an answer
     replicate   pipelined: appends follow each other until a window (entries, bytes) is full
     snapshot    the entries it needs are gone: nothing is sent until a snapshot is there
 
-`match_index` is what the member holds durably; `next_index` what it is sent next. A member that is slow, silent or
-receives a snapshot holds up nobody else.
+`match_index` is the last entry the member holds durably; `next_index` the entry it is sent next. A member that is slow,
+silent or receives a snapshot delays no other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class SendState(enum.Enum):
 
 
 class PeerView(NamedTuple):
-    """What a leader knows of a member, for whoever looks at a group."""
+    """A leader's record of a member, for status pages and placement."""
 
     node_id: int
     state: SendState
     match_index: int
     next_index: int
     active: bool
-    """Heard from since the last count of the quorum."""
+    """True when it was heard since the last count of the majority."""
 
 
 class Progress:
@@ -59,11 +59,11 @@ class Progress:
         self.next_index = next_index
         self.active = False
         self.forgetful = False
-        """It came back with less than it had acknowledged; answers from before may still arrive."""
+        """True when it came back with less than it had acknowledged; older answers may still arrive."""
         self.paused = False
-        """A probe is out (probe): wait for an answer, to it or to a heartbeat."""
+        """True while a probe is under way (probe): wait for an answer to it or to a heartbeat."""
         self.probe_due = False
-        """Ask whether everything sent has arrived (replicate)."""
+        """True when it must be asked whether everything sent has arrived (replicate)."""
         self.sent_commit_index = 0
         self.snapshot_index = 0
         self.read_context = 0
@@ -71,20 +71,20 @@ class Progress:
         self.bytes_in_flight = 0
         self._window: deque[tuple[int, int]] = deque()
         self.heartbeat: Heartbeat | None = None
-        """The last one sent, to be sent again as long as it says the same."""
+        """The last heartbeat, sent again as long as its content is the same."""
 
     @property
     def view(self) -> PeerView:
         return PeerView(self.node_id, self.state, self.match_index, self.next_index, self.active)
 
     def sent(self, last_index: int, size: int) -> None:
-        """Entries up to `last_index`, of `size` bytes, are on their way (replicate)."""
+        """Note that entries up to `last_index`, of `size` bytes, are on their way (replicate)."""
         self.next_index = last_index + 1
         self.bytes_in_flight += size
         self._window.append((last_index, size))
 
     def probe(self, next_index: int, *, paused: bool = False) -> None:
-        """Everything sent and not acknowledged counts as lost; ask at `next_index`."""
+        """Count everything sent and not acknowledged as lost, and probe at `next_index`."""
         self.state = SendState.PROBE
         self.next_index = max(next_index, self.match_index + 1)
         self.paused = paused
@@ -92,7 +92,7 @@ class Progress:
         self._empty_window()
 
     def forgot(self) -> None:
-        """The member does not hold what it had acknowledged: it is asked anew."""
+        """Forget what the member had acknowledged, because it lost entries, and probe it anew."""
         self.match_index = 0
 
     def receive_snapshot(self, index: int) -> None:
@@ -101,7 +101,7 @@ class Progress:
         self._empty_window()
 
     def accepted(self, match_index: int, log_first_index: int) -> bool:
-        """The member holds the log up to `match_index`; whether that is news."""
+        """Note that the member holds the log up to `match_index`. Returns whether that is news."""
         news = match_index > self.match_index
         if news:
             self.match_index = match_index
@@ -119,7 +119,7 @@ class Progress:
         return news
 
     def rejection_is_news(self, previous_index: int) -> bool:
-        """Whether a rejected append is one that still says something: answers are repeated and overtaken."""
+        """Whether a rejection is still news: answers may be repeated, or overtaken by others."""
         if self.state is SendState.PROBE:
             return previous_index == self.next_index - 1 and previous_index > self.match_index
         return self.state is SendState.REPLICATE and self.match_index < previous_index < self.next_index

@@ -52,7 +52,7 @@ class LeaderReads:
         return bool(self._own or self._asked)
 
     def begin(self, commit_index: int) -> int:
-        """Give the reads that came in a context, to be asked about now."""
+        """Give the waiting reads a context, which the next heartbeat carries."""
         self.context += 1
         self._batches.append(_Batch(self.context, commit_index, self._own, self._asked))
         self._own, self._asked = [], []
@@ -71,17 +71,15 @@ class LeaderReads:
         return confirmed
 
     def answer(self, message: ReadIndex, read_index: int) -> None:
-        self._outbox.append(
-            ReadIndexResponse(self._node_id, message.sender, self._term, message.request, read_index)
-        )
+        self._outbox.append(ReadIndexResponse(self._node_id, message.sender, self._term, message.request, read_index))
 
     def own_waiting(self) -> list[object]:
-        """This node's own reads, none of which will be confirmed any more."""
+        """This node's own waiting reads, which will not be confirmed any more."""
         return [own for batch in self._batches for own in batch.own] + self._own
 
 
-class Reads:
-    """The reads asked of this node: those sent on to a leader, and those that wait until their index is applied."""
+class PendingReads:
+    """The reads of this node: those forwarded to a leader, and those that wait until their index is applied."""
 
     def __init__(self, first_request: int) -> None:
         """`first_request` is drawn at random: an answer to a read of an earlier life must not find one of this."""
@@ -118,13 +116,13 @@ class Reads:
         self._refused.extend(contexts)
 
     def leader_gone(self) -> None:
-        """What was sent on is not going to be answered."""
+        """Refuse the forwarded reads: the leader will not answer them."""
         self._refused.extend(self._sent_on.values())
         self._sent_on.clear()
 
     @property
     def settled(self) -> bool:
-        """There are reads that can be refused, or answered once their index is applied."""
+        """Whether reads can be refused, or answered once their index is applied."""
         return bool(self._confirmed or self._refused)
 
     def take(self, applied_index: int) -> tuple[ReadResult, ...]:

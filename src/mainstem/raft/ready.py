@@ -1,4 +1,4 @@
-"""What a core wants done, in one value. The order is told in `mainstem.raft`."""
+"""The work a core has for its driver, in one value. `mainstem.raft` gives the order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainstem.raft.roles import Role
 
 
 class RoleChange(NamedTuple):
-    """Who leads, as this node sees it now; `leader_id` 0: nobody known."""
+    """Role, term and leader as this node sees them now; `leader_id` 0: none is known."""
 
     role: Role
     term: int
@@ -18,7 +18,8 @@ class RoleChange(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """What came of `read_index(context)`: answer it from the applied state now, or, `granted` False, ask again."""
+    """The outcome of `read_index(context)`: answer it from the applied state now or, with `granted` False, ask
+    again."""
 
     context: object
     read_index: int
@@ -26,25 +27,25 @@ class ReadResult(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """Everything here may be begun as it stands; nothing in it waits for anything else in it.
+    """The driver may begin every part of it at once; no part waits for another.
 
-    What must wait for a disk is not here yet: the core keeps it until `hard_state_persisted`, `persisted` or
-    `snapshot_installed` is called."""
+    Work that must wait for a disk is not in it yet: the core keeps that back until `hard_state_persisted`, `persisted`
+    or `snapshot_installed` is called."""
 
     messages: tuple[Message, ...] = ()
-    """To be sent at once. Losing one is allowed."""
+    """Messages to send at once. Losing one is allowed."""
     hard_state: HardState | None = None
-    """To be made durable; then `hard_state_persisted`. Until then no Ready brings a message."""
+    """Make it durable, then call `hard_state_persisted`. Until then no Ready brings a message."""
     truncate_from: int = 0
     """Drop entry `truncate_from` and all behind it, before `entries` are taken. 0: drop nothing."""
     entries: tuple[Entry, ...] = ()
-    """To be put behind the log, and made durable; then `persisted`."""
+    """Put them behind the log and make them durable, then call `persisted`."""
     snapshot: Snapshot | None = None
-    """Replaces state and log, once its bytes are here; then `snapshot_installed`."""
+    """Replace state and log by it once its bytes are here, then call `snapshot_installed`."""
     snapshots_to_send: tuple[InstallSnapshot, ...] = ()
-    """Send each receiver the newest snapshot, then this message; then `report_snapshot`."""
+    """Send each receiver the newest snapshot, then this message, then call `report_snapshot`."""
     committed: tuple[Entry, ...] = ()
-    """To be applied, in this order. All are durable here."""
+    """Apply them in this order. All are durable here."""
     reads: tuple[ReadResult, ...] = ()
-    """May be answered from the state before this Ready's `committed`, and of course from the one behind."""
+    """Answer them from the applied state, before or after this Ready's `committed`."""
     role_change: RoleChange | None = None

@@ -1,4 +1,4 @@
-"""How a leader brings its log to the other members, and counts what they hold.
+"""A leader's replication sends its log to the other members, and counts which entries they hold.
 
 Appends are not built when something happens but when a Ready is made (`collect`): everything that came in during a
 turn rides in one message per member, and the news of a commit with it. Members are sent entries as soon as the
@@ -23,12 +23,13 @@ from mainstem.raft.messages import (
 from mainstem.raft.progress import Progress, SendState
 
 PROBE_BYTES_MAX = 64 * 1024
-"""A probe that may be sent many times takes entries along only if they are this small: a new leader's no-op, not a
+"""A probe, which may be repeated many times, carries entries only up to this size: a new leader's no-op, not a
 block."""
 
 
 class Replication:
-    """`outbox` and `snapshots_to_send` are what goes out; whoever makes the Ready empties them."""
+    """Sends appends and heartbeats to the members, and tracks their progress. `outbox` and `snapshots_to_send` collect
+    what goes out; the core empties them into the Ready."""
 
     def __init__(self, config: RaftConfig, term: int, log: Log, outbox: list[Message]) -> None:
         self._config = config
@@ -38,11 +39,11 @@ class Replication:
         self.snapshots_to_send: list[InstallSnapshot] = []
         self.peers: dict[int, Progress] = {}
         self.due = True
-        """Something may have to be sent."""
+        """True when a message may have to be sent."""
         self.follow_membership()
 
     def follow_membership(self) -> None:
-        """Begin with members that are new, forget those that are gone."""
+        """Start to track new members, and forget removed ones."""
         members = self._log.memberships.current.members - {self._config.node_id}
         for node_id in self.peers.keys() - members:
             del self.peers[node_id]
@@ -83,9 +84,7 @@ class Replication:
     def count_active(self) -> bool:
         """Whether a majority was heard from since the last count; begins a new one."""
         membership = self._log.memberships.current
-        heard = sum(
-            node_id == self._config.node_id or self.peers[node_id].active for node_id in membership.voters
-        )
+        heard = sum(node_id == self._config.node_id or self.peers[node_id].active for node_id in membership.voters)
         for progress in self.peers.values():
             progress.active = False
         return heard >= membership.quorum
@@ -93,7 +92,7 @@ class Replication:
     # --- answers -------------------------------------------------------------------------------------------
 
     def append_response(self, message: AppendResponse) -> bool:
-        """Whether the sender holds more than before."""
+        """Take in the answer. Returns whether the sender holds more than before."""
         progress = self.peers.get(message.sender)
         if progress is None:
             return False
@@ -113,7 +112,7 @@ class Replication:
         return False
 
     def snapshot_response(self, message: InstallSnapshotResponse) -> bool:
-        """Whether the sender holds more than before."""
+        """Take in the answer. Returns whether the sender holds more than before."""
         progress = self.peers.get(message.sender)
         if progress is None:
             return False
@@ -130,7 +129,7 @@ class Replication:
         return progress.accepted(match_index, self._log.first_index)
 
     def heartbeat_response(self, message: HeartbeatResponse) -> bool:
-        """Whether the sender confirms a read context for the first time."""
+        """Take in the answer. Returns whether the sender confirms a read context for the first time."""
         progress = self.peers.get(message.sender)
         if progress is None:
             return False
@@ -145,7 +144,7 @@ class Replication:
         return True
 
     def member_forgot(self, node_id: int) -> None:
-        """What it acknowledged is not there any more; what it acknowledges from now on is."""
+        """Forget what a member acknowledged before, because it lost entries; later acknowledgements count."""
         progress = self.peers.get(node_id)
         if progress is not None:
             progress.forgetful = True
@@ -168,27 +167,23 @@ class Replication:
     # --- sending -------------------------------------------------------------------------------------------
 
     def heartbeats(self, read_context: int) -> None:
-        """One to every member."""
+        """Send a heartbeat to every member."""
         for progress in self.peers.values():
             commit_index = min(progress.match_index, self._log.commit_index)
             heartbeat = progress.heartbeat
-            if (
-                heartbeat is None
-                or heartbeat.commit_index != commit_index
-                or heartbeat.read_context != read_context
-            ):
+            if heartbeat is None or heartbeat.commit_index != commit_index or heartbeat.read_context != read_context:
                 heartbeat = progress.heartbeat = Heartbeat(
                     self._config.node_id, progress.node_id, self._term, commit_index, read_context
                 )
             self._outbox.append(heartbeat)
 
     def collect(self) -> None:
-        """Send every member what it may be sent now."""
+        """Send every member the entries it may get now."""
         self.due = False
         for progress in self.peers.values():
             try:
                 self._send(progress)
-            except Unavailable:  # for now: the answer to the next heartbeat has it tried again
+            except Unavailable:  # only now: the answer to the next heartbeat makes the leader try again
                 progress.probe(progress.next_index, paused=True)
 
     def _send(self, progress: Progress) -> None:
@@ -244,7 +239,7 @@ class Replication:
         progress.sent_commit_index = min(self._log.commit_index, previous_index + len(entries))
 
     def _send_snapshot(self, progress: Progress) -> None:
-        if not progress.active:  # it may be gone for long: not before it answers a heartbeat
+        if not progress.active:  # it may be gone for long: send nothing before it answers a heartbeat
             progress.probe(progress.next_index, paused=True)
             return
         snapshot = self._log.store.snapshot()
@@ -253,6 +248,4 @@ class Replication:
                 f"the log begins at {self._log.first_index}, but its newest snapshot is of {snapshot.index}"
             )
         progress.receive_snapshot(snapshot.index)
-        self.snapshots_to_send.append(
-            InstallSnapshot(self._config.node_id, progress.node_id, self._term, snapshot)
-        )
+        self.snapshots_to_send.append(InstallSnapshot(self._config.node_id, progress.node_id, self._term, snapshot))

@@ -1,6 +1,6 @@
-"""The roles a node takes in a group, and what takes it from one to another.
+"""The roles a node takes in a Raft group, and the causes that lead from one to another.
 
-A learner is no role: it is a follower whom the membership gives no vote, so that it never stands for election.
+A learner is no role: it is a follower without a vote in the membership, so that it never stands for election.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Role(enum.Enum):
 
 
 class Cause(enum.Enum):
-    """Why a node takes a role."""
+    """The causes of a change of role."""
 
     STARTED = "started"
     ELECTION_TIMEOUT = "heard from no leader for an election timeout"
@@ -51,5 +51,5 @@ TRANSITIONS: dict[tuple[Role, Cause], Role] = {
     (Role.LEADER, Cause.HIGHER_TERM): Role.FOLLOWER,
     (Role.LEADER, Cause.REMOVED): Role.FOLLOWER,
 }
-"""Every way from one role to the next (without pre-vote, a candidate stands wherever it says pre-candidate);
-the table in docs/replication.md says the same."""
+"""Every transition between roles (without pre-vote, read candidate for pre-candidate); the table in docs/replication.md
+is the same."""

@@ -13,14 +13,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mainstem.address import Address, AddressError, parsed
 from mainstem.model import Buffer
 from mainstem.rpc.client import DEADLINE_GRACE_SECONDS
-from mainstem.rpc.client_connection import CONNECT_SECONDS_MAX
-from mainstem.rpc.connection import Answer, CallerConnection
 from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded, RpcError
-from mainstem.rpc.frames import FRAME_BYTES_MAX
-from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
-from mainstem.rpc.tls import closed_unheard, handshake_refusal, names_in
+from mainstem.rpc.wire.call_state import CallAnswer, CallerConnection
+from mainstem.rpc.wire.client_connection import CONNECT_SECONDS_MAX
+from mainstem.rpc.wire.frames import FRAME_BYTES_MAX
+from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
+from mainstem.rpc.wire.tls import closed_unheard, handshake_refusal, names_in
 
 
 class BlockingClient:
@@ -35,7 +37,7 @@ class BlockingClient:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.address = f"{host}:{port}"
+        self.address = str(Address(host, port))
         self._host, self._port = host, port
         self._hello = Hello(name=name, frame_bytes_max=frame_bytes_max)
         self._tls = tls
@@ -120,7 +122,7 @@ class BlockingClient:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._core = CallerConnection(self._hello)
         if self._tls is not None:
-            context = self._tls  # the handshake belongs to an operation before `give_up`, as all others
+            context = self._tls  # the handshake must end before `give_up`, as every operation
             secured = self._io(context.wrap_socket, give_up, "TLS handshake")
             self._core.certificate_names = names_in(secured.getpeercert())
             self._socket = secured
@@ -133,7 +135,7 @@ class BlockingClient:
         for buffer in buffers:
             self._io(lambda connection, data=buffer: connection.sendall(data), give_up, "request")
 
-    def _receive(self, give_up: float, what: str) -> list[Answer]:
+    def _receive(self, give_up: float, what: str) -> list[CallAnswer]:
         count = self._io(lambda connection: connection.recv_into(self._core.writable()), give_up, what)
         if not count:
             if self._tls is not None and self._core.peer is None:
@@ -161,9 +163,9 @@ class BlockingClient:
             raise refused or lost from error
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """'host:port' (IPv6 hosts in brackets) as a pair. Raises `RpcError`."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit() or not 0 < int(port) < 65536:
-        raise RpcError(f"{address!r} is not an address; write HOST:PORT")
-    return host.strip("[]"), int(port)
+def parse_address(address: str) -> Address:
+    """Raises `RpcError`."""
+    try:
+        return parsed(address)
+    except AddressError as error:
+        raise RpcError(str(error)) from None

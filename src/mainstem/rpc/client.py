@@ -1,6 +1,6 @@
 """The calling end on asyncio: many calls at a time over one connection, made when first needed.
 
-A call that fails with `ConnectionLost` may have taken effect; whether to repeat it is the caller's business.
+A call that fails with `ConnectionLost` may have taken effect; the caller decides whether to repeat it.
 The next call connects again. Cancelling the task that calls cancels the call at the peer.
 """
 
@@ -11,30 +11,33 @@ import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
+from mainstem.address import Address
 from mainstem.model import Buffer
-from mainstem.rpc.client_connection import (
+from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded
+from mainstem.rpc.wire.call_state import CallAnswer
+from mainstem.rpc.wire.client_connection import (
     ClientConnection,
     Connect,
     connect_tcp,
     connect_tls,
     open_connection,
 )
-from mainstem.rpc.connection import Answer
-from mainstem.rpc.errors import ConnectionLost, DeadlineExceeded
-from mainstem.rpc.frames import FRAME_BYTES_MAX
-from mainstem.rpc.identity import ANY_NODE, CLIENT, NODE, Identity
-from mainstem.rpc.method import Hello, Method, Reply, ReplyT, RequestT
+from mainstem.rpc.wire.frames import FRAME_BYTES_MAX
+from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.identity import ANY_NODE, CLIENT, NODE, Identity
+from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
 
 CALLS_MAX = 64
-"""Calls in flight on one connection; the next ones wait. Half of what a server accepts."""
+"""Calls in flight on one connection; further calls wait. Half of what a server accepts."""
 
 DEADLINE_GRACE_SECONDS = 1.0
-"""The callee reports a missed deadline itself; this long after it the caller stops waiting for that."""
+"""The callee reports a missed deadline itself; the caller waits for that report this much longer, then
+stops."""
 
 
 class Client:
-    """Calls to one peer. Use as `async with`. `node` is who calls, None for a client; another node than `seeks` at
-    the address is refused (`IdentityRefused`). `tls` takes the place of `connect`."""
+    """Calls to one peer. Use as `async with`. `node` is the caller's identity, None for a client; a node
+    other than `seeks` at the address is refused (`IdentityRefused`). `tls` replaces `connect`."""
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Client:
         connect: Connect = connect_tcp,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        self.address = f"{host}:{port}"
+        self.address = str(Address(host, port))
         self._host, self._port = host, port
         self._hello = Hello(
             name=name,
@@ -118,7 +121,7 @@ class Client:
                 message = f"{method.name}: no connection to {self.address} within {timeout_seconds} s"
                 raise DeadlineExceeded(message) from None
             left_ms = max(1, round((deadline - loop.time()) * 1000))
-            answers: asyncio.Queue[Answer] = asyncio.Queue()  # bounded by the stream's window
+            answers: asyncio.Queue[CallAnswer] = asyncio.Queue()  # bounded by the stream's window
             request_id = connection.open(method, request, attachment, left_ms, answers.put_nowait)
             try:
                 while True:

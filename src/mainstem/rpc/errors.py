@@ -1,6 +1,6 @@
-"""What a call between nodes reports.
+"""The errors of calls between nodes.
 
-Faults of the peer's bytes (`ProtocolViolation`), of the way there (`ConnectionLost`, `DeadlineExceeded`) and
+Faults of the peer's bytes (`ProtocolViolation`), of the connection (`ConnectionLost`, `DeadlineExceeded`) and
 of the callee (`CallFailed`, `Refused`) are different classes, because callers react differently: close,
 retry, report.
 """
@@ -25,12 +25,13 @@ class VersionMismatch(RpcError):
 
 
 class IdentityRefused(RpcError):
-    """The two ends must not talk: who they are speaks against it. The connection is closed; trying again
-    helps only once somebody has changed a configuration. Subclasses keep their class across the wire."""
+    """The two ends must not talk, because of the identity of one of them. The connection is closed; another
+    attempt helps only after an operator has changed a configuration. Subclasses keep their class across the
+    wire."""
 
     kind: ClassVar[str] = ""
     by_peer = False
-    """The other end refused, and its message is what is told."""
+    """The other end refused; this message came from there."""
 
 
 class OtherCluster(IdentityRefused):
@@ -58,7 +59,7 @@ class UnexpectedNode(IdentityRefused):
 
 
 class IdentityMissing(IdentityRefused):
-    """The peer does not say which node it is where that is needed."""
+    """The peer does not say which node it is, where that is required."""
 
     kind = "identity missing"
 
@@ -70,11 +71,13 @@ class CertificateMismatch(IdentityRefused):
 
 
 class ConnectionLost(RpcError):
-    """No connection, or it went away before the answer came. Whether the call took effect is unknown."""
+    """There is no connection, or it was lost before the answer came. Whether the call took effect is
+    unknown."""
 
 
 class TlsRefused(ConnectionLost):
-    """No connection, because one end does not accept the other's certificate, or only one end speaks TLS."""
+    """There is no connection, because one end does not accept the other's certificate, or only one end speaks
+    TLS."""
 
 
 class DeadlineExceeded(RpcError):
@@ -90,12 +93,12 @@ class CallFailed(RpcError):
 
 
 class NotServed(CallFailed):
-    """The callee has no such method: its version knows none, or it is about to start."""
+    """The callee has no such method: its version does not know it, or the node is still starting."""
 
 
 class Refused(RpcError):
     """Base of the refusals a method declares (`Method.refusals`): they keep their class across the wire.
 
-    A subclass names itself in `kind`, which is what travels."""
+    The `kind` of a subclass names it there."""
 
     kind: ClassVar[str] = ""

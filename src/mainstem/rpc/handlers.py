@@ -1,4 +1,5 @@
-"""Which handler answers which method: how the rooms of a node are called, whoever carries the calls."""
+"""The table from method to handler: the rooms of a node register here, and any carrier of calls looks them
+up."""
 
 from __future__ import annotations
 
@@ -6,31 +7,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, NamedTuple
 
 from mainstem.model import Buffer
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.method import Method, Reply, ReplyT, RequestT
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
 
 
-class Call(NamedTuple, Generic[RequestT]):
-    """What a handler gets."""
+class RpcCall(NamedTuple, Generic[RequestT]):
+    """One call, as its handler gets it."""
 
     request: RequestT
     attachment: Buffer
-    """Nobody else writes to it; keeping a view of it keeps the memory of its frame."""
+    """The attachment; no other code writes to it. A kept view of it keeps the memory of its frame."""
     peer: str
     """The caller's name and address, for logs."""
     node: Identity | None = None
-    """Which node calls; None: a client."""
+    """The calling node; None: a client calls."""
     connection: int = 0
-    """Counts the accepted connections: a later one has a larger number."""
+    """The number of the caller's connection: a connection accepted later has a larger one."""
 
 
-Unary = Callable[[Call[RequestT]], Awaitable[Reply[ReplyT]]]
-Prompt = Callable[[Call[RequestT]], Reply[ReplyT]]
-Streaming = Callable[[Call[RequestT]], AsyncIterator[Reply[ReplyT]]]
+Unary = Callable[[RpcCall[RequestT]], Awaitable[Reply[ReplyT]]]
+Prompt = Callable[[RpcCall[RequestT]], Reply[ReplyT]]
+Streaming = Callable[[RpcCall[RequestT]], AsyncIterator[Reply[ReplyT]]]
 
 
-class Found(NamedTuple):
-    """A method and what answers it."""
+class BoundMethod(NamedTuple):
+    """A method and its handler."""
 
     method: Method[Any, Any]
     handler: Callable[..., Any]
@@ -38,17 +39,17 @@ class Found(NamedTuple):
 
 
 class Handlers:
-    """Of one node. Every room registers its own."""
+    """All methods that one node serves; every room registers its own."""
 
     def __init__(self) -> None:
-        self._methods: dict[int, Found] = {}
+        self._methods: dict[int, BoundMethod] = {}
 
     def unary(self, method: Method[RequestT, ReplyT], handler: Unary[RequestT, ReplyT]) -> None:
         assert not method.streams, f"{method.name} streams"
         self._add(method, handler, prompt=False)
 
     def prompt(self, method: Method[RequestT, ReplyT], handler: Prompt[RequestT, ReplyT]) -> None:
-        """A handler that answers at once: it must be brief, everything else waits."""
+        """A handler that answers at once: it must be brief, since everything else waits meanwhile."""
         assert not method.streams, f"{method.name} streams"
         self._add(method, handler, prompt=True)
 
@@ -58,7 +59,7 @@ class Handlers:
 
     def _add(self, method: Method[Any, Any], handler: Callable[..., Any], *, prompt: bool) -> None:
         assert method.number not in self._methods, f"method number {method.number} is taken"
-        self._methods[method.number] = Found(method, handler, prompt)
+        self._methods[method.number] = BoundMethod(method, handler, prompt)
 
-    def find(self, number: int) -> Found | None:
+    def find(self, number: int) -> BoundMethod | None:
         return self._methods.get(number)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+from mainstem.address import Address, parsed
 from mainstem.model import Buffer
 from mainstem.rpc.client import Client
-from mainstem.rpc.client_connection import Connect, connect_tcp
 from mainstem.rpc.errors import ConnectionLost
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.method import Method, Reply, ReplyT, RequestT
-from mainstem.rpc.raft_link import Address
+from mainstem.rpc.wire.client_connection import Connect, connect_tcp
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
 
 
 class NodeCalls:
-    """`moved` is told of the addresses of all other nodes whenever one is new: messages go there as well."""
+    """Holds one client per node. `moved` is told the addresses of all other nodes whenever one is new:
+    messages go there as well."""
 
     def __init__(
         self,
@@ -30,9 +31,8 @@ class NodeCalls:
         self._clients: dict[int, Client] = {}
 
     def know(self, node_id: int, address: str) -> None:
-        """Where a node is reached from now on, as HOST:PORT."""
-        host, _colon, port = address.rpartition(":")
-        known = Address(host.strip("[]"), int(port))
+        """From now on the node is reached at this HOST:PORT. Raises AddressError."""
+        known = parsed(address, port_min=0)  # this node's own address may be one that picks a free port
         if node_id == self._node.node_id or self._addresses.get(node_id) == known:
             return
         self._addresses[node_id] = known
@@ -41,7 +41,8 @@ class NodeCalls:
         self._moved(self._addresses)
 
     def hear(self, node_id: int, address: str) -> None:
-        """A node itself says where it is reached. Of those who are known, what the cluster has registered counts."""
+        """A node says where it is reached. For nodes that are known, the address registered in the cluster
+        counts."""
         if node_id not in self._addresses:
             self.know(node_id, address)
 

@@ -1,25 +1,26 @@
-"""A node's end of its connections with the others: what it serves, what it calls, and Raft's messages."""
+"""A node's end of its connections with the other nodes: its server, its calls, and the carrier of Raft's
+messages."""
 
 from __future__ import annotations
 
 import logging
 from random import Random
 
-from mainstem.rpc.client_connection import connect_tcp, connect_tls
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.method import Hello
 from mainstem.rpc.node_calls import NodeCalls
-from mainstem.rpc.raft_exchange import RaftExchange
-from mainstem.rpc.server import Server
-from mainstem.rpc.tls import NO_TLS, RpcTlsConfig, context
+from mainstem.rpc.raft.raft_exchange import RaftExchange
+from mainstem.rpc.server import RpcServer
+from mainstem.rpc.wire.client_connection import connect_tcp, connect_tls
+from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
 
 class NodeEnd:
-    """Made once a node knows who it is."""
+    """Holds the three together; made once a node knows its identity."""
 
     def __init__(
         self,
@@ -31,8 +32,8 @@ class NodeEnd:
         tls: RpcTlsConfig = NO_TLS,
         supervision: Supervision | None = None,
     ) -> None:
-        """`reached_at` is the HOST:PORT that other nodes are to use. Raises ConfigError when the files of `tls` cannot
-        be used."""
+        """`reached_at` is the HOST:PORT for other nodes to use. Raises ConfigError when the files of `tls`
+        cannot be used."""
         calling = context(tls, server_side=False)
         connect = connect_tcp if calling is None else connect_tls(calling)
         self.identity = identity
@@ -41,12 +42,13 @@ class NodeEnd:
             identity, random=random, connect=connect, reached_at=reached_at, supervision=supervision
         )
         self.calls = NodeCalls(identity, moved=self.exchange.set_peers, connect=connect)
-        self.server = Server(
+        self.server = RpcServer(
             handlers,
             name=f"node {identity.node_id}",
             node=identity,
             tls=context(tls, server_side=True),
             met=self._met,
+            supervision=supervision,
         )
         self.exchange.register(handlers)
         self._closing = False
@@ -56,13 +58,17 @@ class NodeEnd:
         return await self.server.start(host, port)
 
     def _met(self, hello: Hello) -> None:
-        """A node whose registration has not come here yet, as after a restart into a cluster that changed: without its
-        address it could lead this node and would never get an answer."""
-        if hello.node is not None and hello.reached_at and not self._closing:
+        """Note a node's address although its registration has not come here yet, as after a restart into a
+        cluster that changed: without the address that node could lead this one and never get an answer. And have
+        messages to a node that was away leave now."""
+        if hello.node is None or self._closing:
+            return
+        if hello.reached_at:
             try:
                 self.calls.hear(hello.node.node_id, hello.reached_at)
             except ValueError:
                 log.warning("%s says that it is reached at %r: that is no HOST:PORT", hello.node, hello.reached_at)
+        self.exchange.called_by(hello.node.node_id)
 
     async def close(self) -> None:
         self._closing = True

@@ -1,12 +1,12 @@
 """The called end on asyncio: a listener that hands requests to the handlers it was given.
 
 Every call runs in a task owned by its connection: cancelled when the caller cancels, its deadline passes or
-the connection goes, and awaited by `Server.close`. What one connection may hold is bounded in number and in
+the connection goes, and awaited by `RpcServer.close`. A connection's open requests are bounded in number and in
 bytes; a request beyond that is answered `Overloaded` at once, which keeps cancels and credits flowing. A peer
-that does not read its answers stops being read itself.
+that does not read its answers is no longer read from.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
-without the cost of a task, which is what frequent small messages need (`prompt_answers`).
+without the cost of a task, as frequent small messages need it (`prompt_answers`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from typing import Any, cast
 import msgspec
 
 from mainstem.model import Buffer
-from mainstem.rpc.connection import STREAM_WINDOW_ITEMS, CalleeConnection, Cancelled, Credited, Request
-from mainstem.rpc.door import Door
 from mainstem.rpc.errors import (
     IdentityMissing,
     IdentityRefused,
@@ -31,13 +29,17 @@ from mainstem.rpc.errors import (
     RpcError,
     VersionMismatch,
 )
-from mainstem.rpc.frames import FRAME_BYTES_MAX, ErrorCode
-from mainstem.rpc.handlers import Call, Found, Handlers
-from mainstem.rpc.identity import CLIENT, NODE, Identity, duplicate
-from mainstem.rpc.keep_alive import find_dead_peers, give_up_on_dead_peers
-from mainstem.rpc.method import Hello, Method, Reply
-from mainstem.rpc.prompt_answers import PromptAnswers
-from mainstem.rpc.tls import names_in
+from mainstem.rpc.handlers import BoundMethod, Handlers, RpcCall
+from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS, CalleeConnection, Cancelled, Credited, Request
+from mainstem.rpc.wire.door import Door
+from mainstem.rpc.wire.frames import FRAME_BYTES_MAX, RpcErrorCode
+from mainstem.rpc.wire.hello import Hello, duplicate
+from mainstem.rpc.wire.identity import CLIENT, NODE, Identity
+from mainstem.rpc.wire.keep_alive import find_dead_peers, give_up_on_dead_peers
+from mainstem.rpc.wire.method import Method, Reply
+from mainstem.rpc.wire.prompt_answers import PromptAnswers
+from mainstem.rpc.wire.tls import names_in
+from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +56,14 @@ FAREWELL_SECONDS_MAX = 1.0
 """How long a refused peer has to read why and to close the connection itself."""
 
 DISCARDED_BYTES = 4096
-"""What a read takes of a peer that is not listened to any more."""
+"""Bytes per read from a peer that is closed already; they are thrown away."""
 
 HELLO_SECONDS_MAX = 10.0
 """A connection that has not introduced itself by then is closed."""
 
 
-class Server:
-    """A listener. `start`, then `close`; both once."""
+class RpcServer:
+    """A listener and its connections. `start`, then `close`; each once."""
 
     def __init__(
         self,
@@ -72,15 +74,15 @@ class Server:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         tls: ssl.SSLContext | None = None,
         met: Callable[[Hello], None] = lambda _hello: None,
+        supervision: Supervision | None = None,
     ) -> None:
-        """`met` is told what each node says of itself that connects."""
+        """`met` is called with the hello of each node that connects."""
         self.handlers = handlers
         self.met = met
-        self.hello = Hello(
-            name=name, frame_bytes_max=frame_bytes_max, role=CLIENT if node is None else NODE, node=node
-        )
+        self.hello = Hello(name=name, frame_bytes_max=frame_bytes_max, role=CLIENT if node is None else NODE, node=node)
         self.connections: set[ServerConnection] = set()
         self.accepted = 0
+        self.supervision = supervision or Supervision()
         self._tls = tls
         self._door: Door | None = None
         self._listener: asyncio.Server | None = None
@@ -89,7 +91,7 @@ class Server:
         """Listen; port 0 picks a free one. Returns the address. Raises OSError."""
         loop = asyncio.get_running_loop()
         if self._tls is not None:
-            self._door = Door(self._tls, self.connection)
+            self._door = Door(self._tls, self.connection, self.supervision)
             return await self._door.open(host, port)
         self._listener = await loop.create_server(self.connection, host, port)
         address = self._listener.sockets[0].getsockname()
@@ -100,7 +102,7 @@ class Server:
         return ServerConnection(self)
 
     async def close(self) -> None:
-        """Stop listening, cancel what is running, and wait until all of it has ended."""
+        """Stop listening, cancel the running calls, and wait until all of them have ended."""
         if self._listener is not None:
             self._listener.close()
         if self._door is not None:
@@ -119,7 +121,7 @@ class _Running:
 class ServerConnection(asyncio.BufferedProtocol):
     """One accepted connection: owns the tasks of its open calls."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: RpcServer) -> None:
         self._server = server
         self._core = CalleeConnection(server.hello)
         self._calls: dict[int, _Running] = {}
@@ -134,7 +136,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def node(self) -> Identity | None:
-        """Which node calls; None: a client, or nobody yet."""
+        """The calling node; None: a client, or no hello came yet."""
         return self._core.peer.node if self._core.peer is not None else None
 
     # asyncio.BufferedProtocol
@@ -204,7 +206,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # calls
 
     def _meet(self) -> None:
-        """The peer's hello is there: a node must not be two. Raises `DuplicateNode`."""
+        """The peer's hello has arrived: refuse a second node of the same id. Raises `DuplicateNode`."""
         if (newcomer := self.node) is None:
             return
         give_up_on_dead_peers(self._transport)
@@ -225,7 +227,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._write(
                 self._core.fail(
                     request.request_id,
-                    ErrorCode.UNKNOWN_METHOD,
+                    RpcErrorCode.UNKNOWN_METHOD,
                     f"method {request.method_number} is not served here",
                 )
             )
@@ -233,7 +235,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._write(
                 self._core.fail(
                     request.request_id,
-                    ErrorCode.IDENTITY,
+                    RpcErrorCode.IDENTITY,
                     f"only nodes of this cluster may call it, and {self._peer} does not say which node it is",
                     IdentityMissing.kind,
                 )
@@ -244,45 +246,44 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._write(
                 self._core.fail(
                     request.request_id,
-                    ErrorCode.OVERLOADED,
+                    RpcErrorCode.OVERLOADED,
                     f"{len(self._calls)} calls with {self._call_bytes} bytes are open",
                 )
             )
         else:
             credit = asyncio.Semaphore(STREAM_WINDOW_ITEMS)
-            task = asyncio.get_running_loop().create_task(
-                self._run(request, found.method, found.handler, credit)
-            )
+            task = asyncio.get_running_loop().create_task(self._run(request, found.method, found.handler, credit))
             self._calls[request.request_id] = _Running(task, credit, size)
             self._call_bytes += size
             task.add_done_callback(lambda task: self._finish(request.request_id, task))
 
-    def _answer_promptly(self, request: Request, found: Found) -> None:
+    def _answer_promptly(self, request: Request, found: BoundMethod) -> None:
         try:
             call = self._call(request, found.method)
             answer = self._core.reply(request.request_id, found.handler(call), streams=False)
         except msgspec.DecodeError as error:
-            answer = self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}")
+            answer = self._core.fail(request.request_id, RpcErrorCode.MALFORMED, f"malformed: {error}")
         except Exception as error:
             answer = self._failure(request.request_id, found.method, error)
         self._prompt_answers.add(answer, len(request.attachment))
 
-    def _call(self, request: Request, method: Method[Any, Any]) -> Call[Any]:
+    def _call(self, request: Request, method: Method[Any, Any]) -> RpcCall[Any]:
         """Raises `msgspec.DecodeError`."""
         message = method.decode_request(request.body)
-        return Call(message, request.attachment, self._peer, self.node, self._number)
+        return RpcCall(message, request.attachment, self._peer, self.node, self._number)
 
     def _finish(self, request_id: int, task: asyncio.Task[None]) -> None:
         self._call_bytes -= self._calls.pop(request_id).size
         if task.cancelled():
-            # Answered here, not in the task: one cancelled before its first step runs none of its code.
-            self._write(self._core.fail(request_id, ErrorCode.FAILED, "cancelled"))
+            # Answered here, not in the task: a task cancelled before its first step runs none of its code.
+            self._write(self._core.fail(request_id, RpcErrorCode.FAILED, "cancelled"))
         elif (error := task.exception()) is not None:
-            log.error("answering %s failed", self._peer, exc_info=error)
+            log.error("answering %s failed", self._peer)
+            self._server.supervision.errand_died("answer to another node", error)
         self._forget()
 
     def _forget(self) -> None:
-        """Leave the server's care once the transport is gone and the last call has ended."""
+        """Remove this connection from the server once the transport is gone and the last call has ended."""
         if self._transport.is_closing() and not self._calls:
             self._server.connections.discard(self)
 
@@ -299,7 +300,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             call = self._call(request, method)
         except msgspec.DecodeError as error:
-            self._write(self._core.fail(request.request_id, ErrorCode.MALFORMED, f"malformed: {error}"))
+            self._write(self._core.fail(request.request_id, RpcErrorCode.MALFORMED, f"malformed: {error}"))
             return
         try:
             async with asyncio.timeout(seconds):
@@ -309,7 +310,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 else:
                     answer = self._core.reply(request.request_id, await handler(call), streams=False)
         except TimeoutError:
-            answer = self._core.fail(request.request_id, ErrorCode.DEADLINE, f"not done within {seconds} s")
+            answer = self._core.fail(request.request_id, RpcErrorCode.DEADLINE, f"not done within {seconds} s")
         except Exception as error:
             answer = self._failure(request.request_id, method, error)
         await self._writable.wait()
@@ -331,7 +332,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if isinstance(error, method.refusals):
             return self._core.refuse(request_id, error)
         log.error("%s, called by %s, failed", method.name, self._peer, exc_info=error)
-        return self._core.fail(request_id, ErrorCode.FAILED, f"{type(error).__name__}: {error}")
+        return self._core.fail(request_id, RpcErrorCode.FAILED, f"{type(error).__name__}: {error}")
 
     def _write(self, buffers: list[Buffer]) -> None:
         if not self._transport.is_closing():
@@ -342,8 +343,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._drop(ProtocolViolation(f"no hello within {HELLO_SECONDS_MAX:.0f} s"))
 
     def _drop(self, reason: RpcError) -> None:
-        """Close once what was written has left. Until then, and a little longer, what still arrives is read and
-        thrown away: closing a socket with unread bytes would take from the peer what it was told last."""
+        """Close once all that was written has left. Until then, and a little longer, read what still arrives
+        and throw it away: closing a socket with unread bytes could take the last message from the peer."""
         stranger = isinstance(reason, ProtocolViolation) and self._core.peer is None
         hint = "; nodes and splitters come here, Kafka clients and HTTP have ports of their own" if stranger else ""
         log.warning("node connection from %s closed: %s%s", self._peer, reason, hint)

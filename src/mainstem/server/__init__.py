@@ -1,1 +1,1 @@
-"""The Kafka port: sockets, frames and backpressure. What a frame means is the dispatcher's business."""
+"""The Kafka port: sockets, frames and backpressure. The dispatcher gives frames their meaning."""

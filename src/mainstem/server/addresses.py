@@ -1,4 +1,5 @@
-"""Addresses: reading them from configuration, opening listening sockets, and what clients are told.
+"""Addresses: reads them from configuration, opens listening sockets, and derives the address that clients are
+given.
 
 The advertised address must be one that clients can reach. A listener on one interface is advertised as
 that; a listener on all interfaces ("0.0.0.0", "::") as the address this machine uses to reach others, and
@@ -11,8 +12,8 @@ import contextlib
 import errno
 import ipaddress
 import socket
-from typing import NamedTuple
 
+from mainstem.address import Address, AddressError, parsed
 from mainstem.server.errors import ListenError
 
 _PORT_ATTEMPTS_MAX = 8
@@ -23,30 +24,20 @@ _OUTSIDE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 """Documentation addresses: connecting a UDP socket to one sends nothing but picks the outward interface."""
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 def parse_address(text: str) -> Address:
-    """Read HOST:PORT or [IPv6]:PORT; an empty host means all interfaces. Raises ListenError."""
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
-        raise ListenError(f"{text!r} is no address; write HOST:PORT, or [HOST]:PORT for IPv6")
-    return Address(host[1:-1] if bracketed else host or "0.0.0.0", int(port))
+    """Read an address to listen on. An empty host means all interfaces; port 0 picks a free one. Raises
+    ListenError."""
+    try:
+        return parsed(f"0.0.0.0{text}" if text.startswith(":") and text.count(":") == 1 else text, port_min=0)
+    except AddressError as error:
+        raise ListenError(str(error)) from None
 
 
 def open_listeners(address: Address, backlog: int) -> list[socket.socket]:
     """Bound, listening, non-blocking sockets: one per address that the host name stands for, all on one
     port. Raises ListenError."""
     try:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from None
     targets = list(dict.fromkeys((family, where[0]) for family, _, _, _, where in found))
@@ -84,7 +75,7 @@ def _bind(listener: socket.socket, host: str, port: int, backlog: int) -> None:
 
 
 def advertised_address(configured: Address, bound: Address) -> Address:
-    """What clients are told to connect to, for a listener configured as one and bound to the other."""
+    """The address that clients are given, for a listener configured as one and bound to the other."""
     try:
         wildcard = ipaddress.ip_address(configured.host).is_unspecified
     except ValueError:

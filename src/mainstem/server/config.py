@@ -1,4 +1,4 @@
-"""What can be set about the server. Kafka's name of a setting, where it has one, stands beside it."""
+"""The server's settings. Kafka's name of a setting, where it has one, stands beside it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """connections.max.idle.ms."""
 
     requests_in_flight_max: int = 256
-    """Unanswered requests of one connection: what librdkafka sends ahead, one partition per request."""
+    """Unanswered requests of one connection: as many as librdkafka sends ahead, one partition per request."""
 
     response_bytes_unsent_max: int = 4 * MIB
-    """No request of a connection is dispatched while more than this waits to be sent to it, so a reader
-    that does not read holds at most this and the responses already being made."""
+    """No request of a connection is dispatched while more than this waits to be sent to it, so a client that
+    does not read holds at most this and the responses already being made."""
 
     response_bytes_max: int = 512 * MIB
-    """What responses hold, of all connections: the less of it is left, the smaller fetch responses become, and who
-    takes nothing of them is closed."""
+    """Bytes that the responses of all connections hold: the less of it is left, the smaller fetch responses
+    become, and connections that take nothing of theirs are closed."""
 
     request_bytes_in_flight_max: int = 512 * MIB
-    """queued.max.request.bytes: what requests hold, of all connections: the buffers they are read into beyond the
-    usual start, and what handlers keep until they answer."""
+    """queued.max.request.bytes: bytes that the requests of all connections hold: the buffers they are read
+    into beyond the usual start, and the parts that handlers keep until they answer."""
 
     backlog: int = 1024
     """Connections the kernel completes before they are accepted."""
@@ -77,7 +77,8 @@ _SMALLEST = {
     "connections_per_host_max": 1,
     "connection_idle_ms_max": 100,
     "requests_in_flight_max": 1,
-    # what a transport may hold without telling when it is sent: with less, nothing would wake the connection
+    # a transport may hold so much without telling when it is sent: with less, nothing would wake the
+    # connection
     "response_bytes_unsent_max": 256 * KIB,
     "response_bytes_max": MIB,
     "request_bytes_in_flight_max": 1,

@@ -1,13 +1,15 @@
 """One client connection: frames in, responses out, in order.
 
-The socket is read into the connection's own buffer and every whole frame is dispatched from there. What
-holds a frame back, until the event in brackets, is decided in one place, `_advance`:
+The connection reads the socket into its own buffer and dispatches every whole frame from there. One function,
+`_advance`, decides what holds a frame back, until the event in brackets:
 
 * a reply that is not pipelined is pending, or too many are (a reply arrives);
 * too many response bytes are unsent, the fewer the less memory is left for all responses (the transport drains, or
-  others take theirs);
-* its buffer has to grow for it, and requests hold as much memory as they may (some is given back);
-* it brings batches, and the store has no room for more, or others have waited for that longer (it is this one's turn);
+  other connections' responses leave);
+* its buffer has to grow for it, or it takes much memory decoded, and requests hold as much as they may (some is given
+  back);
+* it brings batches, and the store has no room for more, or other connections have waited longer (its turn
+  comes);
 * the connection is ending.
 
 Frames held back stay in the buffer; reading goes on while the buffer has room, and pauses when it is full.
@@ -15,7 +17,7 @@ So the memory of a connection is bounded by its buffer, the replies in flight, a
 the one response that crossed it.
 
 The transport is given one chunk after the other only while it is below its high-water mark. Responses of one
-event-loop turn leave together at its end; the last one in flight leaves at once, for nothing is left to join it. A
+event-loop turn leave together at its end; the last one in flight leaves at once, since no other can join it. A
 connection writes a bounded number of bytes a turn: a large response takes several, between which other connections
 are served.
 """
@@ -29,41 +31,43 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from mainstem.address import Address
 from mainstem.errors import MainstemError
-from mainstem.ports import Burst, Peer, Reply
+from mainstem.ports import Burst, LastReply, Reply, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.receive_buffer import ReceiveBuffer
 from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
-from mainstem.server.response_queue import Place, ResponseQueue
+from mainstem.server.response_queue import ResponsePlace, ResponseQueue
 
 if TYPE_CHECKING:
-    from mainstem.server.server import Server
+    from mainstem.server.server import KafkaServer
 
 TRANSPORT_BYTES_HIGH = 256 * 1024
 """The transport is fed until it holds this much: about one socket buffer, enough for a fast reader."""
 
 TURN_BYTES_MAX = 256 * 1024
-"""Written to one connection in a turn of the loop: about 0.1 ms of the kernel's copying, which every other request
-waits for. Below this size the turn itself would be the larger part."""
+"""Bytes written to one connection in a turn of the loop: about 0.1 ms of the kernel's copying, for which
+every other request waits. Below this size the turn itself would be the larger part."""
 
 
 HALF_READ_SECONDS_MAX = 30.0
-"""How long a request may take to arrive once others wait for the memory it holds: the largest at 30 Mbit/s."""
+"""How long a request may take to arrive once other requests wait for the memory it holds: the largest at 30
+Mbit/s."""
 
 UNREAD_SECONDS_MAX = 5.0
-"""How long the peer may take nothing of its responses while memory for responses is short: several of TCP's
+"""How long a peer may take nothing of its responses while memory for responses is short: several of TCP's
 retransmissions."""
 
 RECOUNT_BYTES = 64 * 1024
-"""The budget of responses is told when so much more is unsent, not of every small response."""
+"""The budget of responses is told of each such change in unsent bytes, not of every small response."""
 
 SILENT_SECONDS_MAX = 5.0
-"""How long nothing of it may arrive then: several of TCP's retransmissions."""
+"""How long no byte of such a request may arrive: several of TCP's retransmissions."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: KafkaServer) -> None:
         self._server = server
         assert server.dispatcher is not None, "connections are accepted after start"
         self.dispatcher = server.dispatcher
@@ -77,16 +81,16 @@ class Connection(asyncio.BufferedProtocol):
         self._responses = ResponseQueue()
         self._response_budget = server.responses
         self.held_bytes = 0
-        """What the budget of responses is charged for this connection."""
+        """Bytes that the budget of responses has charged for this connection."""
         self._untaken = 0
-        """What the transport held when it was last looked at."""
+        """Bytes that the transport held at the last check."""
         self.taken_at = 0.0
-        """When the peer is known to have taken something, or there was nothing to take."""
+        """When the peer is last known to have taken bytes, or there were none to take."""
         self._transport: asyncio.Transport | None = None
-        self.peer = Peer("", 0, 0)
+        self.session = Session("", 0, 0)
         self.active_at = 0.0
         self._exclusive = False
-        """A reply that is not pipelined is pending."""
+        """Whether a reply that is not pipelined is pending."""
         self._half_read_since: float | None = None
         self._waiting_for_budget = False
         self._waiting_for_room = False
@@ -94,18 +98,24 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._flush_due = False
         self._ending = False
-        """Nothing more is dispatched; close once everything is sent."""
+        """Dispatch nothing more, and close once everything is sent."""
         self._eof = False
         self._dead = False
-        """Nobody will read another response."""
+        """The peer will not read another response."""
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are only like it
         address = transport.get_extra_info("peername") or ("unknown", 0)
-        self.peer = Peer(str(address[0]), int(address[1]), self._server.next_connection_id())
-        self.account.host = self.peer.host
+        here = transport.get_extra_info("sockname")
+        self.session = Session(
+            str(address[0]),
+            int(address[1]),
+            self._server.next_connection_id(),
+            listener=str(Address(str(here[0]), int(here[1]))) if isinstance(here, tuple) else str(here),
+        )
+        self.account.host = self.session.host
         self.active_at = self._server.clock.monotonic()
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
         connection_socket = transport.get_extra_info("socket")
@@ -124,9 +134,9 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        # the peer may still read: answer what it asked, but for reads that wait for something to come; then close
+        # the peer may still read: answer its requests, except reads that wait for new data; then close
         self._eof = True
-        self.dispatcher.disconnected(self.peer)
+        self.dispatcher.disconnected(self.session)
         self._advance()
         return not self._dead
 
@@ -155,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._responses.bytes_unsent + self._transport_bytes()
 
     def recount(self) -> None:
-        """Charge the budget of responses for what is unsent now."""
+        """Charge the budget of responses for the bytes unsent now."""
         responses = self._responses
         held = responses.bytes_unsent - responses.bytes_shared + self._transport_bytes()
         more = held - self.held_bytes
@@ -166,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             self._response_budget.change(more)
 
     def takes_nothing(self, now: float) -> bool:
-        """Whether the peer has left what it asked for unread for a while. To be asked again and again."""
+        """Whether the peer has left its responses unread for a while. Call it again and again."""
         untaken = self._transport_bytes()
         if untaken != self._untaken or not self.held_bytes:
             self._untaken = untaken
@@ -179,12 +189,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests not answered yet, or not in their turn."""
+        """Requests that are not answered yet, or whose responses wait for their turn."""
         return self._responses.in_flight
 
     def in_the_way(self, now: float) -> bool:
-        """Whether the memory that this connection holds, and others wait for, goes for nothing: the request does not
-        arrive, what was sent behind a request that waits is there for too long, or nobody is there any more."""
+        """Whether this connection wastes memory that other requests wait for: its request does not arrive,
+        requests sent behind one that waits have lain too long, or the peer is gone."""
         holds = self.account.buffered > 0 and self._buffer.unread > 0
         if (holds or self._waiting_for_budget) and not self._reading and self._hung_up:
             return True
@@ -197,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _hung_up(self) -> bool:
-        """Whether the peer has ended the stream, which a connection that does not read is not told."""
+        """Whether the peer has ended the stream, of which a connection that does not read is not told."""
         assert self._transport is not None
         connection_socket = self._transport.get_extra_info("socket")
         if connection_socket is None or connection_socket.fileno() < 0:
@@ -223,17 +233,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def shrink(self) -> None:
-        """Give up what a connection does not need that has nothing half read."""
+        """Give up spare memory, if no request is half read."""
         self._buffer.shrink()
 
     def flush(self) -> None:
-        """Write what may leave, as far as the transport takes it."""
+        """Write the responses that may leave, as far as the transport takes them."""
         self._flush_due = False
         if not self._dead:
             self._write_out()
             self._advance()
 
-    # inside
+    # internals
 
     def _write_out(self) -> None:
         assert self._transport is not None
@@ -253,8 +263,8 @@ class Connection(asyncio.BufferedProtocol):
             self.recount()
 
     def _advance(self, *, its_turn: bool = False) -> None:
-        """Dispatch the frames in the buffer, as far as nothing holds them back. `its_turn`: nobody else has waited for
-        room in the store for longer."""
+        """Dispatch the frames in the buffer until one is held back. `its_turn`: no other connection has
+        waited longer for room in the store."""
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
                 others_first = bool(self._server.waiting_for_room) and not its_turn
@@ -290,13 +300,15 @@ class Connection(asyncio.BufferedProtocol):
     def _may_dispatch(self) -> bool:
         if self._exclusive or self._responses.in_flight >= self._server.config.requests_in_flight_max:
             return False
+        if self.account.kept and self._server.budget.overdrawn:  # until one of its own requests is answered
+            return False
         budget = self._response_budget
         if budget.bytes_held >= budget.bytes_max:
             self.recount()
             if self.held_bytes or budget.full:
                 budget.wait(self)
                 return False
-        if self._writable and not self._responses.bytes_unsent:  # what the transport may hold is never too much
+        if self._writable and not self._responses.bytes_unsent:  # the transport's own share is never too much
             return True
         few = min(self._server.config.response_bytes_unsent_max, budget.bytes_free())
         return self.bytes_unsent <= max(TRANSPORT_BYTES_HIGH, few)
@@ -307,13 +319,16 @@ class Connection(asyncio.BufferedProtocol):
         config = server.config
         frames, start, stop = buffer.whole()
         requests_max = config.requests_in_flight_max - responses.in_flight
-        burst = self.dispatcher.dispatch_burst(frames, start, stop, requests_max, config.frame_bytes_max)
+        burst = self.dispatcher.dispatch_burst(frames, start, stop, requests_max, config.frame_bytes_max, self.session)
         if burst is None:
             return False
         self._half_read_since = None
         buffer.skip(burst.bytes_taken)
         server.counters.requests += burst.requests
-        place = responses.expect(0, burst.requests)
+        kept = burst.holds if burst.holds > SMALL_BYTES_MAX else 0
+        if kept:
+            server.budget.keep(self.account, kept)
+        place = responses.expect(kept, burst.requests)
         burst.add_done_callback(partial(self._burst_replied, place))
         if burst.last:
             self.end()
@@ -331,15 +346,19 @@ class Connection(asyncio.BufferedProtocol):
         frame = buffer.take(length)
         if frame is None:
             if buffer.starved:
-                self._wait_for_budget()
+                self._wait_for_budget(buffer.starved, decoded=False)
             if self._half_read_since is None:
                 self._half_read_since = server.clock.monotonic()
             return False
         self._half_read_since = None
+        with frame:  # released on the way out: no code may keep it
+            exchange = self.dispatcher.dispatch(frame, self.session, self._may_hold)
+        if exchange is None:
+            buffer.put_back(length)
+            return False
         server.counters.requests += 1
-        with frame:  # released on the way out: nobody may keep it
-            reply, pipelined, last, keeps = self.dispatcher.dispatch(frame, self.peer)
-        kept = length if keeps and length > SMALL_BYTES_MAX else 0
+        reply, pipelined, last, holds = exchange
+        kept = holds if holds > SMALL_BYTES_MAX else 0
         if kept:
             server.budget.keep(self.account, kept)
         place = self._responses.expect(kept)
@@ -353,11 +372,11 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _replied(
-        self, place: Place, pipelined: bool, future: asyncio.Future[Reply] | PromptFuture[Reply]
+        self, place: ResponsePlace, pipelined: bool, future: asyncio.Future[Reply] | PromptFuture[Reply]
     ) -> None:
         if not pipelined:
             self._exclusive = False
-        if future.cancelled():  # given up; what was asked before is still answered
+        if future.cancelled():  # given up; earlier requests are still answered
             self._answer(place, None)
             self.end()
             return
@@ -370,11 +389,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._report_fault(error)
                 self.abort()
             return
-        self._answer(place, future.result())
+        reply = future.result()
+        self._answer(place, reply)
+        if type(reply) is LastReply:
+            self.end()
         if not self._dead and not self._flush_due:  # flushing goes on with the next request
             self._advance()
 
-    def _burst_replied(self, place: Place, burst: Burst) -> None:
+    def _burst_replied(self, place: ResponsePlace, burst: Burst) -> None:
         try:
             reply = burst.result()
         except BaseException:
@@ -386,10 +408,10 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _advances_next(self) -> bool:
-        """There is something that a reply may have been in the way of."""
+        """Whether there is a frame or an end that a reply may have held back."""
         return bool(self._buffer.unread) or self._ending or self._eof or not self._reading
 
-    def _answer(self, place: Place, reply: Reply) -> None:
+    def _answer(self, place: ResponsePlace, reply: Reply) -> None:
         if place.request_bytes:
             self._give_back(place)
         if self._dead:
@@ -412,16 +434,22 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write_out()
 
-    def _give_back(self, place: Place) -> None:
+    def _give_back(self, place: ResponsePlace) -> None:
         self._server.budget.give(self.account, place.request_bytes)
         place.request_bytes = 0
 
-    def _wait_for_budget(self) -> None:
+    def _may_hold(self, size_bytes: int) -> bool:
+        if self._server.budget.may_keep(self.account, size_bytes):
+            return True
+        self._wait_for_budget(size_bytes, decoded=True)
+        return False
+
+    def _wait_for_budget(self, size_bytes: int, *, decoded: bool) -> None:
         if not self._waiting_for_budget:
             self._waiting_for_budget = True
             # by way of the loop: connections that wake each other directly would nest without bound
             soon = asyncio.get_running_loop().call_soon
-            self._server.wait_for_budget(self, self._buffer.starved, lambda: soon(self._budget_available))
+            self._server.wait_for_budget(self, size_bytes, lambda: soon(self._budget_available), decoded=decoded)
 
     def _budget_available(self) -> None:
         self._waiting_for_budget = False
@@ -431,7 +459,8 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _wait_for_room(self) -> bool:
-        """Whether the next frame has to wait for room in the store: then the server says when it is its turn."""
+        """Whether the next frame has to wait for room in the store: then the server tells the connection its
+        turn."""
         if not self._waiting_for_room:
             if not self.dispatcher.brings_batches(*self._buffer.whole()):
                 return False
@@ -440,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def room_available(self) -> None:
-        """It is this connection's turn to dispatch what brings batches."""
+        """It is this connection's turn to dispatch a request that brings batches."""
         self._waiting_for_room = False
         if not self._dead:
             self._advance(its_turn=True)
@@ -466,12 +495,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def _report(self, error: MainstemError) -> None:
-        where = f"{self.peer.host}:{self.peer.port}"
+        where = str(Address(self.session.host, self.session.port))
         self._server.refusals.report(logging.WARNING, f"closing connection {where}: {error}")
         self._server.counters.failures += 1
 
     def _report_fault(self, error: BaseException) -> None:
-        where = f"{self.peer.host}:{self.peer.port}"
+        where = str(Address(self.session.host, self.session.port))
         text = f"closing connection {where}: a request failed unexpectedly"
         self._server.faults.report(logging.ERROR, text, error)
         self._server.counters.failures += 1

@@ -1,6 +1,6 @@
-"""What can go wrong in the server, by whose fault it is.
+"""The server's errors, by whose fault they are.
 
-Ours or the operator's: `ListenError`. The peer's: `BadFrame` and `TruncatedFrame`; both end in a closed
+This node's or the operator's: `ListenError`. The peer's: `BadFrame` and `TruncatedFrame`; both end in a closed
 connection and one line in the log.
 """
 

@@ -1,16 +1,16 @@
 """Bytes from a socket, cut into frames: an i32 length, then that many bytes.
 
-One bytearray that the socket is read into; frames are handed out as views of it, so a frame is valid until
+The socket is read into one bytearray; frames are handed out as views of it, so a frame is valid until
 the next call that takes space. Nothing is ever resized in place (exported views would forbid it): growing
 and shrinking replace the bytearray.
 
-Memory follows what was really sent. The buffer starts small and doubles while reads fill it, up to
+Memory follows the bytes that were really sent. The buffer starts small and doubles while reads fill it, up to
 `READ_BYTES_MAX`; it grows beyond that only for a frame that needs it, by doubling, so that a lying length costs its
-sender half of what it costs us. Large frames lie in memory of their own, mapped as a whole when the first of them is
-there: pages take memory when something is written to them, nothing is copied on the way, and all of it goes back.
+sender half of what it costs this node. Large frames lie in memory of their own, mapped as a whole when their first
+bytes are there: pages take memory when they are written to, nothing is copied on the way, and all of it goes back.
 
-It grows by permission of whoever counts the memory of all buffers. Without it reads are small, and a frame that needs
-more room is starved, until it is asked for again and the permission is given.
+It grows by permission of the code that counts the memory of all buffers. Without it reads are small, and a frame that
+needs more room is starved until the permission, asked for again, is given.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import struct
 from collections.abc import Callable
 
 START_BYTES = 16 * 1024
-"""What an idle connection costs."""
+"""The memory of an idle connection."""
 
 READ_BYTES_MAX = 256 * 1024
-"""As much as one read from a socket usefully returns."""
+"""The most that one read from a socket usefully returns."""
 
 MAPPED_BYTES_MIN = 2 * 1024 * 1024
 """Larger buffers are mapped. Usual requests are smaller, and their buffers used again."""
@@ -43,14 +43,14 @@ class ReceiveBuffer:
         may_grow: Callable[[int], bool] = lambda capacity: True,
         resized: Callable[[int], object] = lambda capacity: None,
     ) -> None:
-        """`may_grow` is asked before the buffer gets more bytes than it has, `resized` told when it has fewer."""
+        """`may_grow` is asked before the buffer gets larger, `resized` is told when it gets smaller."""
         self._may_grow = may_grow
         self._resized = resized
         self.starved = 0
-        """The size that the buffer needs for the next frame and may not have; 0: it needs none."""
+        """The size that the buffer needs for the next frame and may not have; 0: it needs no more."""
         self._buffer: bytearray | mmap.mmap = bytearray(START_BYTES)
         self._view = memoryview(self._buffer)
-        """All of the buffer: slices of it cost less than views of their own."""
+        """A view of the whole buffer: slices of it cost less than views of their own."""
         self._start = 0
         self._end = 0
 
@@ -96,17 +96,21 @@ class ReceiveBuffer:
         self._start = stop
         return frame
 
+    def put_back(self, length: int) -> None:
+        """The frame of that length was taken last; it is the next one again."""
+        self._start -= LENGTH_BYTES + length
+
     def whole(self) -> tuple[memoryview, int, int]:
-        """All of the buffer, and from where to where there are bytes not yet taken as frames."""
+        """The whole buffer, and the bounds of the bytes not yet taken as frames."""
         return self._view, self._start, self._end
 
     def skip(self, size: int) -> None:
-        """Frames of so many bytes in all, lengths included, are taken."""
+        """Take frames of so many bytes in all, lengths included."""
         self._start += size
 
     def settle(self, *, scarce: bool = False) -> None:
-        """To be called when no frame is in use: gives up a buffer too large to keep; where memory is `scarce`, any that
-        is larger than it has to be."""
+        """Call it when no frame is in use: gives up a buffer too large to keep; where memory is `scarce`, any
+        that is larger than it has to be."""
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > KEEP_BYTES_MAX:
@@ -116,13 +120,13 @@ class ReceiveBuffer:
                 self.shrink()
 
     def shrink(self) -> None:
-        """Back to the size of an idle connection, if nothing is in the buffer."""
+        """Go back to the size of an idle connection, if the buffer is empty."""
         if self._start == self._end and len(self._buffer) > START_BYTES:
             self._compact(bytearray(START_BYTES))
             self._resized(START_BYTES)
 
     def give_up(self) -> None:
-        """Nothing is received any more: hold nothing, however long somebody holds the buffer itself."""
+        """Nothing is received any more: hold no memory, however long other code holds this object."""
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._start = self._end = 0

@@ -1,11 +1,13 @@
-"""A bound on what responses hold in memory, from when a fetch has found its batches until the client has taken them.
+"""Bounds the memory that responses hold, from when a fetch has found its batches until the client has taken
+them.
 
 The less there is left, the smaller responses become (`bytes_free`), and the less a connection may have unsent before
 its next request is dispatched. When nothing is left, connections that hold nothing still get small responses, so that
-those who read are served beside those who do not, up to twice the bound; and connections that have taken nothing for a
-while are closed, who has taken nothing for longest first.
+clients that read are served beside those that do not, up to twice the bound; and connections that have taken nothing
+for a while are closed, the longest idle first.
 
-What many responses share, and what they only point to in the store's cache, is held once whatever is unsent.
+Bytes that many responses share, or that lie in the store's cache, are held once, however many responses are
+unsent.
 """
 
 from __future__ import annotations
@@ -14,31 +16,31 @@ from collections.abc import Callable
 from typing import Protocol
 
 RESPONSE_SHARE = 8
-"""One response gets one part in so many of what is left."""
+"""One response gets one part in so many of the bytes left."""
 
 RESPONSE_BYTES_LEAST = 64 * 1024
-"""What a response may have in any case."""
+"""The bytes that a response may have in any case."""
 
 HARD_FACTOR = 2
-"""Beyond so many times the bound nothing is dispatched at all."""
+"""Beyond so many times the bound no request is dispatched."""
 
 
 class Holder(Protocol):
     """A connection, as the budget sees it."""
 
     def go_on(self) -> None:
-        """Dispatch what was held back."""
+        """Dispatch the requests that were held back."""
         ...
 
 
 class ResponseBudget:
-    """`ports.ResponseRoom` of all connections of a node."""
+    """Implements `ports.ResponseRoom` for all connections of a node."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
         self.bytes_most = 0
-        """Held at any time since this was last set."""
+        """The most bytes held at any time since this was last set."""
         self._waiting: dict[Holder, None] = {}
         self.on_short: Callable[[], None] = lambda: None
         """Called, perhaps often, when more than half of the bound is held."""
@@ -52,11 +54,11 @@ class ResponseBudget:
         return self.bytes_held >= HARD_FACTOR * self.bytes_max
 
     def bytes_free(self) -> int:
-        """What one response should have at most."""
+        """The bytes that one response should have at most."""
         return max(RESPONSE_BYTES_LEAST, (self.bytes_max - self.bytes_held) // RESPONSE_SHARE)
 
     def change(self, more: int) -> None:
-        """So many bytes more are held than before, or fewer."""
+        """Note that responses hold `more` additional bytes, or fewer if negative."""
         self.bytes_held = held = self.bytes_held + more
         if held > self.bytes_most:
             self.bytes_most = held
@@ -68,7 +70,7 @@ class ResponseBudget:
                 holder.go_on()
 
     def wait(self, holder: Holder) -> None:
-        """Have a holder go on when there is something left again."""
+        """Have a holder go on when there are bytes left again."""
         self._waiting[holder] = None
 
     def forget(self, holder: Holder) -> None:

@@ -1,12 +1,12 @@
 """The responses of one connection, put in the order of its requests and cut into writes.
 
-Each request has a place in the queue from its dispatch on; a response that is ready early waits there for
-those before it. What may leave becomes chunks for the transport: small buffers (headers, small batches) are
+Each request has a place in the queue from its dispatch on; a response that is ready early waits there for those
+before it. Responses whose turn has come become chunks for the transport: small buffers (headers, small batches) are
 joined, large ones go in pieces, uncopied, so that a response of many batches costs neither a system call per batch
 nor a copy of its bulk, and no single write holds the event loop for long.
 
-`bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not; `bytes_shared` that
-part of it which other responses consist of, too.
+`bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not; `bytes_shared` its
+part that other responses contain, too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ JOIN_BYTES_MAX = 64 * 1024
 """Buffers are joined up to this size: copying 64 KiB costs about as much as one system call."""
 
 CHUNK_BYTES_MAX = 128 * 1024
-"""What the transport is given at once: it copies what the socket does not take, and sends that in one go later."""
+"""Bytes given to the transport at once: it copies what the socket does not take, and sends that in one go
+later."""
 
 
-class Place:
-    """A request's place in the queue; or that of several, which are answered together."""
+class ResponsePlace:
+    """The place of one request, or of several that are answered together."""
 
     __slots__ = ("ready", "reply", "request_bytes", "requests")
 
     def __init__(self, request_bytes: int, requests: int) -> None:
         self.request_bytes = request_bytes
-        """What the budget of requests is charged until they are answered."""
+        """Bytes charged to the budget of requests until they are answered."""
         self.requests = requests
         self.ready = False
         self.reply: Reply = None
@@ -40,7 +41,7 @@ class ResponseQueue:
     __slots__ = ("_chunks", "_places", "bytes_shared", "bytes_unsent", "in_flight")
 
     def __init__(self) -> None:
-        self._places: deque[Place] = deque()
+        self._places: deque[ResponsePlace] = deque()
         self._chunks: deque[Buffer] = deque()
         self.bytes_unsent = 0
         self.bytes_shared = 0
@@ -55,14 +56,14 @@ class ResponseQueue:
     def idle(self) -> bool:
         return not self._places and not self._chunks
 
-    def expect(self, request_bytes: int, requests: int = 1) -> Place:
+    def expect(self, request_bytes: int, requests: int = 1) -> ResponsePlace:
         """A place at the end of the queue."""
-        place = Place(request_bytes, requests)
+        place = ResponsePlace(request_bytes, requests)
         self.in_flight += requests
         self._places.append(place)
         return place
 
-    def take_only(self, place: Place, reply: Reply) -> bool:
+    def take_only(self, place: ResponsePlace, reply: Reply) -> bool:
         """Whether the response of a place is one chunk and the only thing there is to write: it has left then."""
         places = self._places
         if reply is None or len(reply) != 1 or len(places) != 1 or self._chunks or len(reply[0]) > CHUNK_BYTES_MAX:
@@ -72,7 +73,7 @@ class ResponseQueue:
         self.in_flight = 0
         return True
 
-    def answer(self, place: Place, reply: Reply) -> None:
+    def answer(self, place: ResponsePlace, reply: Reply) -> None:
         """The response of a place is ready (None: there is none)."""
         place.ready = True
         place.reply = reply
@@ -89,7 +90,7 @@ class ResponseQueue:
                 self._chunks.extend(leaving)
 
     def next_chunk(self) -> Buffer | None:
-        """What to write next: a piece of one large buffer, or as many small ones as fit together."""
+        """The next bytes to write: a piece of one large buffer, or as many small ones as fit together."""
         chunks = self._chunks
         if not chunks:
             return None

@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from mainstem.address import Address
+from mainstem.bounded_log import BoundedLog
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Clock, Dispatcher
-from mainstem.server.addresses import Address, advertised_address, open_listeners, parse_address
+from mainstem.server.addresses import advertised_address, open_listeners, parse_address
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
-from mainstem.server.refusal_log import RefusalLog
 from mainstem.server.request_budget import RequestBudget
 from mainstem.server.response_budget import ResponseBudget
 
@@ -32,18 +33,18 @@ SWEEP_SECONDS_MAX = 10.0
 """How long an idle buffer may stay large."""
 
 GIVEN_BACK_BYTES = 32 * 1024 * 1024
-"""Memory is given back to the machine when requests and responses hold so much less than they did: less is soon used
-again."""
+"""Memory is given back to the machine when requests and responses hold so much less than before: a smaller
+amount is soon used again."""
 
 FLUSH_SECONDS_MAX = 0.002
-"""How long connections are flushed in one turn of the loop. Each may go on to requests that it had held back, megabytes
-of response each: a thousand that do not read took more than half a second together."""
+"""Seconds for which one turn of the loop flushes connections. Each may go on to requests that it had held
+back, megabytes of response each: a thousand that do not read took more than half a second together."""
 
 CLOSED_PER_TURN = 20
 """Connections closed in one turn of the loop, with megabytes each: some milliseconds."""
 
 RELIEF_SECONDS = 1.0
-"""Between two looks at who holds memory for nothing, while others wait for it."""
+"""Seconds between two checks for connections that waste memory while others wait for it."""
 
 REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
@@ -51,7 +52,7 @@ REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Counters:
-    """What the server has counted since its start; only the event loop writes."""
+    """Counts since the server's start; only the event loop writes them."""
 
     accepted: int = 0
     refused: int = 0
@@ -63,20 +64,20 @@ class Counters:
     bytes_out: int = 0
 
 
-class Server:
+class KafkaServer:
     def __init__(
         self, config: ServerConfig, clock: Clock, give_memory_back: Callable[[], object] = lambda: None
     ) -> None:
-        """`give_memory_back` is called when much less is held than a while ago."""
+        """`give_memory_back` is called when much less memory is held than a while ago."""
         self.config = config
         self.dispatcher: Dispatcher | None = None
         self.clock = clock
         self.counters = Counters()
         connections = logging.getLogger("mainstem.server.connection")
-        self.refusals = RefusalLog(connections, clock)
-        """Connections that end for their peers' faults."""
-        self.faults = RefusalLog(connections, clock)
-        """Those that end for ours."""
+        self.refusals = BoundedLog(connections, clock)
+        """Bounded log lines on connections that end by their peers' faults."""
+        self.faults = BoundedLog(connections, clock)
+        """Bounded log lines on connections that end by this node's faults."""
         self.budget = RequestBudget(config.request_bytes_in_flight_max)
         self.responses = ResponseBudget(config.response_bytes_max)
         self.responses.on_short = self._responses_short
@@ -91,22 +92,22 @@ class Server:
         self._connection_ids = 0
         self._to_flush: list[Connection] = []
         self.waiting_for_room: dict[Connection, None] = {}
-        """Connections whose next request brings batches that the store has no room for; the one whose turn is next
-        first."""
+        """Connections whose next request brings batches that the store has no room for, in the order of their
+        turns."""
         self._bytes_most = 0
-        """The most that requests and responses held at any look since memory was given back."""
+        """The most that requests and responses held at any check since memory was given back."""
         self._unread_due = False
-        """`_close_unread_and_repeat` is going to be called."""
+        """Whether `_close_unread_and_repeat` is scheduled."""
         self._relief_due = False
-        """`_relieve_and_repeat` is going to be called."""
+        """Whether `_relieve_and_repeat` is scheduled."""
         self._turns_due = False
-        """`_give_turn` is going to be called."""
+        """Whether `_give_turn` is scheduled."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_unlogged = 0
         self._refusals_logged_at = -REFUSALS_LOGGED_EVERY_SECONDS
         self._closing = False
 
-    # the node's side
+    # for the node
 
     def bind(self) -> None:
         """Open all listeners. Raises ListenError, and then none is open."""
@@ -126,12 +127,12 @@ class Server:
 
     @property
     def addresses(self) -> list[Address]:
-        """What is listened on, in the order of the configuration; known once bound."""
+        """The addresses it listens on, in the order of the configuration; known once bound."""
         return [bound for _, bound in self._bound]
 
     @property
     def advertised(self) -> Address:
-        """What clients are told to connect to; known once bound."""
+        """The address that clients are given; known once bound."""
         if self.config.advertise is not None:
             configured = parse_address(self.config.advertise)
             return configured if configured.port else Address(configured.host, self._bound[0][1].port)
@@ -149,7 +150,7 @@ class Server:
         self._sweep_later()
 
     async def close(self) -> None:
-        """Stop accepting, finish what is in flight within `shutdown_ms_max`, close every connection."""
+        """Stop accepting, finish requests in flight within `shutdown_ms_max`, close every connection."""
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -159,7 +160,7 @@ class Server:
             acceptor.close()
         for connection in tuple(self._connections):
             connection.end()
-            connection.dispatcher.disconnected(connection.peer)  # nobody waits for data while the node stops
+            connection.dispatcher.disconnected(connection.session)  # no read waits for data while the node stops
         try:
             async with asyncio.timeout(self.config.shutdown_ms_max / 1000):
                 await self._empty.wait()
@@ -172,14 +173,17 @@ class Server:
             await acceptor.wait_closed()
 
     def sweep(self) -> None:
-        """Close connections that are idle, or in the way of others, for too long; shrink idle buffers."""
+        """Close connections that were idle, or in the way of others, for too long; shrink idle buffers."""
         now = self.clock.monotonic()
         idle_seconds_max = self.config.connection_idle_ms_max / 1000
         for connection in tuple(self._connections):
             idle_seconds = now - connection.active_at
             if idle_seconds >= idle_seconds_max and connection.in_flight == 0:
                 logger.info(
-                    "closing connection %s:%d: idle for %d s", *connection.peer[:2], int(idle_seconds)
+                    "closing connection %s:%d: idle for %d s",
+                    connection.session.host,
+                    connection.session.port,
+                    int(idle_seconds),
                 )
                 self.counters.idle_closed += 1
                 connection.abort()
@@ -189,8 +193,8 @@ class Server:
         self._look_at_memory()
 
     def close_unread(self) -> int:
-        """Close connections that take nothing of what they asked for, who has done so for longest first, as far as
-        their memory is wanted and a turn of the loop allows. Returns how many."""
+        """Close connections that take nothing of their responses, the longest idle first, as far as their
+        memory is wanted and a turn of the loop allows. Returns how many."""
         now = self.clock.monotonic()
         unread = []
         for connection in self._connections:
@@ -209,23 +213,30 @@ class Server:
         if closed:
             self.counters.unread_closed += closed
             logger.warning(
-                "closed %d connections that take nothing of their responses: memory for responses is short", closed
+                "closed %d connections that take nothing of their responses: memory for responses is short",
+                closed,
             )
         return closed
 
     def relieve(self) -> None:
-        """Take memory for requests back from those who make nothing of it, because others wait for it."""
+        """Close connections whose requests hold memory for nothing, while others wait for it."""
         now = self.clock.monotonic()
         for connection in tuple(self._connections):
             if connection.in_the_way(now):
                 self.counters.failures += 1
                 logger.warning(
                     "closing connection %s:%d: its request does not arrive, and others wait for the memory",
-                    *connection.peer[:2],
+                    connection.session.host,
+                    connection.session.port,
                 )
                 connection.abort()
             else:
                 connection.shrink()
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Those that are open."""
+        return tuple(self._connections)
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         counters = self.counters
@@ -237,7 +248,9 @@ class Server:
             _counter("connections_refused_total", "Connections closed for a limit.", counters.refused),
             _counter("connections_idle_closed_total", "Connections closed as idle.", counters.idle_closed),
             _counter(
-                "connections_unread_closed_total", "Connections closed as nobody read.", counters.unread_closed
+                "connections_unread_closed_total",
+                "Connections closed as nobody read.",
+                counters.unread_closed,
             ),
             _counter("connections_failed_total", "Connections closed for a fault.", counters.failures),
             _counter("request_frames_total", "Request frames received.", counters.requests),
@@ -256,7 +269,7 @@ class Server:
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay."""
-        host = connection.peer.host
+        host = connection.session.host
         config = self.config
         over_total = len(self._connections) >= config.connections_max
         if self._closing:
@@ -276,13 +289,13 @@ class Server:
             return
         self._connections.remove(connection)
         self.waiting_for_room.pop(connection, None)
-        host = connection.peer.host
+        host = connection.session.host
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
         if not self._connections:
             self._empty.set()
-        connection.dispatcher.disconnected(connection.peer)
+        connection.dispatcher.disconnected(connection.session)
 
     def wait_for_room(self, connection: Connection) -> None:
         """Have a connection told when it is its turn to bring batches."""
@@ -292,9 +305,13 @@ class Server:
             self._turns_due = True
             self.dispatcher.tell_of_room(self._give_turn)
 
-    def wait_for_budget(self, connection: Connection, capacity: int, woken: Callable[[], object]) -> None:
-        """Have a connection told when it is worth another try to have a buffer of `capacity` bytes."""
-        self.budget.wait(connection.account, capacity, woken)
+    def wait_for_budget(
+        self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
+    ) -> None:
+        """Have a connection told when it is worth another try to have a buffer of that size, or to dispatch a request
+        that takes so much `decoded`."""
+        wait = self.budget.wait_to_keep if decoded else self.budget.wait
+        wait(connection.account, size_bytes, woken)
         if not self._relief_due:
             self._relief_due = True
             asyncio.get_running_loop().call_soon(self._relieve_and_repeat)

@@ -1,15 +1,16 @@
-"""What time it is for whatever deletes: as a majority's clocks say, and only while they go on evenly.
+"""The agreed clock gives the time by which data is deleted: that of a majority's clocks, and only while these go on
+evenly.
 
-The clock of one machine may be years off: set wrongly, stepped by a correction, or of a battery that has run down.
-Whoever deletes by such a clock deletes too early. So retention and whatever expires ask here instead:
+The clock of one machine may be years off: set wrongly, stepped by a correction, or lost with an empty battery. Deleting
+by such a clock deletes too early. So retention and all expiry use the agreed time, under two conditions:
 
     agreement  the clocks of a majority of the metadata quorum lie within `BOUND_MS` of each other. Of that majority the
-               earliest says what has grown old, and the latest when something was seen: both err towards keeping
+               earliest decides which records are old, and the latest when a record was seen: both err towards keeping
     evenness   from one look to the next the agreed time has gone on as monotonic time has, within the same bound
 
-Where one of them fails nothing is deleted: it is told, in the log and as a metric, and waited out. A jump that has
-stood for `JUMP_SECONDS` is the time then. A node alone is a majority of its own: it notices jumps while it runs, and no
-more.
+Where one of them fails nothing is deleted; the log and a metric report it, and the clock waits. A jump that has stood
+for `JUMP_SECONDS` is accepted as the time. A node alone is a majority of its own: it notices jumps while it runs, and
+no more.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from mainstem.ports import Clock
 log = logging.getLogger(__name__)
 
 BOUND_MS = 300_000
-"""What clocks that nobody sets drift apart in some months. Retention is a matter of hours; much less would stop it on
-machines without NTP, and much more lets records go that much too early or late."""
+"""The drift of unattended clocks in some months. Retention is a matter of hours; a much smaller bound would stop it on
+machines without NTP, and a much larger one would delete records that much too early or late."""
 
 JUMP_SECONDS = 24 * 3600.0
-"""Long enough for somebody to read the log and set the clock; a day of records more is what it costs."""
+"""Long enough for an operator to read the log and set the clock; it costs a day of records more."""
 
 STARTING_SECONDS = 60.0
-"""A node that does not know the others' clocks yet says nothing of it for so long."""
+"""For this long a node does not log that it does not know the others' clocks yet."""
 
 Quorum = Callable[[], Sequence[int | None]]
-"""What the clocks of the metadata quorum say now, this node's among them if it is a member: Unix time in ms; None: that
-one was not heard lately."""
+"""The clocks of the metadata quorum now, this node's among them if it is a member: Unix time in ms; None: not heard
+lately."""
 
 
 class AgreedTime(NamedTuple):
@@ -57,24 +58,26 @@ def agreed(times: Sequence[int | None]) -> AgreedTime | None:
 
 
 class AgreedClock:
-    """Says what time it is, or that it cannot be said."""
+    """Gives the agreed time, or None while the clocks do not agree or have jumped."""
 
     def __init__(self, clock: Clock, quorum: Quorum | None = None) -> None:
-        """`quorum`: None where this node is alone."""
+        """`quorum` returns the quorum's clocks; None where this node is alone."""
         self._clock = clock
         self._quorum = quorum or (lambda: [clock.now_ms()])
         self._last: tuple[AgreedTime, float] | None = None
-        """What was said last, and when by monotonic time."""
+        """The time given last, and the monotonic time of that."""
+        self._found: tuple[AgreedTime, float] | None = None
+        """The time a majority agreed on last, jumped or not, and the monotonic time of that."""
         self._jumped_at: float | None = None
         self._told = ""
         self._began = clock.monotonic()
         self.waits = False
-        """Nothing is deleted by age now."""
+        """True while nothing is deleted by age."""
         self.ahead_ms = 0
-        """How far this node's clock is ahead of the agreed time, as of the last look."""
+        """Milliseconds by which this node's clock was ahead of the agreed time at the last look."""
 
     def now(self) -> AgreedTime | None:
-        """None: it is waited until the clocks agree again, or have stood for long."""
+        """The agreed time; None while the clocks do not agree, or until a jump has stood for long."""
         times = self._quorum()
         found = agreed(times)
         if found is None:
@@ -86,6 +89,7 @@ class AgreedClock:
             )
             return None
         now = self._clock.monotonic()
+        self._found = found, now
         self.ahead_ms = self._clock.now_ms() - found.earliest
         if self._last is not None:
             expected = self._last[0].earliest + 1000 * (now - self._last[1])
@@ -103,11 +107,20 @@ class AgreedClock:
         return found
 
     def steady_ms(self) -> int:
-        """What time it is for judging what clients say: the agreed time of the last look and how long ago that was, so
-        that a step of this node's clock changes nothing; before the first look, this node's clock."""
-        if self._last is None:
+        """The agreed time of the last look plus the monotonic time since, so that a step of this node's clock changes
+        nothing; before the first look, this node's clock."""
+        return self._since(self._last)
+
+    def judged_ms(self) -> int:
+        """The time for judging timestamps that clients send: the steady agreed time or, if that is later, a majority's
+        clocks now. When clocks that were behind are set right, every true timestamp would otherwise lie in the future
+        until the jump has stood for long."""
+        return max(self.steady_ms(), self._since(self._found))
+
+    def _since(self, known: tuple[AgreedTime, float] | None) -> int:
+        if known is None:
             return self._clock.now_ms()
-        agreed_time, at = self._last
+        agreed_time, at = known
         return agreed_time.earliest + int(1000 * (self._clock.monotonic() - at))
 
     def now_ms(self) -> int:
@@ -120,7 +133,7 @@ class AgreedClock:
     def _wait(self, why: str) -> None:
         self.waits = True
         if self._last is None and self._clock.monotonic() - self._began < STARTING_SECONDS:
-            return  # nobody was heard yet
+            return  # no other clock was heard yet
         if why.partition(" ")[0] != self._told.partition(" ")[0]:
             log.error(
                 "%s: nothing is deleted by age until the clocks agree, or for a day after a jump. Set the clocks right "

@@ -1,11 +1,11 @@
-"""What the storage role reports."""
+"""The errors of the storage role."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mainstem.errors import LeaderMissing, MainstemError
+from mainstem.errors import LeaderMissing, MainstemError, StorageUnavailable
 
 
 class StorageError(MainstemError):
@@ -13,41 +13,54 @@ class StorageError(MainstemError):
 
 
 class FormatError(StorageError):
-    """Bytes on a disk that are not what the format says; the message names file and position."""
+    """Bytes on a disk break their format; the message names file and position."""
 
 
 class JournalHole(NamedTuple):
-    """A place in the journal where a block was, between others that can be read."""
+    """A place in the journal where a block was, between blocks that can be read."""
 
     position: int
     end: int
     candidates: tuple[tuple[int, int], ...]
-    """Which it may have been: write groups, and the block that each of them misses next."""
+    """The blocks it may have been: write groups, each with the block that it misses next."""
 
 
-class CorruptJournal(StorageError):
-    """A block known to be durable cannot be read back. The group is refused; nothing is truncated.
+class CorruptJournal(StorageError, StorageUnavailable):
+    """A block known to be durable cannot be read back. The write group is refused; nothing is truncated.
 
-    `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell: one
-    with no other block in sight is not among them."""
+    `groups` are the write groups that may have lost a block, as far as the blocks around the damage tell: a write group
+    with no other block there is not among them."""
 
     def __init__(
         self, message: str, groups: Iterable[int] = (), hole: JournalHole | None = None, position: int = 0
     ) -> None:
-        """`position`: where in the journal a reader met it; 0: no reader did."""
+        """`position`: the journal position where a reader met the damage; 0: no reader did."""
         super().__init__(message)
         self.position = position
         self.groups = frozenset(groups)
         self.hole = hole
-        """Where a start found that one block is not what was written, as far as that can be told."""
+        """The hole of a single block that a start found, if it can be told; None otherwise."""
 
 
-class StorageBusy(StorageError):
-    """There is no room on the disk for what is to be written. Nothing was written; a retry may succeed."""
+class StorageBusy(StorageError, StorageUnavailable):
+    """The disk has no room for a write. Nothing was written; a retry may succeed."""
 
 
-class StorageFailed(StorageError):
+class StorageFailed(StorageError, StorageUnavailable):
     """The disk failed a write or a sync; this node accepts no more writes until it is started again."""
+
+
+class GroupEnded(StorageError, StorageUnavailable):
+    """This node has no part in a write group any more, though its disk is well; other write groups go on."""
+
+
+class ChangesFailed(StorageError, StorageUnavailable):
+    """A change could not be made in some write groups; in all others it was made."""
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        """`errors`: why, by write group."""
+        super().__init__("; ".join(f"write group {group}: {error}" for group, error in sorted(errors.items())))
+        self.groups = frozenset(errors)
 
 
 class SegmentGone(StorageError):

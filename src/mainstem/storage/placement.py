@@ -1,38 +1,99 @@
-"""Which write group a queue belongs to: by its slot, for one queue or for an array of them."""
+"""Tells which write groups hold a queue, and from which offset each.
+
+`Placement.history` is the one answer; everything else here is derived from it. A queue belongs to the write group of
+its slot. Code that asks where appended batches go takes the last entry (`group_of`); code that looks for batches that
+exist goes by their offsets (`stays_from`, `group_at`, `groups_at`), since a queue's batches stay where they are when it
+moves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy
 import numpy.typing
 
 from mainstem.model import SLOTS, slot_of
-from mainstem.storage.queue_store.extent_index import QueueIds
+from mainstem.storage.extents.extent_index import QueueIds
 
 Groups = numpy.typing.NDArray[numpy.int64]
+Offsets = numpy.typing.NDArray[numpy.int64]
 
 _SPREAD = numpy.uint64(0x9E3779B97F4A7C15)
 _SLOT_SHIFT = numpy.uint64(64 - (SLOTS - 1).bit_length())
 """The steps of `model.slot_of`, on arrays."""
 
 
-class Placement:
-    """`slots` maps each slot to its write group."""
+class Stay(NamedTuple):
+    """A queue's time in a write group: its offsets from `first_offset` on, up to where the next stay begins, are in the
+    log of `group`."""
 
-    def __init__(self, slots: Sequence[int]) -> None:
+    group: int
+    first_offset: int
+
+
+class Placement:
+    """`slots` maps each slot to its write group. `moved` has the histories of the queues that have been elsewhere
+    before; nothing moves a queue yet, so a node has none of them."""
+
+    def __init__(self, slots: Sequence[int], moved: Mapping[int, Sequence[Stay]] | None = None) -> None:
         assert len(slots) == SLOTS
         self._slots = slots
         self._table = numpy.array(slots, numpy.int64)
+        self._only = [(Stay(group, 0),) for group in range(max(slots) + 1)]
+        """The history of every queue that has not moved, by its write group."""
+        self._moved = {queue_id: tuple(stays) for queue_id, stays in (moved or {}).items()}
+        for queue_id, stays in self._moved.items():
+            firsts = [stay.first_offset for stay in stays]
+            assert firsts == sorted({0, *firsts}), f"queue {queue_id:#x}: no history: {stays}"
 
     @property
     def groups(self) -> int:
-        return max(self._slots) + 1
+        return len(self._only)
+
+    def history(self, queue_id: int) -> tuple[Stay, ...]:
+        """The stays of a queue, oldest first, whether or not it exists: at least one, the first from offset 0 on. The
+        last one is where it is now."""
+        return self._moved.get(queue_id) or self._only[self._slots[slot_of(queue_id)]]
+
+    def stays_from(self, queue_id: int, offset: int) -> tuple[Stay, ...]:
+        """The part of a queue's history in which its batches lie from an offset on; first the stay that holds it."""
+        history = self.history(queue_id)
+        first = len(history) - 1
+        while first and history[first].first_offset > offset:
+            first -= 1
+        return history[first:] if first else history
+
+    def group_at(self, queue_id: int, offset: int) -> int:
+        """The write group in whose log an offset of a queue is."""
+        return self.stays_from(queue_id, offset)[0].group
 
     def group_of(self, queue_id: int) -> int:
-        return self._slots[slot_of(queue_id)]
+        """The write group that takes a queue's appends now."""
+        return self.history(queue_id)[-1].group
 
     def groups_of(self, queue_ids: QueueIds) -> Groups:
-        """The group of each queue, in their order."""
+        """The write group that takes the appends of each queue now, in their order."""
         slots = (queue_ids * _SPREAD) >> _SLOT_SHIFT
-        return self._table[slots.astype(numpy.intp)]
+        groups: Groups = self._table[slots.astype(numpy.intp)]
+        for queue_id, stays in self._moved.items():
+            groups[queue_ids == queue_id] = stays[-1].group
+        return groups
+
+    def ever_in(self, queue_ids: QueueIds, groups: Collection[int]) -> numpy.typing.NDArray[numpy.bool_]:
+        """Which of these queues are in one of the write groups, or have been."""
+        found: numpy.typing.NDArray[numpy.bool_] = numpy.isin(self.groups_of(queue_ids), list(groups))
+        for queue_id, stays in self._moved.items():
+            found[queue_ids == queue_id] = any(stay.group in groups for stay in stays)
+        return found
+
+    def groups_at(self, queue_ids: QueueIds, offsets: Offsets) -> Groups:
+        """The write group in whose log each of these offsets is, one per queue id."""
+        groups = self.groups_of(queue_ids)
+        for queue_id, stays in self._moved.items():
+            which = numpy.flatnonzero(queue_ids == queue_id)
+            firsts = numpy.array([stay.first_offset for stay in stays], numpy.int64)
+            places = numpy.searchsorted(firsts, offsets[which], "right") - 1
+            groups[which] = numpy.array([stay.group for stay in stays], numpy.int64)[places]
+        return groups

@@ -16,12 +16,8 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     """Current values of the whole role. Reads plain numbers, so any thread may call it."""
     messages = storage.messages
     yield Sample("mainstem_kernel_info", "gauge", "1 for the kernel that is active", 1, (("kernel", KERNEL),))
-    yield Sample(
-        "mainstem_append_bytes_total", "counter", "Bytes of record batches appended", messages.appended_bytes
-    )
-    yield Sample(
-        "mainstem_append_batches_total", "counter", "Record batches appended", messages.appended_batches
-    )
+    yield Sample("mainstem_append_bytes_total", "counter", "Bytes of record batches appended", messages.appended_bytes)
+    yield Sample("mainstem_append_batches_total", "counter", "Record batches appended", messages.appended_batches)
     yield Sample(
         "mainstem_append_refused_batches_total",
         "counter",
@@ -62,9 +58,7 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
             size,
             (("tier", tier.value),),
         )
-    yield Sample(
-        "mainstem_write_cache_bytes", "gauge", "Bytes held by the write cache", storage.index.cached_bytes
-    )
+    yield Sample("mainstem_write_cache_bytes", "gauge", "Bytes held by the write cache", storage.index.cached_bytes)
     yield Sample(
         "mainstem_write_backlog_bytes",
         "gauge",
@@ -87,9 +81,7 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     )
     for positions in storage.split_log.positions():
         label = (("group", str(positions.group)),)
-        yield Sample(
-            "mainstem_split_lag_bytes", "gauge", "Journal bytes not yet split", positions.unsplit_bytes, label
-        )
+        yield Sample("mainstem_split_lag_bytes", "gauge", "Journal bytes not yet split", positions.unsplit_bytes, label)
         for name in ("committed", "split", "pruned"):
             yield Sample(
                 f"mainstem_group_{name}_index",
@@ -113,6 +105,8 @@ def storage_samples(storage: Storage) -> Iterator[Sample | HistogramSample]:
     )
     yield from storage.maintenance.samples()
     yield from storage.damage.samples()
+    yield from storage.waiting.samples()
+    yield from storage.scrubber.samples()
     yield from storage.pacing.samples()
     yield from storage.journal.samples()
     yield from storage.queue_store.samples()

@@ -12,13 +12,14 @@ from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.node_facts import NodeFacts
+from mainstem.broker.request_context import RequestContext
 from mainstem.model import BatchAppend, QueueRange, Topic
-from mainstem.ports import Peer
+from mainstem.ports import Session
 from mainstem.protocol.codec import read, write
 from mainstem.protocol.schema import declaration_of
 
@@ -54,15 +55,13 @@ class AdminBroker:
             queue_admin=self.store,
             groups=cast(GroupCoordinator, self.groups),
             clock=FakeClock(),
-            fetch_sessions=FetchSessions(
-                sessions_max=10, idle_ms_min=1000, partitions_max=1000, random=Random(1)
-            ),
+            fetch_sessions=FetchSessions(sessions_max=10, idle_ms_min=1000, partitions_max=1000, random=Random(1)),
             facts=facts or NodeFacts(),
         )
 
     def ask(
         self,
-        handle: Callable[[Broker, Any, Call], Awaitable[Response]],
+        handle: Callable[[Broker, Any, RequestContext], Awaitable[Response]],
         request: Any,
         version: int | None = None,
     ) -> Response:
@@ -70,7 +69,7 @@ class AdminBroker:
         if version is None:
             version = declaration_of(type(request)).versions.last
         received = read(type(request), version, write(request, version))
-        call = Call(version, "test", Peer("127.0.0.1", 1, 1))
+        call = RequestContext(version, "test", Session("127.0.0.1", 1, 1))
 
         async def answer() -> Response:
             return await handle(self.broker, received, call)

@@ -10,7 +10,7 @@ from tests.broker.admin.admin_broker import AdminBroker, versions_of
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from mainstem.broker.node_facts import LogDir, NodeFacts
-from mainstem.nameserver.topic_config import TOPIC_CONFIGS
+from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -45,9 +45,7 @@ def described(
     admin: AdminBroker, kind: int, name: str, keys: tuple[str, ...] | None = None, **options: Any
 ) -> DescribeConfigsResult:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    (result,) = admin.ask(
-        describe_configs.handle, DescribeConfigsRequest(resources=(resource,), **options)
-    ).results
+    (result,) = admin.ask(describe_configs.handle, DescribeConfigsRequest(resources=(resource,), **options)).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 
@@ -62,9 +60,7 @@ def test_a_topic_is_described_in_every_version(version: int) -> None:
     admin = AdminBroker(FACTS)
     admin.create("a", configs={"max.message.bytes": "99"})
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="a", configuration_keys=None)
-    request = DescribeConfigsRequest(
-        resources=(resource,), include_synonyms=True, include_documentation=version >= 3
-    )
+    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=version >= 3)
     (result,) = admin.ask(describe_configs.handle, request, version).results
     configs = by_name(result)
     assert set(configs) == set(TOPIC_CONFIGS)
@@ -134,9 +130,7 @@ def change(name: str, operation: int, value: str | None) -> AlterableConfig:
 
 def altered(admin: AdminBroker, kind: int, name: str, *changes: AlterableConfig, **options: Any) -> int:
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
-    request = IncrementalAlterConfigsRequest(
-        resources=(resource,), validate_only=options.get("validate_only", False)
-    )
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=options.get("validate_only", False))
     (answer,) = admin.ask(incremental_alter_configs.handle, request, options.get("version")).responses
     assert (answer.resource_type, answer.resource_name) == (kind, name)
     assert bool(answer.error_message) == bool(answer.error_code)
@@ -206,9 +200,7 @@ def test_validate_only_changes_nothing() -> None:
         ("__consumer_offsets", [change("retention.ms", 0, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-def test_refused_changes_leave_all_as_it_was(
-    name: str, changes: list[AlterableConfig], error: ErrorCode
-) -> None:
+def test_refused_changes_leave_all_as_it_was(name: str, changes: list[AlterableConfig], error: ErrorCode) -> None:
     admin = AdminBroker()
     admin.create("a", configs={"segment.ms": "77"})
     admin.create("__consumer_offsets", internal=True)
@@ -247,9 +239,7 @@ def test_each_resource_has_its_own_answer_and_one_named_twice_is_refused() -> No
     assert [configs_of(admin, name) for name in ("a", "b", "c")] == [{"retention.ms": "1"}, {}, {}]
 
 
-def replaced(
-    admin: AdminBroker, kind: int, name: str, *configs: tuple[str, str | None], **options: Any
-) -> ErrorCode:
+def replaced(admin: AdminBroker, kind: int, name: str, *configs: tuple[str, str | None], **options: Any) -> ErrorCode:
     resource = ReplacedConfigsResource(
         resource_type=kind,
         resource_name=name,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
 from tests.fakes.files import SimulatedFiles
+from tests.fakes.memory_store import MemoryStore
 
-from mainstem.broker.handlers import delete_records, describe_cluster, describe_log_dirs
+from mainstem.broker.errors import error_of_refusal
+from mainstem.broker.handlers import create_topics, delete_records, describe_cluster, describe_log_dirs
 from mainstem.broker.node_facts import LogDir, NodeFacts
-from mainstem.model import Node, QueueUsage
+from mainstem.errors import MainstemError
+from mainstem.model import Node, QueueRange, QueueUsage, queue_id_of
 from mainstem.ports import DiskUsage
+from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -18,6 +25,15 @@ from mainstem.protocol.messages.delete_records import (
 )
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from mainstem.storage.errors import (
+    ChangesFailed,
+    CorruptJournal,
+    GroupEnded,
+    NotTheLeader,
+    StorageBusy,
+    StorageError,
+    StorageFailed,
+)
 
 
 def deleted(
@@ -61,6 +77,76 @@ def test_refused_deletions_move_nothing() -> None:
         (-1, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     assert [queue.log_start for queue in admin.store.queues.values()] == [0, 0, 0, 0]
+
+
+class FailedDisk(MemoryStore):
+    """Disk 1 of this node failed."""
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
+        raise StorageFailed("a sync of disk 1 failed")
+
+
+def test_clients_look_for_another_leader_where_the_disk_failed() -> None:
+    admin = AdminBroker()
+    admin.create("a", 2)
+    admin.append("a", 0, 5)
+    admin.broker.queue_admin = FailedDisk()
+    assert deleted(admin, "a", (0, 2), (7, 1)) == [
+        (0, -1, ErrorCode.KAFKA_STORAGE_ERROR),
+        (7, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+class OneGroupEnded(MemoryStore):
+    """This node has no part in one write group any more."""
+
+    def __init__(self, ended: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._ended = ended
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
+        starts = await super().truncate({queue: start for queue, start in before.items() if not self._ended(queue)})
+        return starts | {queue: GroupEnded("of it") for queue in before if self._ended(queue)}
+
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        await super().create(ranges)
+        groups = {queue_id_of(one.topic_number, one.first_partition) for one in ranges}  # as the fakes place queues
+        if ended := set(filter(self._ended, groups)):
+            raise ChangesFailed(dict.fromkeys(ended, GroupEnded("of it")))
+
+
+def test_partitions_of_a_write_group_that_has_ended_fail_alone() -> None:
+    admin = AdminBroker()
+    ended = {queue_id_of(1, 1), queue_id_of(3, 0)}
+    admin.store = OneGroupEnded(ended.__contains__)
+    admin.broker.queue_admin = admin.broker.store = admin.store
+    admin.create("a", 3)
+    for partition in range(3):
+        admin.append("a", partition, 5)
+    assert deleted(admin, "a", (0, 2), (1, 2), (2, 2)) == [
+        (0, 2, ErrorCode.NONE),
+        (1, -1, ErrorCode.KAFKA_STORAGE_ERROR),
+        (2, 2, ErrorCode.NONE),
+    ]
+    request = CreateTopicsRequest(
+        topics=tuple(
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())
+            for name in ("b", "c", "d")
+        ),
+        timeout_ms=1000,
+    )
+    answer = admin.ask(create_topics.handle, request)
+    assert [(topic.name, topic.error_code) for topic in elements(answer.topics)] == [
+        ("b", ErrorCode.NONE),
+        ("c", ErrorCode.KAFKA_STORAGE_ERROR),
+        ("d", ErrorCode.NONE),
+    ]
+
+
+@pytest.mark.parametrize("kind", [StorageFailed, StorageBusy, CorruptJournal])
+def test_what_disks_do_to_a_change_can_be_tried_again(kind: type[StorageError]) -> None:
+    assert error_of_refusal(kind("disk 1")) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert error_of_refusal(NotTheLeader("of write group 3")) == ErrorCode.REQUEST_TIMED_OUT
 
 
 @pytest.mark.parametrize(
@@ -143,8 +229,8 @@ def log_dirs(
     return {
         result.log_dir: {
             (topic.name, part.partition_index): part.partition_size
-            for topic in result.topics
-            for part in topic.partitions
+            for topic in elements(result.topics)
+            for part in elements(topic.partitions)
         }
         for result in answer.results
     }
@@ -152,9 +238,7 @@ def log_dirs(
 
 @pytest.mark.parametrize("version", versions_of(DescribeLogDirsRequest))
 def test_both_disks_in_every_version(version: int) -> None:
-    admin = SplitAdminBroker(
-        NodeFacts(write_dir=LogDir("/one", SimulatedFiles()), store_dir=LogDir("s3://two"))
-    )
+    admin = SplitAdminBroker(NodeFacts(write_dir=LogDir("/one", SimulatedFiles()), store_dir=LogDir("s3://two")))
     admin.create("a", 2)
     admin.append("a", 0, 3)
     assert log_dirs(admin, None, version) == {

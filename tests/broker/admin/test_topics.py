@@ -13,9 +13,10 @@ from tests.fakes.memory_store import MemoryStore
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import create_partitions, create_topics, delete_topics
 from mainstem.broker.node_facts import NodeFacts
-from mainstem.errors import LeaderMissing
+from mainstem.errors import LeaderMissing, StorageUnavailable
 from mainstem.model import Node, QueueRange, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -40,14 +41,13 @@ def wanted(name: str, **changes: Any) -> CreatableTopic:
 
 def assigned(*replicas: tuple[int, ...], first: int = 0) -> dict[str, Any]:
     assignments = tuple(
-        CreatableReplicaAssignment(partition_index=first + index, broker_ids=ids)
-        for index, ids in enumerate(replicas)
+        CreatableReplicaAssignment(partition_index=first + index, broker_ids=ids) for index, ids in enumerate(replicas)
     )
     return {"num_partitions": -1, "replication_factor": -1, "assignments": assignments}
 
 
 def created(admin: AdminBroker, *topics: CreatableTopic, **options: Any) -> list[CreatableTopicResult]:
-    return list(admin.ask(create_topics.handle, CreateTopicsRequest(topics=topics, **options)).topics)
+    return list(elements(admin.ask(create_topics.handle, CreateTopicsRequest(topics=topics, **options)).topics))
 
 
 @pytest.mark.parametrize("version", versions_of(CreateTopicsRequest))
@@ -55,7 +55,7 @@ def test_a_topic_is_created_in_every_version(version: int) -> None:
     admin = AdminBroker(NodeFacts(topic_defaults={"segment.bytes": "1000"}))
     configs = (CreatableTopicConfig(name="retention.ms", value="5"),)
     request = CreateTopicsRequest(topics=(wanted("a", configs=configs),))
-    (result,) = admin.ask(create_topics.handle, request, version).topics
+    (result,) = elements(admin.ask(create_topics.handle, request, version).topics)
     assert (result.name, result.error_code) == ("a", ErrorCode.NONE)
     topic = admin.metadata.topic("a")
     assert topic is not None
@@ -63,7 +63,7 @@ def test_a_topic_is_created_in_every_version(version: int) -> None:
     assert sorted(admin.store.queues) == [topic.queue_id(0), topic.queue_id(1)]
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (2, 1)
-        shown = {config.name: (config.value, config.config_source) for config in result.configs or ()}
+        shown = {config.name: (config.value, config.config_source) for config in elements(result.configs or ())}
         assert shown["retention.ms"] == ("5", 1)
         assert shown["segment.bytes"] == ("1000", 4)
         assert shown["cleanup.policy"] == ("delete", 5)
@@ -178,6 +178,42 @@ def test_queues_without_a_leader_to_make_them_are_a_matter_of_time() -> None:
     ).responses
     assert gone.error_code == ErrorCode.NONE, "the next leader deletes them"
     assert admin.groups.forgotten == ["b"]
+
+
+class FailedDisk(MemoryStore):
+    """Disk 1 of this node failed."""
+
+    async def create(self, ranges: Sequence[QueueRange]) -> None:
+        raise StorageUnavailable("a sync of disk 1 failed")
+
+    async def delete(self, topic_numbers: Sequence[int]) -> None:
+        raise StorageUnavailable("a sync of disk 1 failed")
+
+
+def test_changes_of_topics_under_a_failed_disk_can_be_tried_again() -> None:
+    admin = AdminBroker()
+    admin.create("b", 1)
+    admin.create("c", 1)
+    admin.broker.queue_admin = FailedDisk()
+    results = created(admin, wanted("a"), wanted("b"))
+    assert {result.name: result.error_code for result in results} == {
+        "a": ErrorCode.KAFKA_STORAGE_ERROR,
+        "b": ErrorCode.TOPIC_ALREADY_EXISTS,
+    }
+    assert ErrorCode.KAFKA_STORAGE_ERROR.retriable
+    wider = CreatePartitionsTopic(name="b", count=3, assignments=None)
+    grown = CreatePartitionsRequest(topics=(wider,), timeout_ms=1, validate_only=False)
+    (result,) = admin.ask(create_partitions.handle, grown).results
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    unwanted = DeleteTopicState(name="c"), DeleteTopicState(name="nowhere")
+    request = DeleteTopicsRequest(topics=unwanted, timeout_ms=1)
+    answers = admin.ask(delete_topics.handle, request).responses
+    assert {answer.name: answer.error_code for answer in answers} == {
+        "c": ErrorCode.KAFKA_STORAGE_ERROR,
+        "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert admin.metadata.topic("c") is None, "it is deleted, though nobody is told that every leader knows"
+    assert admin.groups.forgotten == ["c"]
 
 
 @pytest.mark.parametrize("version", versions_of(DeleteTopicsRequest))

@@ -13,12 +13,12 @@ from tests.fakes.metadata import FakeMetadata
 from tests.fakes.moving_store import MovingStore, NodeStore
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.broker.broker import Call
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator, at_once
-from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, partition_of
+from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
+from mainstem.broker.request_context import RequestContext
 from mainstem.model import FeatureLevel, Node
-from mainstem.ports import Peer
+from mainstem.ports import Session
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,7 +30,7 @@ from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 T = TypeVar("T")
 
 NODES = (1, 2, 3)
-CALL = Call(version=8, client_id="c", peer=Peer("10.0.0.1", 5, 1))
+CALL = RequestContext(version=8, client_id="c", session=Session("10.0.0.1", 5, 1))
 CONFIG = GroupsConfig(rebalance_delay_ms=0, offsets_topic_partitions=4)
 
 
@@ -39,9 +39,7 @@ class ClusterOfMany:
 
     def __init__(self, loop: SimulatedLoop, seed: int, config: GroupsConfig) -> None:
         self.random = random.Random(seed)
-        self.metadata = FakeMetadata(
-            [Node(node_id=node_id, host="h", port=9000 + node_id) for node_id in NODES]
-        )
+        self.metadata = FakeMetadata([Node(node_id=node_id, host="h", port=9000 + node_id) for node_id in NODES])
         self.metadata.add_topic("flights")
         self.metadata_current: Callable[[], Awaitable[None]] = at_once
         self.levels: dict[int, FeatureLevel] = {}
@@ -74,7 +72,7 @@ class ClusterOfMany:
     def write_group_of(self, group: str) -> int:
         topic = self.metadata.topic(OFFSETS_TOPIC)
         assert topic is not None
-        return self.store.group_of(topic.queue_id(partition_of(group, topic.partitions)))
+        return self.store.group_of(topic.queue_id(coordinator_partition_of(group, topic.partitions)))
 
     async def coordinator(self, group: str) -> GroupCoordinator:
         """As a client finds it: any node knows."""
@@ -94,9 +92,7 @@ class ClusterOfMany:
             await asyncio.sleep(0.05)
 
 
-def simulated(
-    story: Callable[[ClusterOfMany], Awaitable[T]], seed: int = 1, config: GroupsConfig = CONFIG
-) -> T:
+def simulated(story: Callable[[ClusterOfMany], Awaitable[T]], seed: int = 1, config: GroupsConfig = CONFIG) -> T:
     """Run a story on a fresh cluster; it must be over within a simulated day."""
     loop = SimulatedLoop()
 

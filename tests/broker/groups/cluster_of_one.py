@@ -31,9 +31,9 @@ class ClusterOfOne:
         self.metadata = FakeMetadata()
         self.metadata.add_topic("flights")
         self._uniques = itertools.count(1)
-        self.groups = self._coordinator()
+        self.groups = self.new_coordinator()
 
-    def _coordinator(self) -> GroupCoordinator:
+    def new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(
             node_id=1,
             config=self.config,
@@ -52,7 +52,7 @@ class ClusterOfOne:
 
     async def restart(self) -> None:
         await self.groups.close()
-        self.groups = self._coordinator()
+        self.groups = self.new_coordinator()
         await self.groups.start()
 
 

@@ -10,15 +10,21 @@ import pytest
 from tests.broker.groups.cluster_of_many import CALL, CONFIG, NODES, ClusterOfMany, commit, fetch, simulated
 from tests.broker.groups.transcript import Transcript
 
-from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
 from mainstem.errors import MainstemError
 from mainstem.model import FeatureLevel, Topic
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_offsets import (
+    OFFSET_WITH_TOPIC_ID_VERSION,
+    OffsetCommitKey,
+    read_key,
+)
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from mainstem.protocol.records import read_records, stored_batches
 
 GROUP = "g"
 P0 = ("flights", 0)
@@ -171,6 +177,66 @@ def test_offsets_without_a_topic_are_told_whose_they_are_when_the_level_is_raise
         cluster.metadata.add_topic("flights")
         cluster.store.move(cluster.write_group_of(GROUP), 3)
         assert await fetch(await cluster.settled(GROUP), GROUP) == -1
+
+    simulated(story)
+
+
+def test_offsets_without_a_topic_are_written_anew_by_the_first_who_loads_them_at_the_new_level() -> None:
+    """Nobody tells it of the raise, and the next one would take them for those of a later topic of the same name."""
+
+    async def story(cluster: ClusterOfMany) -> None:
+        cluster.levels[1] = FeatureLevel.FIRST
+        first = await cluster.settled(GROUP)
+        assert await commit(first, GROUP, 7) is OK
+        cluster.store.move(cluster.write_group_of(GROUP), 2)
+        assert await fetch(await cluster.settled(GROUP), GROUP) == 7
+        await asyncio.sleep(1)
+        cluster.store.move(cluster.write_group_of(GROUP), -1)
+        deleted(cluster)
+        cluster.metadata.add_topic("flights")
+        cluster.store.move(cluster.write_group_of(GROUP), 3)
+        assert await fetch(await cluster.settled(GROUP), GROUP) == -1
+
+    simulated(story)
+
+
+@pytest.mark.parametrize("level", FeatureLevel)
+def test_a_topic_is_told_only_where_all_programs_read_it(level: FeatureLevel) -> None:
+    """Kafka's form of an offset that has room for a topic is one that programs of the first level stop at."""
+
+    async def story(cluster: ClusterOfMany) -> None:
+        cluster.levels.update(dict.fromkeys(NODES, level))
+        first = await cluster.settled(GROUP)
+        assert await commit(first, GROUP, 7) is OK
+        topic = cluster.metadata.topic(OFFSETS_TOPIC)
+        assert topic is not None
+        queue = cluster.store.queues[topic.queue_id(coordinator_partition_of(GROUP, topic.partitions))]
+        records = [
+            record
+            for stored in queue.batches
+            for batch in stored_batches(memoryview(stored.data))
+            for record in read_records(batch)
+        ]
+        (value,) = [it.value for it in records if it.key and isinstance(read_key(it.key), OffsetCommitKey)]
+        assert value is not None
+        version = int.from_bytes(value[:2], "big")
+        assert (version == OFFSET_WITH_TOPIC_ID_VERSION) == (level >= FeatureLevel.HARDENED)
+
+    simulated(story)
+
+
+def test_a_group_of_which_only_offsets_of_gone_topics_are_left_is_gone_after_a_load() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        assert await commit(first, GROUP, 7) is OK
+        cluster.store.move(cluster.write_group_of(GROUP), -1)
+        deleted(cluster)
+        cluster.store.move(cluster.write_group_of(GROUP), 2)
+        second = await cluster.settled(GROUP)
+        await asyncio.sleep(1)
+        machines = [it.machine for it in second.partitions.values() if it.machine is not None]
+        assert machines
+        assert not any(GROUP in machine.groups or machine.offsets.has(GROUP) for machine in machines)
 
     simulated(story)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.broker.groups.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.groups.transcript import GROUP, protocols
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.handlers import (
@@ -28,7 +28,8 @@ from mainstem.broker.handlers import (
     offset_fetch,
     sync_group,
 )
-from mainstem.ports import Peer
+from mainstem.broker.request_context import RequestContext
+from mainstem.ports import Session
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -75,14 +76,14 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
             queue_admin=cluster.store,
             groups=cluster.groups,
             clock=cluster.clock,
-            fetch_sessions=FetchSessions(
-                sessions_max=1, idle_ms_min=0, partitions_max=1, random=random.Random(1)
-            ),
+            fetch_sessions=FetchSessions(sessions_max=1, idle_ms_min=0, partitions_max=1, random=random.Random(1)),
         )
 
         async def ask(handler: Any, request: Any, version: int) -> Any:
             arrived = codec.read(type(request), version, codec.write(request, version))
-            response = await handler.handle(broker, arrived, Call(version, "client", Peer("10.0.0.1", 1, 1)))
+            response = await handler.handle(
+                broker, arrived, RequestContext(version, "client", Session("10.0.0.1", 1, 1))
+            )
             return codec.read(type(response), version, codec.write(response, version))
 
         await cluster.metadata.create_partitions("flights", 3)
@@ -99,9 +100,7 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
 
 def commit_request(version: int, topic_id: uuid.UUID, *partitions: int, name: str = "flights") -> Any:
     items = tuple(
-        OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=index + 10, committed_metadata="m"
-        )
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=index + 10, committed_metadata="m")
         for index in partitions
     )
     by_id = {"topic_id": topic_id} if version >= 10 else {"name": name}
@@ -132,9 +131,7 @@ def test_find_coordinator(version: int) -> None:
         )
         for key_type, code, text in refusals:
             if version >= 1:
-                answer = await ask(
-                    find_coordinator, FindCoordinatorRequest(key_type=key_type, **keys), version
-                )
+                answer = await ask(find_coordinator, FindCoordinatorRequest(key_type=key_type, **keys), version)
                 answer = answer.coordinators[0] if version >= 4 else answer
                 assert (answer.error_code, answer.error_message, answer.node_id) == (code, text, -1)
 
@@ -170,9 +167,7 @@ def test_a_life_in_a_group(version: int) -> None:
         assert beaten.error_code == 0
 
         describing = min(version, 6)
-        asked = DescribeGroupsRequest(
-            groups=(GROUP, "nowhere"), include_authorized_operations=describing >= 3
-        )
+        asked = DescribeGroupsRequest(groups=(GROUP, "nowhere"), include_authorized_operations=describing >= 3)
         known, unknown = (await ask(describe_groups, asked, describing)).groups
         assert (known.group_state, known.members[0].client_host) == ("Stable", "/10.0.0.1")
         assert known.authorized_operations == (328 if describing >= 3 else -(2**31))
@@ -187,9 +182,7 @@ def test_a_life_in_a_group(version: int) -> None:
                 leave = LeaveGroupRequest(group_id=GROUP, member_id=joined.member_id)
                 assert (await ask(leave_group, leave, leaving)).error_code == code
             else:
-                leave = LeaveGroupRequest(
-                    group_id=GROUP, members=(MemberIdentity(member_id=joined.member_id),)
-                )
+                leave = LeaveGroupRequest(group_id=GROUP, members=(MemberIdentity(member_id=joined.member_id),))
                 left = await ask(leave_group, leave, leaving)
                 assert (left.error_code, left.members[0].error_code) == (0, code)
         deleted = await ask(delete_groups, DeleteGroupsRequest(groups_names=(GROUP,)), min(version, 2))
@@ -205,9 +198,7 @@ def test_offset_commit_and_fetch(version: int) -> None:
         assert topic is not None
         response = await ask(offset_commit, commit_request(version, topic.topic_id, 0, 2, 3), version)
         [answer] = response.topics
-        assert (answer.name, answer.topic_id) == (
-            ("", topic.topic_id) if version >= 10 else ("flights", NO_ID)
-        )
+        assert (answer.name, answer.topic_id) == (("", topic.topic_id) if version >= 10 else ("flights", NO_ID))
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert [item.error_code for item in answer.partitions] == [0, 0, missing]
         unknown = commit_request(version, uuid.UUID(int=99), 0, name="nowhere")
@@ -234,9 +225,7 @@ def test_offset_commit_and_fetch(version: int) -> None:
         found = {item.partition_index: item for item in group.topics[0].partitions}
         assert (found[0].committed_offset, found[0].metadata) == (10, "m")
         assert (found[1].committed_offset, found[1].metadata) == (-1, "")
-        assert {
-            item.partition_index: item.committed_offset for item in all_of_group.topics[0].partitions
-        } == {
+        assert {item.partition_index: item.committed_offset for item in all_of_group.topics[0].partitions} == {
             0: 10,
             2: 12,
         }

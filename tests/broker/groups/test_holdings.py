@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.member import MEMBER_BYTES
-from mainstem.broker.groups.result import Caller, Moment
+from mainstem.broker.groups.result import Caller
+from mainstem.broker.machines.result import Moment
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -42,8 +43,7 @@ class Machine:
             member_id=member_id,
             protocol_type="consumer",
             protocols=tuple(
-                JoinGroupRequestProtocol(name=f"p{number}", metadata=bytes(size))
-                for number, size in enumerate(sizes)
+                JoinGroupRequestProtocol(name=f"p{number}", metadata=bytes(size)) for number, size in enumerate(sizes)
             ),
         )
         result = self.machine.join(1, request, Caller(3, "c", host), self.now)
@@ -117,10 +117,8 @@ def test_whatever_happens_to_members_what_is_charged_is_what_they_hold() -> None
     machine = Machine(holdings=Holdings(within=node))
 
     def held() -> int:
-        groups: list[Group] = list(machine.machine.groups.values())
-        assert all(
-            group.bytes_held == sum(member.size_bytes for member in group.members.values()) for group in groups
-        )
+        groups: list[ConsumerGroup] = list(machine.machine.groups.values())
+        assert all(group.bytes_held == sum(member.size_bytes for member in group.members.values()) for group in groups)
         return sum(group.bytes_held for group in groups)
 
     member_id = machine.joined("g", 50 * KIB)
@@ -135,7 +133,7 @@ def test_whatever_happens_to_members_what_is_charged_is_what_they_hold() -> None
     machine.joined("h", 50 * KIB)
     machine.holdings.give_all_back()
     assert node.bytes_held == 0
-    assert not node._by_host
+    assert not node.hosts
 
 
 @pytest.mark.parametrize("asked_ms", [5_000, 60_000, 2**31 - 1])

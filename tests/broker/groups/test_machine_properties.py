@@ -19,7 +19,7 @@ from tests.broker.groups.transcript import GROUP, Pending, Transcript, protocols
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.result import GroupRecord, LogRecord
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.protocol.error_codes import ErrorCode
 
 DYNAMIC = ("a", "b", "c")
@@ -57,8 +57,9 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(name=CLIENTS, offer=st.sampled_from(sorted(OFFERS)), version=st.sampled_from([3, 8, 9]))
     def join(self, name: str, offer: str, version: int) -> None:
-        how = {"offers": OFFERS[offer], "version": version, "instance": STATIC.get(name)}
-        self.clients[name].join = self.table.join_once(name, **how)
+        self.clients[name].join = self.table.join_once(
+            name, offers=OFFERS[offer], version=version, instance=STATIC.get(name)
+        )
         self._settle()
 
     @rule(name=st.sampled_from(sorted(STATIC)), version=st.sampled_from([8, 9]))
@@ -181,16 +182,16 @@ class GroupLife(RuleBasedStateMachine):
         assert (group.leader in group.members) == bool(group.members)
         if group.members:
             assert group.selected_protocol() is not None
-        if group.state is GroupState.STABLE:
+        if group.state is ConsumerGroupState.STABLE:
             assert group.persisted is not None
             assert group.persisted.generation == group.generation
             assert group.persisted.leader == group.leader
             rows = {row.member_id: row.assignment for row in group.persisted.members}
             assert rows == {member.member_id: member.assignment for member in group.members.values()}
             assert all(member.sync_ticket is None for member in group.members.values())
-        if group.state is GroupState.EMPTY:
+        if group.state is ConsumerGroupState.EMPTY:
             assert not group.members
-        if group.state is not GroupState.PREPARING_REBALANCE:
+        if group.state is not ConsumerGroupState.PREPARING_REBALANCE:
             assert group.awaiting_join == 0
 
     @invariant()

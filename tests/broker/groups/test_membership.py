@@ -186,9 +186,7 @@ def test_generation_fencing() -> None:
     for wrong in (generation - 1, generation + 1):
         assert table.heartbeat("a", wrong) is ErrorCode.ILLEGAL_GENERATION
         assert table.sync("a", wrong).error is ErrorCode.ILLEGAL_GENERATION
-        assert table.commit({("flights", 0): 1}, client="a", generation=wrong) == [
-            ErrorCode.ILLEGAL_GENERATION
-        ]
+        assert table.commit({("flights", 0): 1}, client="a", generation=wrong) == [ErrorCode.ILLEGAL_GENERATION]
 
 
 def test_sync_with_another_protocol_is_refused() -> None:
@@ -437,9 +435,9 @@ def test_a_static_follower_restarts_without_a_rebalance_and_its_old_self_is_fenc
     assert table.heartbeat("old b", generation) is ErrorCode.UNKNOWN_MEMBER_ID
     assert table.sync("old b", generation, instance="j").error is ErrorCode.FENCED_INSTANCE_ID
     assert table.join("old b", instance="j").error is ErrorCode.FENCED_INSTANCE_ID
-    assert table.commit(
-        {("flights", 0): 1}, client="old b", generation=generation, instance="j"
-    ) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert table.commit({("flights", 0): 1}, client="old b", generation=generation, instance="j") == [
+        ErrorCode.FENCED_INSTANCE_ID
+    ]
     assert table.leave(MemberIdentity(member_id=table.ids["old b"], group_instance_id="j")) == [
         ErrorCode.FENCED_INSTANCE_ID
     ]

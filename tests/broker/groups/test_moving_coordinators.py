@@ -121,9 +121,7 @@ def test_a_commit_in_the_middle_of_a_move_is_refused_whatever_becomes_of_its_rec
         second = await cluster.settled(GROUP)
         assert await fetch(second, GROUP) == 1 + kept
         cluster.store.move(cluster.write_group_of(GROUP), 1)
-        assert await fetch(await cluster.settled(GROUP), GROUP) == 1 + kept, (
-            "nothing is left of the first reign"
-        )
+        assert await fetch(await cluster.settled(GROUP), GROUP) == 1 + kept, "nothing is left of the first reign"
 
     simulated(story)
 
@@ -176,9 +174,7 @@ def test_a_move_in_the_middle_of_joining_sends_everybody_to_the_new_coordinator(
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
         assert (await first.heartbeat(alive(member))).error_code == ErrorCode.NOT_COORDINATOR
         second = await cluster.settled(GROUP)
-        assert (await second.heartbeat(alive(member))).error_code == ErrorCode.NONE, (
-            "the log knows the member"
-        )
+        assert (await second.heartbeat(alive(member))).error_code == ErrorCode.NONE, "the log knows the member"
         newcomer = asyncio.ensure_future(join(second))
         await turns()
         again = await join(second, member.member_id)
@@ -225,15 +221,11 @@ def test_listing_describing_and_deleting_are_each_nodes_own() -> None:
         found = [sorted(group.group_id for group in answer.groups) for answer in listed]
         assert found == [[], here, [name for name in names if name not in here]]
         described = await cluster.coordinators[2].describe_groups(DescribeGroupsRequest(groups=tuple(names)))
-        elsewhere = {
-            group.group_id for group in described.groups if group.error_code == ErrorCode.NOT_COORDINATOR
-        }
+        elsewhere = {group.group_id for group in described.groups if group.error_code == ErrorCode.NOT_COORDINATOR}
         assert elsewhere == set(names) - set(here)
         deleted = await cluster.coordinators[2].delete_groups(DeleteGroupsRequest(groups_names=tuple(names)))
         codes = {result.group_id: result.error_code for result in deleted.results}
-        assert codes == {
-            name: ErrorCode.NONE if name in here else ErrorCode.NOT_COORDINATOR for name in names
-        }
+        assert codes == {name: ErrorCode.NONE if name in here else ErrorCode.NOT_COORDINATOR for name in names}
 
     simulated(story)
 

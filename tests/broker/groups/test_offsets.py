@@ -61,9 +61,7 @@ def test_commits_while_rebalancing() -> None:
     assert table.commit({P0: 5}, client="a", generation=generation) == [OK], "the last before it joins again"
     a = table.join("a")
     assert table.state == "CompletingRebalance"
-    assert table.commit({P0: 6}, client="a", generation=a.generation_id) == [
-        ErrorCode.REBALANCE_IN_PROGRESS
-    ]
+    assert table.commit({P0: 6}, client="a", generation=a.generation_id) == [ErrorCode.REBALANCE_IN_PROGRESS]
     assert table.fetch(P0) == {P0: 5}
 
 

@@ -47,4 +47,4 @@ def test_heartbeats_do_not_pile_up() -> None:
     for now_ms in range(0, 100_000, 10):
         timers.set(key, now_ms + 45_000)
         assert list(timers.due(now_ms)) == []
-    assert len(timers._heap) == 1
+    assert timers.entries == 1

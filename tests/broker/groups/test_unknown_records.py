@@ -7,9 +7,9 @@ from tests.broker.groups.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.groups.test_coordinator import CONFIG, commit, fetch, loaded, queue_of
 from tests.broker.groups.transcript import GROUP, Transcript
 
-from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, partition_of
+from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
 from mainstem.broker.groups.log import decode, encode
-from mainstem.broker.groups.result import UnknownRecord
+from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import BatchAppend, FeatureLevel, Outcome
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey, write_key
@@ -30,7 +30,7 @@ async def write(cluster: ClusterOfOne, *records: NewRecord) -> None:
     batch = build_batch(list(records))
     header = batch.header
     append = BatchAppend(
-        queue_id=topic.queue_id(partition_of(GROUP, topic.partitions)),
+        queue_id=topic.queue_id(coordinator_partition_of(GROUP, topic.partitions)),
         data=memoryview(batch.data),
         record_count=header.record_count,
         last_offset_delta=header.last_offset_delta,
@@ -41,7 +41,7 @@ async def write(cluster: ClusterOfOne, *records: NewRecord) -> None:
         attributes=header.attributes,
         crc=header.checksum,
     )
-    [result] = await cluster.store.append([append], -1)
+    [result] = await cluster.store.append([append], -1, owner_epoch=await cluster.store.own(append.queue_id))
     assert result.outcome is Outcome.OK
 
 

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.machine import GroupMachine
-from mainstem.broker.groups.result import Caller, LogRecord, Moment, Result
+from mainstem.broker.groups.result import Caller, LogRecord
+from mainstem.broker.machines.result import Moment, Result
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, write_subscription
 from mainstem.protocol.messages.heartbeat import HeartbeatRequest
@@ -208,9 +209,7 @@ class Transcript:
         return self._ask(lambda ticket: self.machine.heartbeat(ticket, request, self.now)).error
 
     def leave(self, *members: MemberIdentity | str) -> list[ErrorCode]:
-        identities = tuple(
-            MemberIdentity(member_id=self.ids[who]) if isinstance(who, str) else who for who in members
-        )
+        identities = tuple(MemberIdentity(member_id=self.ids[who]) if isinstance(who, str) else who for who in members)
         request = LeaveGroupRequest(group_id=GROUP, members=identities)
         response = self._ask(lambda ticket: self.machine.leave(ticket, request, self.now)).response
         return [ErrorCode(member.error_code) for member in response.members]

@@ -138,11 +138,15 @@ def main() -> int:
             elif time.monotonic() - told > PROGRESS_SECONDS:
                 told = time.monotonic()
                 print(f"… {count} of {len(seeds)} seeds, {_per_hour(count, began)}", flush=True)
-    print(f"{count} seeds, {len(failed)} failed {failed or ''} in {time.monotonic() - began:.1f} s, "
-          f"{_per_hour(count, began)}")
+    print(
+        f"{count} seeds, {len(failed)} failed {failed or ''} in {time.monotonic() - began:.1f} s, "
+        f"{_per_hour(count, began)}"
+    )
     if options.plant:
-        print(f"{options.plant}: a check of {' or '.join(letters)} found it with {len(found)} of these seeds "
-              f"{found or ''}")
+        print(
+            f"{options.plant}: a check of {' or '.join(letters)} found it with {len(found)} of these seeds "
+            f"{found or ''}"
+        )
         return not found
     return bool(failed)
 
@@ -152,8 +156,10 @@ def _per_hour(count: int, began: float) -> str:
 
 
 def _line(played: Played, outcomes: Outcomes) -> str:
-    return (f"seed {played.seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} batches "
-            f"acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, {played.seconds:.2f} s")
+    return (
+        f"seed {played.seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} batches "
+        f"acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, {played.seconds:.2f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.cluster.network import SimulatedNetwork
 
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, NotServed, Refused
-from mainstem.rpc.handlers import Call, Handlers
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.method import Method, Reply
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Method, Reply
 
 WATCH_SECONDS = 0.1
 """How often is looked whether the two ends are there."""
@@ -59,9 +59,7 @@ class SimulatedCalls:
     def know(self, node_id: int, address: str) -> None:
         """Everybody knows where everybody is."""
 
-    async def call(
-        self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float
-    ) -> Reply[Any]:
+    async def call(self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float) -> Reply[Any]:
         async with aclosing(self._replies(node_id, method, request, timeout_seconds)) as replies:
             return await anext(replies)
 
@@ -81,20 +79,23 @@ class SimulatedCalls:
         answers: asyncio.Queue[Any] = asyncio.Queue(WINDOW_ITEMS)
         answering = board.loop.run_in(callee, self._answer(method, body, handlers, answers), name=method.name)
         watching = board.loop.create_task(
-            self._watch(callee, answering, answers), name="watch", context=contextvars.Context())
+            self._watch(callee, answering, answers), name="watch", context=contextvars.Context()
+        )
+        deadline = board.loop.time() + timeout_seconds
         try:
-            async with asyncio.timeout(timeout_seconds):
-                while True:
-                    item = await answers.get()
-                    if item is None:
-                        return
-                    if isinstance(item, Exception):
-                        raise item
-                    content, attachment = item
-                    await asyncio.sleep(board.network.quality.delay_seconds * board.network.rng.random())
-                    yield Reply(method.decode_reply(content), attachment)
-        except TimeoutError:
-            raise DeadlineExceeded(f"{method.name}: no answer from node {node_id}") from None
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline):  # not around the yield: what the caller does is its own
+                        item = await answers.get()
+                        await asyncio.sleep(board.network.quality.delay_seconds * board.network.rng.random())
+                except TimeoutError:
+                    raise DeadlineExceeded(f"{method.name}: no answer from node {node_id}") from None
+                if item is None:
+                    return
+                if isinstance(item, Exception):
+                    raise item
+                content, attachment = item
+                yield Reply(method.decode_reply(content), attachment)
         finally:
             watching.cancel()
             answering.cancel()
@@ -104,10 +105,11 @@ class SimulatedCalls:
     ) -> None:
         found = handlers.find(method.number)
         life = self._life
+        if found is None:
+            await answers.put(NotServed(f"{method.name} is not served here"))
+            return
         try:
-            if found is None:
-                raise NotServed(f"{method.name} is not served here")
-            call = Call(method.decode_request(body), b"", f"node {life.node_id}", self._identity)
+            call = RpcCall(method.decode_request(body), b"", f"node {life.node_id}", self._identity)
             if method.streams:
                 async with aclosing(found.handler(call)) as replies:
                     async for reply in replies:
@@ -116,8 +118,8 @@ class SimulatedCalls:
                 await answers.put(encoded(found.handler(call) if found.prompt else await found.handler(call)))
         except Refused as error:
             await answers.put(error if isinstance(error, method.refusals) else CallFailed(str(error)))
-        except NotServed as error:
-            await answers.put(error)
+        except TimeoutError as error:
+            await answers.put(DeadlineExceeded(f"{method.name}: {error}"))
         except Exception as error:
             await answers.put(CallFailed(f"{method.name}: {type(error).__name__}: {error}"))
         else:

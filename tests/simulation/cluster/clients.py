@@ -18,7 +18,11 @@ from mainstem.storage.role import Storage
 SIZES = (0, 10, 100, 1000, 3000)
 
 ANSWERS = {
-    Outcome.OK, Outcome.NOT_LEADER, Outcome.STORAGE_BUSY, Outcome.STORAGE_FAILED, Outcome.UNKNOWN_QUEUE,
+    Outcome.OK,
+    Outcome.NOT_LEADER,
+    Outcome.STORAGE_BUSY,
+    Outcome.STORAGE_FAILED,
+    Outcome.UNKNOWN_QUEUE,
     Outcome.UNDECIDED,
 }
 """What a well-behaved producer may be told. One request in flight for a queue never skips a sequence number."""
@@ -57,8 +61,16 @@ class Clients:
         new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
         header = new.header
         append = BatchAppend(
-            queue_id, memoryview(new.data), header.record_count, header.last_offset_delta, header.max_timestamp,
-            header.producer_id, header.producer_epoch, header.base_sequence, header.attributes, header.checksum,
+            queue_id,
+            memoryview(new.data),
+            header.record_count,
+            header.last_offset_delta,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.attributes,
+            header.checksum,
         )
         return Batch(queue_id, append, bytes(new.data))
 
@@ -98,14 +110,15 @@ class Producer:
         for queue_id in chosen:
             count = rng.choice([1, 1, 3])
             waiting[queue_id] = self._clients.new_batch(
-                queue_id, (self._producer_id, 0 if self._producer_id >= 0 else -1, self._sequence(queue_id)), count)
+                queue_id, (self._producer_id, 0 if self._producer_id >= 0 else -1, self._sequence(queue_id)), count
+            )
         tries = 0
         while waiting:
             by_group: dict[int, list[Batch]] = {}
             for queue_id, batch in waiting.items():
                 by_group.setdefault(self._clients.cluster.group_of(queue_id), []).append(batch)
             for group, batches in by_group.items():
-                for batch, result in zip(batches, await self._send(group, batches), strict=True):
+                for batch, result in zip(batches, await self.send(group, batches), strict=True):
                     if result is not None and result.outcome is Outcome.OK:
                         del waiting[batch.queue_id]
                         self._advance(batch)
@@ -125,7 +138,7 @@ class Producer:
         self._clients.acknowledged += 1
         self._next[batch.queue_id] = self._sequence(batch.queue_id) + batch.append.record_count
 
-    async def _send(self, group: int, batches: list[Batch]) -> list[AppendResult | None]:
+    async def send(self, group: int, batches: list[Batch]) -> list[AppendResult | None]:
         """What a node answers; None: nothing."""
         node, history = self._clients.node_for(group), self._clients.cluster.history
         unknown: list[AppendResult | None] = [None for _ in batches]
@@ -133,7 +146,8 @@ class Producer:
             return unknown
         known = self._terms.get(group, 0)
         answer = await node.call(
-            self._append(node.serving, group, known, batches), patience=self._rng.choice([0.3, 1.0, 5.0]))
+            self._append(node.serving, group, known, batches), patience=self._rng.choice([0.3, 1.0, 5.0])
+        )
         if answer is None:
             return unknown
         term, results = answer
@@ -217,9 +231,12 @@ class Reader:
         high_watermark = found.offsets.high_watermark
         before_term, before_end = self._seen.get(queue_id, (0, 0))
         if term >= before_term:
-            require(high_watermark >= before_end,
-                    f"{what}: queue {queue_id:#x} ends at {high_watermark} in term {term}, it ended at {before_end} "
-                    f"in term {before_term}", "B")
+            require(
+                high_watermark >= before_end,
+                f"{what}: queue {queue_id:#x} ends at {high_watermark} in term {term}, it ended at {before_end} "
+                f"in term {before_term}",
+                "B",
+            )
             self._seen[queue_id] = (term, high_watermark)
             self._next[queue_id] = max(found.next_offset, offset)
 

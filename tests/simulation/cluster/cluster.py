@@ -18,11 +18,11 @@ from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.promises import Promises
 from tests.simulation.oracle import Violation
 
-from mainstem.model import Durability, Topic, TopicSettings, slot_of
+from mainstem.model import Durability, FeatureLevel, Topic, TopicSettings, slot_of
 from mainstem.raft import BrokenInvariant, Message
-from mainstem.storage import control
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import NotTheLeader, StorageFailed
+from mainstem.storage.groups import control
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
@@ -97,6 +97,8 @@ class SimulatedCluster:
         """Per group, where its replicas are wanted."""
         self.moves = False
         """They may change."""
+        self.level = FeatureLevel.newest()
+        """What the nodes may write."""
 
     def report(self, error: Exception) -> None:
         if self.trouble is None:
@@ -140,7 +142,10 @@ class SimulatedCluster:
         """Have a topic's queues created in the log of every group that has some."""
         number = len(self.topics) + 1
         topic = Topic(
-            name=f"topic-{number}", number=number, topic_id=uuid.UUID(int=number), partitions=partitions,
+            name=f"topic-{number}",
+            number=number,
+            topic_id=uuid.UUID(int=number),
+            partitions=partitions,
             settings=TopicSettings(retention_ms=-1),
         )
         self.topics.append(topic)
@@ -178,8 +183,9 @@ class SimulatedCluster:
             if node.serving is None:
                 continue
             for group in node.serving.groups:
-                if isinstance(group.consensus.failure, BrokenInvariant):
-                    raise caused(f"node {node.node_id}, write group {group.group}", group.consensus.failure)
+                failure = group.consensus.failure
+                if failure is not None and isinstance(failure.__cause__, BrokenInvariant):
+                    raise caused(f"node {node.node_id}, write group {group.group}", failure)
             for task in node.serving._tasks:
                 if task.done() and not task.cancelled():
                     error = task.exception()

@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import re
+import tempfile
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.cluster.cluster import SimulatedCluster
 from tests.simulation.cluster.network import Quality
-from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.node import NodeDisk, SimulatedNode
 from tests.simulation.oracle import require
 
 from mainstem.raft import MembershipRefused
-from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.errors import NotTheLeader, StorageError
 from mainstem.storage.journal.blocks import blocks_in
-from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_name, sequence_of
+from mainstem.storage.journal.format import FIRST_BLOCK, offset_of, position_of, segment_name, sequence_of
+from mainstem.storage.queue_store.manifest import _Contents as Contents
+from mainstem.storage.queue_store.manifest import _Database as Database
+from mainstem.storage.queue_store.store_mark import MARK, MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.role import Storage
 
 HEALING_SECONDS = 60.0
 """Simulated; no fault lasts so long."""
+
+SHORT_LIVES_MAX = 8
+"""Of a node that is left behind, one after the other, some seconds each: it has to be healed in time."""
 
 VOTER_SECONDS_MAX = 3.0
 """How long is waited for a node that starts while it hears one other node only: a whole one may need both."""
@@ -32,6 +41,12 @@ ZOMBIE_LOOK_SECONDS = 0.05
 YEAR_MS = 366 * 86_400_000
 CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000, YEAR_MS)
 
+ROTTEN_MANIFEST = "rotten manifest"
+"""The fault's name."""
+SQLITE_PAGE_BYTES = 4096
+
+REMEDY = re.compile(r"restore|have another node take the place", re.IGNORECASE)
+"""What every refusal of a manifest tells the operator to do."""
 
 Kind = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
 
@@ -46,6 +61,10 @@ class Faults:
         self._network = cluster.network
         self._tasks: set[asyncio.Task[None]] = set()
         self.happened: dict[str, int] = {}
+        self.manifests_refused: list[str] = []
+        """Why nodes did not start on a damaged manifest."""
+        self.manifests_unharmed = 0
+        """How often a node started on one, and it said what it had said before."""
         kinds = self.kinds()
         count = rng.randint(1, len(kinds))
         self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
@@ -74,6 +93,7 @@ class Faults:
             ("full disk", self._full_disk),
             ("metadata", self._hide_metadata),
             ("bit flip", self._flip_bit),
+            (ROTTEN_MANIFEST, self._rot_manifest),
             ("two candidates", self._two_candidates),
             ("no majority", self._mute),
         ]
@@ -211,9 +231,11 @@ class Faults:
         node.lose_power()
         for _ in range(100):
             await asyncio.sleep(0.1)
-            if self._is_left_behind(node):
+            if self.is_left_behind(node):
                 break
-        while not node.up and rng.random() < 0.7:
+        lives = 0
+        while not node.up and lives < SHORT_LIVES_MAX and rng.random() < 0.7:
+            lives += 1
             if await node.restart():
                 life = node.life
                 rng.choice([node.disk1, node.disk1, node.disk2]).cut_power(after=rng.randint(1, 60))
@@ -223,7 +245,7 @@ class Faults:
         if not node.up:
             await self._restarted(node)
 
-    def _is_left_behind(self, node: SimulatedNode) -> bool:
+    def is_left_behind(self, node: SimulatedNode) -> bool:
         """Of some group all others have pruned what this one lacks."""
         nodes = self._cluster.nodes.values()
         others = [other.serving for other in nodes if other is not node and other.serving is not None]
@@ -367,9 +389,9 @@ class Faults:
         operation = rng.choice(["write", "sync", "read", "open", "rename", "remove", "size"])
         disk.fail(operation, nth=rng.randint(1, 20), error=rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]))
         await asyncio.sleep(self._some_time())
-        await self._restart_failed(node)
+        await self.restart_failed(node)
 
-    async def _restart_failed(self, node: SimulatedNode) -> None:
+    async def restart_failed(self, node: SimulatedNode) -> None:
         """Somebody sees that the node does not do its work any more."""
         if node.failure is not None and not node.life_stopped:
             node.lose_power()
@@ -387,6 +409,9 @@ class Faults:
         and a start vouches for nothing before it writes."""
         node, rng = self._node(), self._rng
         if node.serving is None or node.damaged:
+            return
+        if rng.random() < 0.3:
+            await self._rot_last_write(node)
             return
         newest = segment_name(sequence_of(node.serving.journal.end))
         sealed = [path for path in node.disk1.paths() if path.startswith("journal/0") and path[8:] < newest[:-4]]
@@ -406,16 +431,134 @@ class Faults:
         node.disk1.flip(path, damaged := 8 * at + rng.randrange(8))
         flipped = node.disk1.content(path)[at]
         await asyncio.sleep(self._some_time())
-        if path in node.disk1.paths() and node.disk1.content(path)[at:at + 1] == bytes([flipped]):
+        if path in node.disk1.paths() and node.disk1.content(path)[at : at + 1] == bytes([flipped]):
             node.disk1.flip(path, damaged)
         node.damaged.remove(path)
+
+    async def _rot_last_write(self, node: SimulatedNode) -> None:
+        """A node is killed, and a bit of the last block that it has written is another when it comes back. One node
+        at a time: with the last writes of two gone nobody may have what they acknowledged."""
+        if node.life_stopped or not self._one_may_forget():
+            return
+        node.lose_power(keep_all=True)
+        node.boot()
+        path = max(path for path in node.disk1.paths() if path.startswith("journal/0") and path.endswith(".wal"))
+        last = max(blocks_in(node.disk1.content(path), position_of(_sequence(path), 0)),
+                   key=lambda header: header.position, default=None)  # fmt: skip
+        if last is not None:
+            flipped = 8 * offset_of(last.position) + self._rng.randrange(8 * last.length)
+            node.disk1.troubles += 1
+            node.damaged.append(path)
+            node.disk1.flip(path, flipped)
+            rotten = node.disk1.content(path)[flipped // 8]
+            ends_cut = node.starts.ends_cut
+            await node.start()
+            if node.starts.ends_cut == ends_cut:  # a checkpoint vouches for the block: somebody restores the file
+                if node.up:  # not below a running node, which writes the page once more from its memory
+                    node.lose_power(keep_all=True)
+                    node.boot()
+                if path in node.disk1.paths() and node.disk1.content(path)[flipped // 8] == rotten:
+                    node.disk1.flip(path, flipped)
+            node.damaged.remove(path)
+        if not node.up:
+            await self._restarted(node)
+
+    async def _rot_manifest(self) -> None:
+        """A node ends, cleanly or not; when it comes back a bit, or a page, of its manifest or of the log that sqlite
+        keeps beside it is another. Either it does not start, says which file it is and what to do, and somebody
+        restores the file; or it starts, and the manifest says what it said before."""
+        node, rng = self._node(), self._rng
+        if not node.up or node.serving is None or node.life_stopped or node.damaged:
+            return
+        if rng.random() < 0.5:
+            node.lose_power()
+        else:
+            await node.stop()
+        node.boot()
+        files = node.manifest_files()
+        name = rng.choice(sorted(name for name, content in files.items() if any(content)))
+        content = bytearray(files[name])
+        at = rng.randrange(len(content))
+        if not name.endswith("-wal"):  # most of a page is empty; in the log sqlite has numbers that no seed decides
+            at = rng.choice([at for at, byte in enumerate(content) if byte])
+        if rng.random() < 0.7:
+            content[at] ^= 1 << rng.randrange(8)
+        else:
+            first = at - at % SQLITE_PAGE_BYTES
+            content[first : first + SQLITE_PAGE_BYTES] = bytes(len(content[first : first + SQLITE_PAGE_BYTES]))
+        damaged = files | {name: bytes(content)}
+        marked = changes_marked(node.disk2)
+        node.put_manifest(damaged)
+        node.damaged.append(name)
+        refused = False
+        while not (started := await node.start()):
+            refused = node.refusal is not None and Path(node.manifest_path).name in str(node.refusal)
+            node.boot()
+            if refused:
+                break
+            node.disk1.repair()  # what else goes wrong there is looked after first
+            node.disk2.repair()
+            await asyncio.sleep(0.2)
+        node.damaged.remove(name)
+        if started:
+            what = f"node {node.node_id} starts though {name}, around byte {at}, is damaged:"
+            if self._is_unharmed(node, read_manifest(files), read_manifest(damaged), marked, what):
+                self.manifests_unharmed += 1
+        elif refused:
+            self._require_remedy(node)
+            self.manifests_refused.append(str(node.refusal))
+            node.put_manifest(files)
+            await self._restarted(node)
+
+    def _is_unharmed(self, node: SimulatedNode, before: Contents, now: Contents, marked: int, what: str) -> bool:
+        """Whether a manifest on which a node starts says what it said. Only a change that the store's mark had not
+        been told of may be missing, which cannot be told from one that was being made: the node makes it once more."""
+        if marked == now.commits < before.commits:
+            for group, at in now.positions.items():
+                require(at.position <= before.positions[group].position, f"{what} group {group} is split to {at}", "F")
+            return False
+        if now.identity is None and not before.commits:  # nothing but its identity is lost, which the mark gives back
+            now = now._replace(identity=node.storage.queue_store.manifest.identity)
+        for said, says in zip(before, now, strict=True):
+            require(said == says, f"{what} the manifest says {says}, not {said}", "F")
+        return True
+
+    def _require_remedy(self, node: SimulatedNode) -> None:
+        require(
+            isinstance(node.refusal, StorageError) and REMEDY.search(str(node.refusal)) is not None,
+            f"node {node.node_id} refuses its manifest, and does not say what to do: {node.refusal!r}",
+        )
+
+    def _one_may_forget(self) -> bool:
+        """Whether no node has forgotten anything that it has not got back, nor is about to."""
+        nodes = self._cluster.nodes.values()
+        return all(node.up and not node.damaged and not node.starts.lost for node in nodes)
 
     async def _full_disk(self) -> None:
         node = self._node()
         node.disk1.fill_up(self._rng.choice([0, 4096, 30_000]))
         await asyncio.sleep(self._some_time())
         node.disk1.capacity_bytes = None
-        await self._restart_failed(node)
+        await self.restart_failed(node)
+
+
+def read_manifest(files: dict[str, bytes]) -> Contents:
+    """What a node would read in these files of a manifest."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name, content in files.items():
+            (Path(directory) / name).write_bytes(content)
+        database = Database(str(Path(directory) / min(files)))
+        try:
+            return database.open()
+        finally:
+            database.close()
+
+
+def changes_marked(disk: NodeDisk) -> int:
+    """The changes of the manifest that the mark of the store on a disk knows of."""
+    content = disk.content(MARK_NAME) if MARK_NAME in disk.paths() else b""
+    marks = [StoreMark.unpack(content[at : at + MARK.size]) for at in (0, SLOT_DISTANCE)]
+    return max((mark.changes for mark in marks if mark is not None), default=0)
 
 
 def _vouched(node: SimulatedNode) -> int:

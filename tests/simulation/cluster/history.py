@@ -22,7 +22,7 @@ import numpy
 from tests.simulation.oracle import require
 
 from mainstem.model import Buffer, topic_number_of
-from mainstem.storage import control
+from mainstem.storage.groups import control
 from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 
 CRC_AT = slice(17, 21)
@@ -99,6 +99,8 @@ class History:
         """CRC → a batch as it was sent, from the CRC field's end on."""
         self.attempts: dict[int, int] = {}
         """CRC → how often it was sent and not refused."""
+        self.meant_for: dict[int, int] = {}
+        """CRC → the offset that the owner of a queue meant a batch for."""
         self.committed: dict[int, int] = {}
         """CRC → how often it was committed."""
         self.commands: dict[tuple[int, int], list[control.Command]] = {}
@@ -111,6 +113,9 @@ class History:
         """Numbers of topics that somebody wanted to be deleted: nothing is promised of them any more."""
         self.may_delete: Callable[[int], None] = lambda topic_number: None
         """Raises `Violation` where nobody wants a topic to be gone."""
+        self.deleted_topics: set[int] = set()
+        """Numbers of topics whose deletion stands in the log of some write group. A node that has applied it there has
+        their queues of no write group any more, so the next leader of another one may find none to delete."""
         self.group_of: Callable[[int], int] = lambda queue_id: 0
         self._trace = hashlib.blake2b(digest_size=16)
 
@@ -134,7 +139,12 @@ class History:
         """A node applies a block."""
         what = f"node {node_id}, write group {header.group}, block {header.index}"
         block = Block(
-            header.term, header.index, header.kind, header.created_ms, header.payload_length, header.payload_crc,
+            header.term,
+            header.index,
+            header.kind,
+            header.created_ms,
+            header.payload_length,
+            header.payload_crc,
             bytes(directory),
         )
         blocks = self.blocks.setdefault(header.group, [])
@@ -145,7 +155,7 @@ class History:
         if payload is not None:
             for row in rows:
                 start = int(row["position"])
-                self._check_bytes(what, payload[start:start + int(row["length"])], int(row["crc"]))
+                self._check_bytes(what, payload[start : start + int(row["length"])], int(row["crc"]))
         if header.index <= len(blocks):
             known = blocks[header.index - 1]
             require(known == block, f"{what}: applied {block[:6]}, others {known[:6]}", "J")
@@ -162,8 +172,11 @@ class History:
         place = self._obeyed[node_id, group]
         self._obeyed[node_id, group] = place + 1
         if place < len(known):
-            require(known[place] == command,
-                    f"node {node_id}, write group {group}, block {index}: {command}, others {known[place]}", "J")
+            require(
+                known[place] == command,
+                f"node {node_id}, write group {group}, block {index}: {command}, others {known[place]}",
+                "J",
+            )
             return
         known.append(command)
         match command:
@@ -172,6 +185,7 @@ class History:
                     self._move(self.queue(queue_id), start)
             case control.QueuesDeleted(topic_number):
                 self.may_delete(topic_number)
+                self.deleted_topics.add(topic_number)
                 for queue in self.queues.values():
                     if topic_number_of(queue.queue_id) == topic_number and self.group_of(queue.queue_id) == group:
                         queue.deleted = True
@@ -199,16 +213,29 @@ class History:
         count = self.committed[crc] = self.committed.get(crc, 0) + 1
         attempts = self.attempts[crc]
         require(count <= attempts, f"{what}: {count} times what was sent {attempts} times and not refused", "D")
+        meant_for = self.meant_for.get(crc, base_offset)
+        require(
+            base_offset == meant_for,
+            f"{what}: a machine's record at offset {base_offset} that was meant for {meant_for}: another has written "
+            "since it last knew",
+            "O",
+        )
         producer = int(row["producer_id"])
         if producer >= 0:
             sequence, expected = int(row["base_sequence"]), queue.sequences.get(producer, 0)
             require(sequence == expected, f"{what}: producer {producer} at sequence {sequence}, not {expected}", "D")
             queue.sequences[producer] = sequence + int(row["record_count"])
         end = base_offset + int(row["last_offset_delta"]) + 1
-        require(base_offset not in queue.promises or queue.promises[base_offset] == crc,
-                f"{what}: another batch than the one acknowledged at {base_offset}", "A")
-        queue.batches.append(Committed(base_offset, end, int(row["leader_epoch"]), crc, index,
-                                       int(row["length"]), int(row["max_timestamp"])))
+        require(
+            base_offset not in queue.promises or queue.promises[base_offset] == crc,
+            f"{what}: another batch than the one acknowledged at {base_offset}",
+            "A",
+        )
+        queue.batches.append(
+            Committed(
+                base_offset, end, int(row["leader_epoch"]), crc, index, int(row["length"]), int(row["max_timestamp"])
+            )
+        )
 
     def _check_bytes(self, what: str, batch: Buffer, crc: int) -> None:
         require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent", "B")
@@ -227,8 +254,9 @@ class History:
         self.note("refused", crc)
         self.attempts[crc] -= 1
         count, attempts = self.committed.get(crc, 0), self.attempts[crc]
-        require(count <= attempts,
-                f"a refused batch is committed {count} times; it was sent {attempts} times else", "R")
+        require(
+            count <= attempts, f"a refused batch is committed {count} times; it was sent {attempts} times else", "R"
+        )
 
     def has_in_log(self, queue_id: int, crc: int) -> bool:
         """Whether a batch is committed, from whichever time it was sent; of queues that are gone nobody knows."""
@@ -243,8 +271,9 @@ class History:
             require(queue.promises.setdefault(base_offset, crc) == crc, f"{what}: two different batches", "A")
             if base_offset < queue.end:
                 kept = queue.batches[queue.place(base_offset)]
-                require((kept.base_offset, kept.crc) == (base_offset, crc),
-                        f"{what}: another one was committed there", "A")
+                require(
+                    (kept.base_offset, kept.crc) == (base_offset, crc), f"{what}: another one was committed there", "A"
+                )
                 queue.promised_end = max(queue.promised_end, kept.end)
 
     def promised_ends(self, group: int) -> int:
@@ -254,8 +283,11 @@ class History:
     def check_current(self, what: str, offset: int, promised_end: int) -> None:
         """Somebody was told that a queue ends at `offset`; when they asked, everything before `promised_end` had been
         acknowledged."""
-        require(offset >= promised_end, f"{what} claims to end at {offset}, acknowledged before the question was "
-                                        f"everything before {promised_end}", "W")
+        require(
+            offset >= promised_end,
+            f"{what} claims to end at {offset}, acknowledged before the question was everything before {promised_end}",
+            "W",
+        )
 
     def check_read(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer], next_offset: int) -> None:
         """Somebody read this from `offset` on."""
@@ -275,8 +307,9 @@ class History:
             kept = queue.batches[place]
             stamped = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[12:16], "big")
             require(stamped == (kept.base_offset, kept.leader_epoch), f"{what}: {stamped}, not {kept[:3]}", "B")
-            require(int.from_bytes(batch[CRC_AT], "big") == kept.crc,
-                    f"{what}: another batch at {kept.base_offset}", "B")
+            require(
+                int.from_bytes(batch[CRC_AT], "big") == kept.crc, f"{what}: another batch at {kept.base_offset}", "B"
+            )
             self._check_bytes(what, batch, kept.crc)
             place += 1
         return queue.batches[place - 1].end

@@ -95,6 +95,8 @@ class ClusterLoop(SimulatedLoop):
     ) -> asyncio.Handle:
         if context is None:
             context = contextvars.copy_context()
+        if self.told is not None:
+            self.told(self._now, callback)
         life = context.get(_LIFE)
         if life is None:
             handle = asyncio.Handle(callback, args, self, context)
@@ -109,6 +111,8 @@ class ClusterLoop(SimulatedLoop):
     ) -> asyncio.TimerHandle:
         if context is None:
             context = contextvars.copy_context()
+        if self.told is not None:
+            self.told(when, callback)
         life = context.get(_LIFE)
         if life is None:
             handle = asyncio.TimerHandle(when, callback, args, self, context)
@@ -159,7 +163,7 @@ class ClusterLoop(SimulatedLoop):
         for life in lives:
             life.alive = False
             self._release(life)
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        tasks = self.tasks()
         for task in tasks:
             task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), BURIAL_SECONDS)

@@ -18,8 +18,8 @@ from tests.simulation.oracle import Violation
 from mainstem.errors import MainstemError
 from mainstem.raft import Message
 from mainstem.raft.messages import Append
-from mainstem.rpc.raft_member import Carried, Member
-from mainstem.rpc.raft_messages import Delivery, append_pieces, attachment_bytes, from_wire, to_wire
+from mainstem.rpc.raft.raft_member import Carried, RaftMember
+from mainstem.rpc.raft.raft_messages import Delivery, append_pieces, attachment_bytes, from_wire, to_wire
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Delivery)
@@ -53,7 +53,10 @@ class SimulatedNetwork:
     """All links. `trouble` is told of what must never happen."""
 
     def __init__(
-        self, loop: ClusterLoop, rng: random.Random, trouble: Callable[[Exception], None],
+        self,
+        loop: ClusterLoop,
+        rng: random.Random,
+        trouble: Callable[[Exception], None],
         sent: Callable[[int, int, Sequence[Message]], None] = lambda _node_id, _group, _messages: None,
     ) -> None:
         """`sent` is told which messages of which write group leave which node."""
@@ -92,9 +95,7 @@ class SimulatedNetwork:
             self.loop.call_later(delay, self._arrive, way, target, content, attachment, context=target.life.context)
         return True
 
-    def _arrive(
-        self, way: tuple[int, int], target: SimulatedExchange, content: bytes, attachment: bytes
-    ) -> None:
+    def _arrive(self, way: tuple[int, int], target: SimulatedExchange, content: bytes, attachment: bytes) -> None:
         if way not in self.cut and target.life.alive:
             self.delivered += 1
             target.deliver(way[0], content, attachment)
@@ -106,11 +107,11 @@ class SimulatedExchange:
     def __init__(self, network: SimulatedNetwork, life: Life) -> None:
         self.life = life
         self._network = network
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, RaftMember] = {}
         self._waiting: dict[int, list[tuple[int, Message]]] = {}
         self._flush_soon = False
 
-    def join(self, group: int, member: Member) -> None:
+    def join(self, group: int, member: RaftMember) -> None:
         assert group not in self._members, f"group {group} has a member"
         self._members[group] = member
 
@@ -168,10 +169,10 @@ class SimulatedExchange:
             for piece, buffers, _size in append_pieces(group, message, carried, PIECE_BYTES_MAX)
         ]
 
-    def _load(self, to: int, group: int, member: Member, message: Append) -> None:
+    def _load(self, to: int, group: int, member: RaftMember, message: Append) -> None:
         self._network.loop.run_in(self.life, self._send_loaded(to, group, member, message), name="load")
 
-    async def _send_loaded(self, to: int, group: int, member: Member, message: Append) -> None:
+    async def _send_loaded(self, to: int, group: int, member: RaftMember, message: Append) -> None:
         try:
             carried = await member.load(message.entries)
         except (MainstemError, OSError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,16 +18,18 @@ from tests.simulation.oracle import Violation, require
 
 from mainstem.errors import MainstemError
 from mainstem.model import SLOTS, Buffer, Topic
+from mainstem.nameserver.disk import starts
+from mainstem.nameserver.disk.starts import Loss, Remembers
 from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
-from mainstem.storage import control
+from mainstem.storage.cluster.membership_steps import MembershipSteps
+from mainstem.storage.cluster.replication import Consensus
+from mainstem.storage.groups import control
+from mainstem.storage.groups.log_block import LogBlock
+from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
-from mainstem.storage.log_block import LogBlock
-from mainstem.storage.membership_steps import MembershipSteps
-from mainstem.storage.replication import Consensus
 from mainstem.storage.role import Storage
-from mainstem.storage.write_group import WriteGroup
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster
@@ -100,6 +104,55 @@ class NodeClock:
         return self._loop.time()
 
 
+class KnownStarts:
+    """`storage.replication.StartsKnown` of a node whose directories are always its own: it forgets what it finds to be
+    lost, and keeps that over its lives."""
+
+    nonce = b"simulated"
+
+    def __init__(self) -> None:
+        self._remembers = Remembers()
+        self.ends_cut = 0
+        """How often a start has found less than there may have been."""
+
+    @property
+    def why(self) -> str:
+        return self._remembers.why
+
+    @property
+    def lost(self) -> str:
+        """What kind of loss is not got back yet; empty: none."""
+        return self._remembers.loss
+
+    @property
+    def lost_power(self) -> bool:
+        return self.lost == Loss.POWER.value
+
+    def has_lost(self, group: int) -> bool:
+        return starts.has_lost(self._remembers, group)
+
+    async def blocks_lost(self, groups: Collection[int], count: int, why: str) -> None:
+        assert all(group < count for group in groups)
+        self._remembers = starts.blocks_lost(self._remembers, groups, count, why)
+
+    async def ends_lost(self, why: str) -> None:
+        self._remembers = starts.ends_lost(self._remembers, why)
+        self.ends_cut += 1
+
+    async def got_back(self, group: int) -> None:
+        self._remembers = starts.got_back(self._remembers, group)
+
+    async def all_got_back(self) -> None:
+        self._remembers = starts.all_got_back(self._remembers)
+
+    async def check_votes(self, name: str, nonce: bytes) -> None: ...
+
+    async def wrote(self, name: str) -> None: ...
+
+    async def alone_from(self, group: int, last_index: int) -> int | None:
+        return None
+
+
 class SimulatedNode:
     """`start` and `stop`, or `lose_power`; then again."""
 
@@ -110,6 +163,7 @@ class SimulatedNode:
         self.disk1 = NodeDisk(seed, self.lose_power)
         self.disk2 = NodeDisk(seed + 1, self.lose_power)
         self.clock = NodeClock(cluster.loop)
+        self.starts = KnownStarts()
         self.manifest_path = str(directory / f"manifest-{node_id}.sqlite")
         self.life: Life | None = None
         self.lives: list[Life] = []
@@ -128,11 +182,18 @@ class SimulatedNode:
         self.metadata_hidden = False
         self.damaged: list[str] = []
         """Files on disk 1 that have a bit flipped."""
+        self.refusal: Exception | None = None
+        """Why it did not start the last time; None: it did, or died meanwhile."""
+        self._uuids = itertools.count(1)
 
     @property
     def machine(self) -> SimulatedNode:
         """As splitters know it."""
         return self
+
+    def new_uuid(self) -> uuid.UUID:
+        """Counted, not drawn: it moves nothing of what the seed decides."""
+        return uuid.UUID(int=(self.node_id << 64) + next(self._uuids))
 
     @property
     def life_stopped(self) -> bool:
@@ -151,6 +212,7 @@ class SimulatedNode:
         life = self.life = Life(self.node_id, len(self.lives) + 1)
         self.lives.append(life)
         self.up = True
+        self.refusal = None
         self.cluster.history.note("start", self.node_id, round(self.cluster.loop.time(), 6))
         faulty = self.disk1.faulty or self.disk2.faulty or bool(self.damaged)
         troubles = self.disk1.troubles + self.disk2.troubles
@@ -163,6 +225,7 @@ class SimulatedNode:
             self.storage = self.serving = starting.result()
         except (OSError, PowerLoss, MainstemError) as error:
             self.serving = None
+            self.refusal = error
             faulty = faulty or self.disk1.troubles + self.disk2.troubles > troubles
             if faulty or self.damaged or isinstance(error, PowerLoss):
                 self.lose_power(keep_all=True)
@@ -195,8 +258,12 @@ class SimulatedNode:
                 dict(cluster.placements),
                 random.Random(self.rng.random()),
                 calls=cluster.calls.of(life),
+                forgotten=self.starts,
                 quorum_times=cluster.clocks,
+                placements=lambda: cluster.placements,
             ),
+            feature_level=lambda: cluster.level,
+            new_id=self.new_uuid,
         )
         self.read_at_start = self.journal_bytes_read - before
         handlers = Handlers()
@@ -204,8 +271,10 @@ class SimulatedNode:
         storage.departures.register(handlers)
         storage.repair.register(handlers)
         storage.damage.register(handlers)
+        storage.producer_mending.register(handlers)
+        storage.rejoining.register(handlers)
         cluster.calls.serve(life, handlers)
-        self._observe(storage, life)
+        self.observe(storage, life)
         await storage.start()
         if cluster.moves:
             steps = MembershipSteps(
@@ -260,11 +329,26 @@ class SimulatedNode:
         self.boot()
         return await self.start()
 
+    def manifest_files(self) -> dict[str, bytes]:
+        """The database's files, by their names. Of a node that is off."""
+        assert not self.up
+        path = Path(self.manifest_path)
+        return {name: (path.parent / name).read_bytes() for name in (path.name, f"{path.name}-wal")
+                if (path.parent / name).exists()}  # fmt: skip
+
+    def put_manifest(self, files: dict[str, bytes]) -> None:
+        """Have the node, which is off, find these. They are new files: what a life that was killed still has open it
+        shares with nobody, as if its process were gone, and so a start reads the log that sqlite has left."""
+        assert not self.up
+        path = Path(self.manifest_path)
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+            (path.parent / name).unlink(missing_ok=True)
+        for name, content in files.items():
+            (path.parent / name).write_bytes(content)
+
     # --- calls --------------------------------------------------------------------------------------------
 
-    async def call(
-        self, coroutine: Coroutine[Any, Any, T], *, patience: float, life: Life | None = None
-    ) -> T | None:
+    async def call(self, coroutine: Coroutine[Any, Any, T], *, patience: float, life: Life | None = None) -> T | None:
         """Have the node do something; None when no answer comes: it died, or takes too long."""
         life = life or self.life
         assert life is not None
@@ -298,7 +382,7 @@ class SimulatedNode:
 
     # --- what is watched ----------------------------------------------------------------------------------
 
-    def _observe(self, storage: Storage, life: Life) -> None:
+    def observe(self, storage: Storage, life: Life) -> None:
         """Have the history told what this life applies, and look at what it prunes."""
         state, journal, pruning = storage.state, storage.journal, storage.pruning
         apply, recycle, superfluous = state.block_applied, journal.recycle, pruning._superfluous
@@ -308,8 +392,7 @@ class SimulatedNode:
             header: BlockHeader, directory: Buffer, payload: memoryview | None, watched: Sequence[tuple[int, int]]
         ) -> None:
             if life.alive:
-                self.cluster.guard(
-                    lambda: self.cluster.history.applied(self.node_id, header, directory, payload))
+                self.cluster.guard(lambda: self.cluster.history.applied(self.node_id, header, directory, payload))
                 self.applied[header.group] = max(self.applied.get(header.group, 0), header.index)
             apply(header, directory, payload, watched)
 
@@ -362,16 +445,33 @@ class SimulatedNode:
         node_id, number, blocks = self.node_id, group.group, group.blocks
         join, leave, truncate = group.consensus.join, group.consensus.leave, blocks.truncate
 
+        def on_disk() -> int:
+            return group.consensus.core.persisted_index if group.consensus.core is not None else 0
+
         def joined(
-            config: RaftConfig, hard_state: HardState, membership: Membership, randomness: random.Random,
-            *, committed_index: int = 0, abstains_to: int = 0, waits_for_leader: bool = False,
+            config: RaftConfig,
+            hard_state: HardState,
+            membership: Membership,
+            randomness: random.Random,
+            *,
+            committed_index: int = 0,
+            abstains_to: int = 0,
+            waits_for_leader: bool = False,
         ) -> None:
             if life.alive and abstains_to:
-                guard(lambda: promises.abstains(node_id, number, blocks.last_index(), abstains_to))
+                guard(lambda: promises.abstains(node_id, number, blocks.last_index(), abstains_to, blocks, on_disk))
             elif life.alive:
-                guard(lambda: promises.begins(node_id, number, hard_state, blocks.last_index()))
-            join(config, hard_state, membership, randomness, committed_index=committed_index,
-                 abstains_to=abstains_to, waits_for_leader=waits_for_leader)
+                may_lack = self.starts.has_lost(number)
+                guard(lambda: promises.begins(node_id, number, hard_state, blocks.last_index(), may_lack=may_lack))
+            join(
+                config,
+                hard_state,
+                membership,
+                randomness,
+                committed_index=committed_index,
+                abstains_to=abstains_to,
+                waits_for_leader=waits_for_leader,
+            )
 
         def left() -> None:
             if life.alive:
@@ -390,7 +490,7 @@ class SimulatedNode:
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""
         for group in storage.groups:
-            split = storage.queue_store.split_position(group.group)
+            split = storage.queue_store.commits.split_position(group.group)
             blocks = self.cluster.history.blocks.get(group.group, [])
             for index in range(split + 1, group.blocks.last_index() + 1):
                 if index <= len(blocks) and index <= group.applied_index and blocks[index - 1].kind != KIND_DATA:
@@ -400,5 +500,6 @@ class SimulatedNode:
                 require(
                     bool(written) and (not position or sequence_of(position) >= before),
                     f"node {self.node_id}: block {index} of write group {group.group} is pruned, the manifest is at "
-                    f"{split}", "G",
+                    f"{split}",
+                    "G",
                 )

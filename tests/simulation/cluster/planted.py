@@ -1,6 +1,6 @@
 """Bugs to plant, each a small change to the running code, to see that the simulation finds them.
 
-    with planted("vote-not-persisted"): play(seed, directory)
+with planted("vote-not-persisted"): play(seed, directory)
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from mainstem.kernel import ProducerStates
 from mainstem.model import Outcome
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
-from mainstem.rpc.split import RunFile
-from mainstem.storage.hard_states import HardStates
-from mainstem.storage.log_block import LogBlock
-from mainstem.storage.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
+from mainstem.rpc.messages.split import RunFile
+from mainstem.storage.groups.hard_states import HardStates
+from mainstem.storage.groups.log_block import LogBlock
+from mainstem.storage.groups.owners import QueueOwners
+from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.manifest import Entries
-from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.write_group import WriteGroup
+from mainstem.storage.queue_store.manifest import _Database as Database
+from mainstem.storage.queue_store.run_changes import RunChanges
+from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 
 
 def _ack_before_quorum() -> tuple[type, str, Any]:
@@ -73,7 +75,7 @@ def _split_committed_anywhere() -> tuple[type, str, Any]:
         decided = Decided(group, split.applied, committed, upto, tuple(files))
         queue._pending.setdefault(group, deque()).append(decided)
         for file in files:
-            queue._store.hold(file.name)
+            queue._store.orphans.hold(file.name)
         queue._wake.set()
         return COMMITTED
 
@@ -112,13 +114,23 @@ def _refuse_what_may_be_committed() -> tuple[type, str, Any]:
 
 def _dropped_outlives_a_snapshot() -> tuple[type, str, Any]:
     """What retention dropped once stays dropped, whatever a snapshot says."""
-    supersede = QueueStore.supersede
+    supersede = RunChanges.supersede
 
-    async def leaving_out(store: QueueStore, group: int, position: int, ranges: Entries) -> None:
-        dropped = set(store._manifest.dropped)
-        await supersede(store, group, position, [entry for entry in ranges if entry[2].name not in dropped])
+    async def leaving_out(changes: RunChanges, group: int, position: int, ranges: Entries) -> None:
+        dropped = set(changes._runs.manifest.dropped)
+        await supersede(changes, group, position, [entry for entry in ranges if entry[2].name not in dropped])
 
-    return QueueStore, "supersede", leaving_out
+    return RunChanges, "supersede", leaving_out
+
+
+def _owner_epoch_not_checked() -> tuple[type, str, Any]:
+    """A write group grants owner epochs, and takes whatever comes."""
+    return QueueOwners, "admits", lambda owners, queue_id, owner_epoch: True
+
+
+def _manifest_not_summed() -> tuple[type, str, Any]:
+    """A start takes whatever rows a manifest has, if sqlite finds nothing wrong with them."""
+    return Database, "_written_sum", lambda database, connection: database._sum_to_write(connection)
 
 
 Plant = Callable[[], tuple[type | ModuleType, str, Any]]
@@ -133,6 +145,8 @@ PLANTS: dict[str, Plant] = {
     "prune-before-manifest": _prune_before_manifest,
     "producer-state-lost-at-failover": _producer_state_lost_at_failover,
     "refuse-what-may-be-committed": _refuse_what_may_be_committed,
+    "owner-epoch-not-checked": _owner_epoch_not_checked,
+    "manifest-not-summed": _manifest_not_summed,
 }
 
 
@@ -149,6 +163,8 @@ BREAKS = {
     "prune-before-manifest": "G",
     "producer-state-lost-at-failover": "D",
     "refuse-what-may-be-committed": "RD",
+    "owner-epoch-not-checked": "O",
+    "manifest-not-summed": "F",
 }
 """Per planted bug the letters of the invariants it breaks: it is found by a check of one of these, by nothing else."""
 

@@ -9,7 +9,7 @@ copy, may make none before it has got back what it had acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tests.simulation.cluster.history import History
@@ -17,7 +17,7 @@ from tests.simulation.oracle import require
 
 from mainstem.raft import HardState, Message
 from mainstem.raft.messages import AppendResponse, InstallSnapshotResponse, RequestVote, VoteResponse
-from mainstem.storage.group_blocks import GroupBlocks
+from mainstem.storage.groups.group_blocks import GroupBlocks
 
 
 @dataclass
@@ -30,6 +30,8 @@ class Told:
     durable_index: int = 0
     abstains_to: int = 0
     """It has promised not to vote before it has this block."""
+    has_it: Callable[[], bool] = lambda: False
+    """Whether that block is on its disk by now: it may vote in a later term before it could acknowledge the block."""
 
 
 class Promises:
@@ -56,36 +58,60 @@ class Promises:
                 case InstallSnapshotResponse(match_index=index):
                     self._has(self._of(node_id, group), index)
 
-    def begins(self, node_id: int, group: int, state: HardState, last_index: int) -> None:
+    def begins(self, node_id: int, group: int, state: HardState, last_index: int, *, may_lack: bool = False) -> None:
         """A life of a node takes part with what it found on its disk."""
         told, what = self._of(node_id, group), f"node {node_id}, write group {group}"
-        require(last_index >= told.abstains_to,
-                f"{what}: begins with block {last_index} as its last, and needs block {told.abstains_to} to vote", "N")
+        require(
+            last_index >= told.abstains_to,
+            f"{what}: begins with block {last_index} as its last, and needs block {told.abstains_to} to vote",
+            "N",
+        )
         require(state.term >= told.term, f"{what}: begins in term {state.term}, it voted in {told.term}", "N")
-        require(state.term > told.term or told.vote in (0, state.vote),
-                f"{what}: begins with a vote for {state.vote} in term {state.term}, it voted for {told.vote}", "N")
-        require(not self._durable or last_index >= told.durable_index,
-                f"{what}: begins with block {last_index} as its last, block {told.durable_index} was durable", "N")
+        require(
+            state.term > told.term or told.vote in (0, state.vote),
+            f"{what}: begins with a vote for {state.vote} in term {state.term}, it voted for {told.vote}",
+            "N",
+        )
+        if may_lack:
+            told.durable_index = min(told.durable_index, last_index)
+        require(
+            not self._durable or last_index >= told.durable_index,
+            f"{what}: begins with block {last_index} as its last, block {told.durable_index} was durable",
+            "N",
+        )
 
-    def abstains(self, node_id: int, group: int, last_index: int, until: int) -> None:
+    def abstains(
+        self, node_id: int, group: int, last_index: int, until: int, blocks: GroupBlocks, durable: Callable[[], int]
+    ) -> None:
         """A life of a node takes part that knows that it has forgotten votes or blocks, and neither votes nor stands
         before it has block `until`, which the others have committed without it: behind everything that it said is
-        durable."""
+        durable. `durable` gives the last block of its log, `blocks`, that is on its disk."""
         told = self._of(node_id, group)
         committed = len(self._history.blocks.get(group, []))
         what = f"node {node_id}, write group {group}: abstains up to block {until}"
         require(until <= committed, f"{what}, which nobody has committed; {committed} are", "N")
-        require(until >= min(told.durable_index, committed),
-                f"{what}, and had said that block {told.durable_index} is durable", "N")
-        self._told[node_id, group] = Told(durable_index=last_index, abstains_to=until)
+        require(
+            until >= min(told.durable_index, committed),
+            f"{what}, and had said that block {told.durable_index} is durable",
+            "N",
+        )
+        term = self._history.blocks[group][until - 1].term if until else 0
+
+        def has_it() -> bool:
+            return durable() >= until and (until < blocks.first_index() or blocks.term(until) == term)
+
+        self._told[node_id, group] = Told(durable_index=last_index, abstains_to=until, has_it=has_it)
 
     def cut(self, node_id: int, group: int, blocks: GroupBlocks, first: int) -> None:
         """A node drops the end of its log."""
         committed = self._history.blocks.get(group, [])
         if blocks.first_index() <= first <= min(len(committed), blocks.last_index()):
             term = blocks.term(first)
-            require(term != committed[first - 1].term,
-                    f"node {node_id}, write group {group}: drops block {first} of term {term}, which is committed", "N")
+            require(
+                term != committed[first - 1].term,
+                f"node {node_id}, write group {group}: drops block {first} of term {term}, which is committed",
+                "N",
+            )
         told = self._of(node_id, group)
         told.durable_index = min(told.durable_index, first - 1)
 
@@ -99,13 +125,20 @@ class Promises:
 
     def _voted(self, node_id: int, group: int, term: int, candidate: int) -> None:
         told = self._of(node_id, group)
-        require(not told.abstains_to, f"node {node_id}, write group {group}: votes for {candidate} in term {term}, and "
-                f"has forgotten something that it gets back with block {told.abstains_to}", "N")
+        require(
+            not told.abstains_to or told.has_it(),
+            f"node {node_id}, write group {group}: votes for {candidate} in term {term}, and "
+            f"has forgotten something that it gets back with block {told.abstains_to}",
+            "N",
+        )
         if term > told.term:
             told.term, told.vote = term, 0
-        require(term == told.term and told.vote in (0, candidate),
-                f"node {node_id}, write group {group}: votes for {candidate} in term {term}, after {told.vote} in "
-                f"term {told.term}", "N")
+        require(
+            term == told.term and told.vote in (0, candidate),
+            f"node {node_id}, write group {group}: votes for {candidate} in term {term}, after {told.vote} in "
+            f"term {told.term}",
+            "N",
+        )
         told.vote = candidate
 
     def _of(self, node_id: int, group: int) -> Told:

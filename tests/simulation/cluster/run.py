@@ -19,6 +19,7 @@ from tests.simulation.cluster.faults import Faults
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import caused
 from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.rivals import RIVAL_COUNT, RIVALS, Rival
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
 
@@ -26,7 +27,7 @@ from mainstem.errors import MainstemError
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, ProducerState
 from mainstem.kernel.pure.producer_states import states_of
 from mainstem.model import Outcome, QueueRead, Tier, topic_number_of
-from mainstem.rpc.split import GroupPositions
+from mainstem.rpc.messages.split import GroupPositions
 from mainstem.storage.errors import StorageError
 from mainstem.storage.role import Storage
 
@@ -85,9 +86,7 @@ class NodeSplitters(Splitters):
 class Run:
     """`Run(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
-    def __init__(
-        self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         """`faults`: only these kinds."""
         self._rng = rng = random.Random(seed)
         self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
@@ -98,9 +97,10 @@ class Run:
         self.cluster = SimulatedCluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.clients = Clients(self.cluster, random.Random(rng.random()))
         self.faults = Faults(self.cluster, random.Random(rng.random()), faults)
+        self.rivals: list[Rival] = []
+        self._rivalry = random.Random(f"{seed} rivals") if RIVALS in faults else None
         self.splitters = {
-            node_id: NodeSplitters(node, random.Random(rng.random()))
-            for node_id, node in self.cluster.nodes.items()
+            node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
 
     def play(self) -> Outcomes:
@@ -168,6 +168,12 @@ class Run:
     async def _create_topics(self) -> None:
         for _ in range(self._rng.randint(1, 2)):
             await self.cluster.create_topic(self._rng.randint(1, 3), patience=30)
+        if self._rivalry is not None:
+            contested = await self.cluster.create_topic(1, patience=30)
+            self.rivals = [
+                Rival(self.clients, contested.queue_id(0), random.Random(self._rivalry.random()))
+                for _ in range(RIVAL_COUNT)
+            ]
 
     async def _looked_after(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -178,7 +184,9 @@ class Run:
     def _load(self) -> Iterator[Coroutine[Any, Any, None]]:
         rng = self._rng
         topics = self.cluster.topics
+        contested = {rival.queue_id for rival in self.rivals}
         queue_ids = [topic.queue_id(partition) for topic in topics for partition in range(topic.partitions)]
+        queue_ids = [queue_id for queue_id in queue_ids if queue_id not in contested]
         self._queue_ids = queue_ids
         for producer_id in range(1, rng.randint(1, 3) + 1):
             yield Producer(self.clients, list(queue_ids), producer_id, -1).run()
@@ -186,6 +194,7 @@ class Run:
             yield Producer(self.clients, list(queue_ids), -1, rng.choice([1, -1, -1, 0])).run()
         for _ in range(2):
             yield Reader(self.clients, list(queue_ids)).run()
+        yield from (rival.run() for rival in self.rivals)
 
     async def _split(self, node: SimulatedNode) -> None:
         """The splitters of one node, well-behaved or not; they run on its host and die with it."""
@@ -229,7 +238,7 @@ class Run:
         for queue_id in self._queue_ids:
             batch = self.clients.new_batch(queue_id, (-1, -1, -1), 1)
             for _ in range(200):
-                (result,) = await producer._send(self.cluster.group_of(queue_id), [batch])
+                (result,) = await producer.send(self.cluster.group_of(queue_id), [batch])
                 if result is not None and result.outcome is Outcome.OK:
                     break
                 await asyncio.sleep(0.2)
@@ -260,8 +269,11 @@ class Run:
                 require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone", "M")
                 cells = [table.get(slot, cell) for cell in (LOG_START, COMMITTED_END, NEXT_OFFSET)]
                 leads = node.leads(self.cluster.group_of(queue_id))
-                require(cells == [start, end, end] or (leads and cells[:2] == [start, end]),
-                        f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}", "J")
+                require(
+                    cells == [start, end, end] or (leads and cells[:2] == [start, end]),
+                    f"node {node.node_id}: queue {queue_id:#x} is at {cells}, history at {start} to {end}",
+                    "J",
+                )
         for group in range(self.cluster.settings.groups):
             dumps = {
                 node_id: [
@@ -271,8 +283,9 @@ class Run:
             }  # fmt: skip
             first = next(iter(dumps.values()))
             for node_id, dump in dumps.items():
-                require(dump == first,
-                        f"node {node_id}: other producers of write group {group}: {dump}, not {first}", "J")
+                require(
+                    dump == first, f"node {node_id}: other producers of write group {group}: {dump}, not {first}", "J"
+                )
 
     async def _read_all(self, node: SimulatedNode) -> None:
         """Every queue from its start to its end, on this node. Coordinators may write on, as members' sessions end."""
@@ -291,7 +304,8 @@ class Run:
                     continue
                 require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {end}: {found}", "A")
                 self.cluster.history.check_read(
-                    f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset)
+                    f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset
+                )
                 offset = found.next_offset
 
     async def _split_all(self, node: SimulatedNode) -> None:
@@ -320,7 +334,7 @@ class Run:
             queue, group = history.queue(queue_id), storage.group_of(queue_id)
             offset, end_of_split = queue.log_start, queue.end_after(split[group])
             while offset < end_of_split:
-                found = await node.call(storage.queue_store.read(queue_id, group, offset, 3000), patience=60)
+                found = await node.call(storage.queue_store.history.read(queue_id, group, offset, 3000), patience=60)
                 what = f"node {node.node_id}: queue store"
                 if offset < queue.log_start:
                     offset = queue.log_start
@@ -330,23 +344,31 @@ class Run:
                 end = queue.batches[queue.place(offset) + len(found.batches) - 1].end
                 history.check_read(what, queue_id, offset, found.batches, end)
                 offset = end
+
     async def _check_extents(self, node: SimulatedNode, *, all_split: bool) -> None:
         """What the indexes of a node's runs say, in the order that readers go by: no batch twice, and no hole behind a
-        queue's log start (F), up to its end if everything is split."""
+        queue's log start (F), up to its end if everything is split. Runs go one by one from a queue that is deleted: in
+        its log, or in that of another write group that took the topic from this node, where nobody reads it then."""
         storage, history = node.storage, self.cluster.history
         applied = {group.group: group.applied_index for group in storage.groups}
         ends: dict[int, int] = {}
 
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
-            async for rows in storage.queue_store.all_rows(storage.placement.groups_of):
+            async for rows in storage.queue_store.runs.all_rows(storage.placement.groups_at):
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)
                     before, start = ends.get(queue_id, 0), queue.log_start
                     what = f"node {node.node_id}: queue {queue_id:#x}: extent from {base} on where {before} is next"
                     require(base >= before or queue.deleted, f"{what}: a batch is there twice", "F")
-                    require(base <= max(before, start) or queue.deleted,
-                            f"{what}: a hole in the split history, the log starts at {start}", "F")
+                    taken = (
+                        topic_number_of(queue_id) in history.deleted_topics and storage.table.find(queue_id) == NO_SLOT
+                    )
+                    require(
+                        base <= max(before, start) or queue.deleted or taken,
+                        f"{what}: a hole in the split history, the log starts at {start}",
+                        "F",
+                    )
                     ends[queue_id] = last + 1
 
         await node.call(extents(), patience=60)
@@ -355,9 +377,12 @@ class Run:
         for queue_id in self._queue_ids:
             queue = history.queue(queue_id)
             end = queue.end_after(applied[storage.group_of(queue_id)])
-            require(ends.get(queue_id, 0) >= end or end <= queue.log_start,
-                    f"node {node.node_id}: queue {queue_id:#x}: a hole in the split history, it ends at "
-                    f"{ends.get(queue_id, 0)} of {end}, the log starts at {queue.log_start}", "F")
+            require(
+                ends.get(queue_id, 0) >= end or end <= queue.log_start,
+                f"node {node.node_id}: queue {queue_id:#x}: a hole in the split history, it ends at "
+                f"{ends.get(queue_id, 0)} of {end}, the log starts at {queue.log_start}",
+                "F",
+            )
 
     async def _start_again(self) -> None:
         """A whole cluster that was stopped finds everything again."""
@@ -383,9 +408,12 @@ class Run:
         await asyncio.gather(*(node.restart() for node in nodes))
         for node in nodes:
             bound = TIMES_READ * (unsplit[node.node_id] + SEGMENTS_READ * settings.journal.segment_bytes)
-            require(node.read_at_start <= bound,
-                    f"node {node.node_id} reads {node.read_at_start} bytes of its journal at its start; with "
-                    f"{unsplit[node.node_id]} that are not split {bound} are enough", "K")
+            require(
+                node.read_at_start <= bound,
+                f"node {node.node_id} reads {node.read_at_start} bytes of its journal at its start; with "
+                f"{unsplit[node.node_id]} that are not split {bound} are enough",
+                "K",
+            )
         await self._lead_again()
 
     async def _lead_again(self) -> None:
@@ -407,12 +435,16 @@ class Run:
             for kind, count in self.splitters[node.node_id].outcomes.items():
                 splits[kind] = splits.get(kind, 0) + count
         return Outcomes(
-            history.trace, self.clients.acknowledged, self.clients.read_batches,
+            history.trace,
+            self.clients.acknowledged,
+            self.clients.read_batches,
             sum(len({block.term for block in blocks}) for blocks in history.blocks.values()),
             sum(map(len, history.blocks.values())),
             sum(node.storage.pruning.pruned_segments for node in nodes),
             self.cluster.snapshots,
-            self.faults.happened, served, splits,
+            self.faults.happened,
+            served,
+            splits,
         )
 
 

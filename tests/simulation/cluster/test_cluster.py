@@ -25,9 +25,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.simulation.cluster.faults import ROTTEN_MANIFEST
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
+from tests.simulation.cluster.rivals import RIVALS
 from tests.simulation.cluster.run import Run, play
 from tests.simulation.find import seed_that_finds
+from tests.simulation.steps import parting
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,6 +46,8 @@ BROUGHT_TO_LIGHT_BY = {
     "prune-before-manifest": ["metadata"],
     "producer-state-lost-at-failover": ["transfer"],
     "refuse-what-may-be-committed": ["transfer", "cut off"],
+    "owner-epoch-not-checked": [RIVALS, "transfer"],
+    "manifest-not-summed": [ROTTEN_MANIFEST],
 }
 """Per planted bug the faults that show it."""
 
@@ -56,18 +61,32 @@ def test_the_invariants_hold_under_random_faults(first: int, tmp_path: Path) -> 
         play(seed, tmp_path / str(seed))
 
 
+def test_machines_that_take_a_queue_from_each_other_write_behind_what_they_know(tmp_path: Path) -> None:
+    fenced = written = 0
+    for seed in range(1, 9):
+        run = Run(seed, tmp_path / str(seed), faults=[RIVALS, "transfer", "cut off", "pause", "crash"])
+        run.play()
+        fenced += sum(rival.fenced for rival in run.rivals)
+        written += sum(rival.written for rival in run.rivals)
+    assert fenced > 10
+    assert written > 40
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTS)
 def test_planted_bugs_are_found_by_the_invariants_they_break(name: str, tmp_path: Path) -> None:
     with planted(name):
         assert seed_that_finds(play, BREAKS[name], range(1, 1 + SEEDS_TO_FIND), tmp_path, BROUGHT_TO_LIGHT_BY[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["vote-not-persisted", "truncation-below-commit"])
 def test_bugs_of_consensus_are_found_whatever_goes_wrong(name: str, tmp_path: Path) -> None:
     with planted(name):
         assert seed_that_finds(play, BREAKS[name], range(1, 1 + SEEDS_TO_FIND), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ack-before-quorum", "prune-before-manifest"])
 def test_bugs_are_found_where_python_checks_no_assertions(name: str) -> None:
     """What finds a bug is a check of the simulation, not an `assert` of the code that has it."""
@@ -80,10 +99,16 @@ def test_bugs_are_found_where_python_checks_no_assertions(name: str) -> None:
     assert played.returncode == 0, played.stdout + played.stderr
 
 
+@pytest.mark.parametrize("seed", [7, 8])
+def test_what_a_cluster_does_depends_on_nothing_but_the_seed(seed: int, tmp_path: Path) -> None:
+    assert not parting("cluster", seed, tmp_path)
+
+
 def test_a_run_is_determined_by_its_seed(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     first, second = (Run(7, tmp_path / name) for name in ("first", "second"))
     assert first.play().trace == second.play().trace
     assert [node.disk1.paths() for node in first.cluster.nodes.values()] == [
-        node.disk1.paths() for node in second.cluster.nodes.values()]
+        node.disk1.paths() for node in second.cluster.nodes.values()
+    ]

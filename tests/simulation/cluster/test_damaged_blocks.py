@@ -20,6 +20,9 @@ from mainstem.storage.journal.format import (
 
 SEGMENTS = 6
 
+DAMAGED = 2
+"""Blocks, one after the other."""
+
 
 class Story(Run):
     async def _story(self) -> None:
@@ -57,22 +60,24 @@ class DamagedAtStart(Run):
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
         cluster.settings.storage = msgspec.structs.replace(
-            cluster.settings.storage, checkpoint_seconds=3600.0, checkpoint_bytes=1 << 30)
+            cluster.settings.storage, checkpoint_seconds=3600.0, checkpoint_bytes=1 << 30
+        )
         for node in cluster.nodes.values():
             await node.start()
         await cluster.create_topic(3, patience=30)
         working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
         node = rng.choice(list(cluster.nodes.values()))
         async with asyncio.timeout(600):
-            while len(node.storage.journal.segments()) < SEGMENTS:  # noqa: ASYNC110 - simulated time
+            places: dict[int, int] = {}
+            while len(node.storage.journal.segments()) < SEGMENTS or len(places) < DAMAGED:
                 await asyncio.sleep(0.1)
-        places = {
-            group.blocks.position_of(index): BLOCK_HEADER_BYTES
-            for group in node.storage.groups for index in range(1, group.applied_index - 10)
-        }  # fmt: skip
+                places = {
+                    group.blocks.position_of(index): BLOCK_HEADER_BYTES
+                    for group in node.storage.groups for index in range(1, group.applied_index - 10)
+                }  # fmt: skip
         node.lose_power(keep_all=True)
         node.boot()
-        for place in rng.sample(sorted(places), 2):
+        for place in rng.sample(sorted(places), DAMAGED):
             path = f"journal/{segment_name(sequence_of(place))}"
             whole = node.disk1.content(path)
             node.disk1.flip(path, 8 * (offset_of(place) + rng.randrange(places[place])) + rng.randrange(8))

@@ -36,8 +36,7 @@ class ThereAndBack(Run):
 
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
-        cluster.settings.store = msgspec.structs.replace(
-            cluster.settings.store, orphan_grace_seconds=GRACE_SECONDS)
+        cluster.settings.store = msgspec.structs.replace(cluster.settings.store, orphan_grace_seconds=GRACE_SECONDS)
         new, working = await self._begin()
         splitting = {node_id: self._splitting(node) for node_id, node in cluster.nodes.items()}
         await asyncio.sleep(3.0)
@@ -137,14 +136,14 @@ class ThereAndBack(Run):
         storage, groups = node.serving, self.cluster.placements
         return all(
             storage.hard_states.left(group) and not storage.groups[group].last_index
-            and not storage.queue_store.split_position(group) for group in groups
+            and not storage.queue_store.commits.split_position(group) for group in groups
         )  # fmt: skip
 
     def _check_that_nothing_is_left(self, node: SimulatedNode) -> None:
         for group in node.storage.groups:
             place = f"node {node.node_id}: write group {group.group}"
             require(group.consensus.core is None, f"{place} takes part")
-            require(not node.storage.queue_store.ranges_of(group.group), f"{place} has runs")
+            require(not node.storage.queue_store.runs.ranges_of(group.group), f"{place} has runs")
             require(not group.applied_index and not len(group.producers), f"{place} has a state")
 
     async def _until_removed(self, node: SimulatedNode) -> None:
@@ -170,7 +169,8 @@ class MovedWhileAway(ThereAndBack):
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
         cluster.settings.storage = msgspec.structs.replace(
-            cluster.settings.storage, checkpoint_seconds=3600.0, checkpoint_bytes=1 << 30)
+            cluster.settings.storage, checkpoint_seconds=3600.0, checkpoint_bytes=1 << 30
+        )
         founders = frozenset(cluster.placements[0])
         new, working = await self._begin()
         await asyncio.sleep(1.0)
@@ -211,8 +211,9 @@ class RetentionWhileAway(ThereAndBack):
         await self._until(lambda: all(one.storage.groups[away].blocks.first_index() > 1 for one in members))
         old = await cluster.lead(away, HEALED_SECONDS)
         shared = [
-            name for name in old.storage.queue_store._manifest.files
-            if len(old.storage.queue_store._manifest.counts_for(name)) > 1
+            name
+            for name in old.storage.queue_store.manifest.files
+            if len(old.storage.queue_store.manifest.counts_for(name)) > 1
         ]
         self._move_group(away, old, new)
         await self._until(lambda: self._has_left(old, away))
@@ -224,14 +225,14 @@ class RetentionWhileAway(ThereAndBack):
                 await self._delete_records(group)
         await self._until(lambda: self._log_starts_moved(old, away))
         await old.call(old.storage.maintenance.retain(), patience=60)
-        dropped = set(old.storage.queue_store._manifest.dropped)
+        dropped = set(old.storage.queue_store.manifest.dropped)
         require(bool(dropped & set(shared)), "retention drops no run that holds the group that left")
         await self._have_lead(away, new)
-        copied = {file.name for _after, _upto, file in new.storage.queue_store.ranges_of(away)}
+        copied = {file.name for _after, _upto, file in new.storage.queue_store.runs.ranges_of(away)}
         self.came_back = bool(dropped & copied)
         self._move_group(away, new, old)
         await self._until(lambda: self._has_left(new, away))
-        await self._until(lambda: old.storage.queue_store.split_position(away) > 0)
+        await self._until(lambda: old.storage.queue_store.commits.split_position(away) > 0)
         new.lose_power()
         del cluster.nodes[new.node_id]
         try:
@@ -247,7 +248,7 @@ class RetentionWhileAway(ThereAndBack):
         storage = node.serving
         return (
             storage is not None and storage.hard_states.left(group) and not storage.groups[group].last_index
-            and not storage.queue_store.split_position(group)
+            and not storage.queue_store.commits.split_position(group)
         )  # fmt: skip
 
     async def _delete_records(self, group: int) -> None:

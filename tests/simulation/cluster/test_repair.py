@@ -17,7 +17,7 @@ from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
 from tests.simulation.oracle import require
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.format import FRAME_BYTES, RUN_MAGIC, Frame
+from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 
 Harm = Callable[[SimulatedNode, str, random.Random], None]
@@ -26,7 +26,7 @@ Harm = Callable[[SimulatedNode, str, random.Random], None]
 def batches_of(node: SimulatedNode, path: str) -> tuple[int, int]:
     """Where the batches of a run begin and end."""
     content = node.disk2.content(path)
-    return FRAME_BYTES, FRAME_BYTES + Frame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, path).batch_bytes
+    return FRAME_BYTES, FRAME_BYTES + FileFrame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, path).batch_bytes
 
 
 def flip_batch(node: SimulatedNode, path: str, rng: random.Random) -> None:
@@ -96,7 +96,7 @@ class Rotting(Run):
             task.cancel()
         await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
         node = rng.choice(list(cluster.nodes.values()))
-        named = sorted(node.storage.queue_store._manifest.files)
+        named = sorted(node.storage.queue_store.manifest.files)
         require(bool(named), "nothing was split before")
         node.lose_power(keep_all=True)
         harmed = rng.sample(named, max(1, int(self.share * len(named))))
@@ -112,7 +112,7 @@ class Rotting(Run):
         store = node.storage.queue_store
 
         async def look() -> bool:
-            for name in list(store._manifest.files):
+            for name in list(store.manifest.files):
                 try:
                     found = await store.mending.examine(name)
                 except StorageError:  # it was mended meanwhile, by others in its place
@@ -122,7 +122,7 @@ class Rotting(Run):
                     extent = found.extents.rows[row]
                     queue_id, offset = int(extent["queue_id"]), int(extent["base_offset"])
                     try:
-                        await store.read(queue_id, node.storage.group_of(queue_id), offset, 1)
+                        await store.history.read(queue_id, node.storage.group_of(queue_id), offset, 1)
                     except StorageError as error:
                         require(".run" in str(error), f"the error names no run: {error}")
 

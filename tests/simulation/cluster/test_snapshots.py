@@ -35,7 +35,7 @@ class Story(Run):
         node = self._rng.choice(list(self.cluster.nodes.values()))
         node.lose_power()
         async with asyncio.timeout(HEALED_SECONDS):
-            while not self.faults._is_left_behind(node):  # noqa: ASYNC110 - simulated time
+            while not self.faults.is_left_behind(node):  # noqa: ASYNC110 - simulated time
                 await asyncio.sleep(0.1)
         if self.crashes:
             self.clients.ending = True
@@ -65,7 +65,7 @@ class Story(Run):
                     if node.life is not life or not node.up:
                         break
                 if node.up and node.life is life:
-                    if self.cluster.snapshots and not self.faults._is_left_behind(node):
+                    if self.cluster.snapshots and not self.faults.is_left_behind(node):
                         return
                     node.lose_power()
         if not node.up:

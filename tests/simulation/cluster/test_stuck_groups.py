@@ -15,11 +15,11 @@ from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
 from tests.simulation.oracle import require
 
-from mainstem.model import QueueRead
+from mainstem.model import FeatureLevel, QueueRead
 from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.journal.format import sequence_of
-from mainstem.storage.rewriting import GROWTH, SEGMENTS_BEHIND, undecided_end
+from mainstem.storage.repair.rewriting import GROWTH, SEGMENTS_BEHIND, undecided_end
 
 STUCK, BUSY = 0, 1
 """Write groups; the one on nodes 1 to 3, the other on 3 to 5."""
@@ -35,10 +35,13 @@ a checkpoint. Without rewriting all of them are kept."""
 class Story(Run):
     crashes = False
     """The power goes while blocks are written again, a little later each time."""
+    level = FeatureLevel.newest()
+    """Of the cluster, until it is raised."""
 
     async def _story(self) -> None:
         cluster = self.cluster
         cluster.placements = {STUCK: [1, 2, 3], BUSY: [3, 4, 5]}
+        cluster.level = self.level
         for node in cluster.nodes.values():
             await node.start()
         topic = await cluster.create_topic(8, patience=30)
@@ -63,6 +66,9 @@ class Story(Run):
         undecided = -(-end.bytes // cluster.settings.journal.segment_bytes)
         allowed = SEGMENTS_KEPT_MAX + max(SEGMENTS_BEHIND, GROWTH * undecided) + undecided
         await self._until_taken(survivor, SEGMENTS_TAKEN + allowed)
+        if self.level < FeatureLevel.HARDENED:
+            self._nothing_is_written_again(survivor, lost_at)
+            cluster.level = FeatureLevel.HARDENED
         for _ in range(int(10 * HEALED_SECONDS)):  # splitters may be behind for a while; here they pause at random
             segments = [segment.sequence for segment in survivor.storage.journal.segments()]
             if len(segments) <= allowed:
@@ -120,6 +126,13 @@ class Story(Run):
             if not node.up:
                 require(await node.restart(), f"node {node.node_id} does not start")
 
+    def _nothing_is_written_again(self, node: SimulatedNode, lost_at: int) -> None:
+        """A version of the first level that starts in the middle of copies would cut the log there."""
+        group, written = node.storage.groups[STUCK], node.storage.rewriting.rewritten_blocks
+        first = group.blocks.position_of(group.applied_index + 1)
+        require(written == 0, f"node 3 wrote {written} blocks again before the level was raised")
+        require(sequence_of(first) == lost_at, f"its first undecided block was in segment {lost_at}, is at {first}")
+
     async def _until_taken(self, node: SimulatedNode, count: int) -> None:
         first = sequence_of(node.storage.journal.end)
         async with asyncio.timeout(10 * HEALED_SECONDS):
@@ -149,7 +162,8 @@ class Story(Run):
                 (found,) = answer
                 require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {queue.end}: {found}")
                 self.cluster.history.check_read(
-                    f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset)
+                    f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset
+                )
                 offset = found.next_offset
 
 
@@ -157,7 +171,11 @@ class CrashingStory(Story):
     crashes = True
 
 
-@pytest.mark.parametrize("story", [Story, CrashingStory])
+class FirstLevelStory(Story):
+    level = FeatureLevel.FIRST
+
+
+@pytest.mark.parametrize("story", [Story, CrashingStory, FirstLevelStory])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_group_without_a_majority_does_not_pin_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: type[Story], seed: int

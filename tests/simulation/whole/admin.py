@@ -28,7 +28,9 @@ from mainstem.protocol.messages.offset_fetch import (
 )
 
 ELSEWHERE = {
-    ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 """Answers of a node that does not keep the group now."""
 
@@ -70,8 +72,10 @@ class Committer:
             item = OffsetCommitRequestPartition(
                 partition_index=place.index, committed_offset=offset, committed_metadata=None
             )
-            named = {"topic_id": topic.topic_id} if version >= 10 else {"name": topic.name}
-            topics.append(OffsetCommitRequestTopic(partitions=(item,), **named))  # type: ignore[arg-type]
+            if version >= 10:
+                topics.append(OffsetCommitRequestTopic(topic_id=topic.topic_id, partitions=(item,)))
+            else:
+                topics.append(OffsetCommitRequestTopic(name=topic.name, partitions=(item,)))
         request = OffsetCommitRequest(group_id=self._group, topics=tuple(topics))
         try:
             node_id = await self._client.coordinator(self._group)
@@ -138,7 +142,9 @@ class Asker:
         self._work.offsets_asked += 1
         told = {
             (group, ids[topic.name], item.partition_index): item
-            for topic in answer.topics for item in topic.partitions if topic.name in ids
+            for topic in answer.topics
+            for item in topic.partitions
+            if topic.name in ids
         }
         for place in asked:
             item = told.get(place)

@@ -25,10 +25,10 @@ from tests.simulation.whole.node import WholeNode
 from tests.simulation.whole.run import WholeRun
 
 from mainstem.model import AppendResult, BatchAppend, Outcome, Topic
-from mainstem.nameserver.reach import Reacher
+from mainstem.nameserver.cluster.reach import Reacher
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.storage.leadership import UNKNOWN, GroupLeadership
-from mainstem.storage.message_store import LocalMessageStore
+from mainstem.storage.cluster.queue_leadership import UNKNOWN, GroupLeadership
+from mainstem.storage.queues.message_store import LocalMessageStore
 
 SERVED_SECONDS = 8.0
 """Within which a partition is served again: a full leader is noticed and replaced within six."""
@@ -135,15 +135,18 @@ class Availability(WholeRun):
             await asyncio.sleep(LOOK_SECONDS)
             if await asking:
                 told_at = loop.time()
-            require(loop.time() - told_at <= SERVED_SECONDS + PATIENCE_SECONDS,
-                    f"{fault}: committed offsets are not told for {loop.time() - told_at:.1f} s", "S")
+            require(
+                loop.time() - told_at <= SERVED_SECONDS + PATIENCE_SECONDS,
+                f"{fault}: committed offsets are not told for {loop.time() - told_at:.1f} s",
+                "S",
+            )
 
     # --- who has which role -------------------------------------------------------------------------------
 
     def _roles(self) -> Iterator[tuple[str, int]]:
         """Role and node: the metadata's leader, and those of the write groups."""
         for node in self.cluster.nodes.values():
-            if node.roles is not None and node.roles.nameserver._group.serves:
+            if node.roles is not None and node.roles.nameserver.lookups.leads_metadata:
                 yield "the metadata's leader", node.node_id
         for group in range(self.cluster.settings.groups):
             if leaders := self.cluster.leaders(group):
@@ -177,7 +180,7 @@ class FullLeaders(Availability):
         self.cluster.history.note("full", node.node_id)
         await self._watch(f"disk 1 of node {node.node_id}, which led write group {group}, is full")
         node.disk1.capacity_bytes = None
-        await self.faults._restart_failed(node)
+        await self.faults.restart_failed(node)
 
 
 def _silent_is_dead() -> tuple[type, str, Any]:
@@ -202,9 +205,7 @@ def _hears_only_itself() -> tuple[type, str, Any]:
 def _busy_before_who_leads() -> tuple[type, str, Any]:
     """A node that has no room says so, whoever leads."""
 
-    def refused(
-        messages: LocalMessageStore, batches: Sequence[BatchAppend], refusal: Outcome
-    ) -> list[AppendResult]:
+    def refused(messages: LocalMessageStore, batches: Sequence[BatchAppend], refusal: Outcome) -> list[AppendResult]:
         return [AppendResult(refusal) for _ in batches]
 
     return LocalMessageStore, "_refused", refused

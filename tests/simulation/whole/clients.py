@@ -30,23 +30,32 @@ from mainstem.protocol.messages.list_offsets import (
 )
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.records import NewRecord, build_batch
+from mainstem.storage.agreed_clock import BOUND_MS
 
 NONE = ErrorCode.NONE
 TOPIC_UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 PRODUCE_ANSWERS = TOPIC_UNKNOWN | {
-    NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
+    NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.REQUEST_TIMED_OUT,
 }
 """What a well-behaved producer may be told."""
 
 REFUSALS = TOPIC_UNKNOWN | {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_TIMESTAMP,
 }
 """Answers that mean: not in the log, nor will it be."""
 
 READ_ANSWERS = TOPIC_UNKNOWN | {
-    NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.FENCED_LEADER_EPOCH,
+    NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 }
 TIMESTAMP_AFTER_MS_MAX = 3_600_000
@@ -242,16 +251,18 @@ class Producer:
         response = connection.read(request, version, frame)
         for batch, answered in zip(in_order(batches), flat(response.responses, "partition_responses"), strict=True):
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(self._may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
+            require(self.may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 self._refused(batch, answered.error_code)
                 continue
             self._acknowledged(what, batch, answered.base_offset)
             waiting.pop(batch.place, None)
 
-    def _may_be_told(self, node_id: int, error_code: int) -> bool:
-        """A node whose clock is behind may refuse true timestamps until it knows the others' clocks."""
-        behind_ms = -self._work.cluster.nodes[node_id].clock.ahead_ms_min
+    def may_be_told(self, node_id: int, error_code: int) -> bool:
+        """A node whose clock is behind may refuse true timestamps until it knows the others' clocks; every node where a
+        majority's clocks are behind: of those that agree, it goes by the earliest."""
+        cluster = self._work.cluster
+        behind_ms = max(-cluster.nodes[node_id].clock.ahead_ms_min, BOUND_MS - cluster.clocks_off()[0])
         late = error_code == ErrorCode.INVALID_TIMESTAMP and behind_ms >= TIMESTAMP_AFTER_MS_MAX
         return late or error_code in PRODUCE_ANSWERS
 
@@ -329,7 +340,7 @@ class PipeliningProducer(Producer):
             response = connection.read(request, version, await connection.answered(answer, patience))
             ((answered,),) = [topic.partition_responses for topic in response.responses]
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(self._may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
+            require(self.may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 failed.append(batch)
                 self._refused(batch, answered.error_code)
@@ -412,9 +423,7 @@ class Reader:
         require(end <= max(found.high_watermark, offset), f"{what}: read to {end}, beyond {found.high_watermark}", "B")
         self._next[place] = max(end, offset)
 
-    async def fetch(
-        self, topic: Topic, place: Partition, node_id: int, epoch: int, offset: int, *, by_id: bool
-    ) -> Any:
+    async def fetch(self, topic: Topic, place: Partition, node_id: int, epoch: int, offset: int, *, by_id: bool) -> Any:
         wanted = FetchPartition(
             partition=place.index, current_leader_epoch=epoch, fetch_offset=offset,
             partition_max_bytes=self._rng.choice([1, 500, 5000, 1 << 20]),
@@ -440,9 +449,12 @@ class Reader:
         queue = self._work.cluster.history.queue(topic.queue_id(place.index))
         before, _, high_watermark = self._seen.get(place, (0, 0, 0))
         below = offset < queue.log_start
-        require(below or epoch < before or offset > high_watermark or not self._work.wanted(topic),
-                f"{what}: nothing at {offset} in epoch {epoch}, the log starts at {queue.log_start}, {high_watermark} "
-                f"was shown in epoch {before}", "B")
+        require(
+            below or epoch < before or offset > high_watermark or not self._work.wanted(topic),
+            f"{what}: nothing at {offset} in epoch {epoch}, the log starts at {queue.log_start}, {high_watermark} "
+            f"was shown in epoch {before}",
+            "B",
+        )
         self._next[place] = max(self._next.get(place, 0), queue.log_start)
 
     def _check_offsets(self, what: str, place: Partition, epoch: int, log_start: int, high_watermark: int) -> None:
@@ -455,15 +467,15 @@ class Reader:
 
     async def _list_offsets(self, topic: Topic, place: Partition, node_id: int, epoch: int) -> None:
         timestamp = self._rng.choice([LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, self._work.cluster.loop.now_ms() - 500])
-        asked = ListOffsetsPartition(
-            partition_index=place.index, current_leader_epoch=epoch, timestamp=timestamp
-        )
+        asked = ListOffsetsPartition(partition_index=place.index, current_leader_epoch=epoch, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic.name, partitions=(asked,)),))
         promised_end = self._work.cluster.history.queue(topic.queue_id(place.index)).promised_end
         response = await self._client.ask(node_id, request, 7)
         ((found,),) = [answered.partitions for answered in response.topics]
         what = f"node {node_id}: {topic.name}-{place.index}"
-        require(found.error_code in READ_ANSWERS, f"{what}: offsets: {found}")
+        reads_batches = timestamp >= 0  # one of which may be damaged on this node
+        allowed = found.error_code in READ_ANSWERS or (reads_batches and self._node_is_troubled(node_id))
+        require(allowed, f"{what}: offsets: {found}")
         if found.error_code != NONE:
             self._client.doubt(place)
             return
@@ -517,9 +529,7 @@ class Watchman:
         for topic, partition in chosen:
             queue = history.queue(topic.queue_id(partition))
             queues[topic.name, partition] = topic, queue.promised_end
-            asked = ListOffsetsPartition(
-                partition_index=partition, current_leader_epoch=-1, timestamp=LATEST_TIMESTAMP
-            )
+            asked = ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=LATEST_TIMESTAMP)
             topics.append(ListOffsetsTopic(name=topic.name, partitions=(asked,)))
         request = ListOffsetsRequest(replica_id=-1, topics=tuple(topics))
         response = await client.ask(self._node_id, request, 7, patience=WATCHMANS_PATIENCE_SECONDS)
@@ -538,9 +548,7 @@ def split_batches(records: bytes) -> Iterator[bytes]:
     """Whole batches. Raises `Violation` for a part of one."""
     position = 0
     while position < len(records):
-        end = position + BATCH_HEAD_BYTES + int.from_bytes(records[position + 8:position + 12], "big")
+        end = position + BATCH_HEAD_BYTES + int.from_bytes(records[position + 8 : position + 12], "big")
         require(end <= len(records), f"a batch of {end - position} bytes in {len(records) - position}")
         yield records[position:end]
         position = end
-
-

@@ -77,16 +77,19 @@ class WholeCluster(SimulatedCluster):
             node_id: WholeNode(self, node_id, directory, rng.randrange(1 << 30)) for node_id in list(self.nodes)
         }
         self.clients_network = ClientNetwork(loop, random.Random(rng.random()), self.report)
-        self.ledger = Ledger(self.history, loop.now_ms, self._off)
+        self.ledger = Ledger(self.history, loop.now_ms, self.clocks_off)
         self.history.group_of = self.group_of
 
-    def _off(self) -> tuple[int, int]:
+    def clocks_off(self) -> tuple[int, int]:
         """How far a majority of the clocks may have agreed to be behind, and ahead, at any time so far: no further than
-        as many of them ever were, each for itself."""
+        as many of them ever were, each for itself. Nodes that begin without feature levels go by their own clocks until
+        the level is raised."""
         clocks = [node.clock for node in self.nodes.values()]
         outvoted = len(clocks) - len(clocks) // 2 - 1
         behind = sorted(clock.ahead_ms_min for clock in clocks)
         ahead = sorted(clock.ahead_ms_max for clock in clocks)
+        if self.settings.begins_old:
+            return behind[0], ahead[-1]
         return behind[-1 - outvoted], ahead[outvoted]
 
     def holders(self, group: int, index: int) -> int:

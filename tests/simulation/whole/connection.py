@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.simulation.cluster.lives import ClusterLoop, Life
@@ -21,7 +22,8 @@ from tests.simulation.oracle import Violation
 
 from mainstem.broker.errors import BrokerError
 from mainstem.errors import MainstemError
-from mainstem.ports import Dispatcher, Peer, Reply
+from mainstem.ports import Dispatcher, LastReply, Reply, Session
+from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages import API_MESSAGES
@@ -84,7 +86,8 @@ class ClientNetwork:
         if life is None or dispatcher is None or not life.alive or node_id in self.cut:
             return None
         self._connections += 1
-        return Connection(self, life, dispatcher, Peer(f"10.1.0.{self._connections % 250}", 40_000, self._connections))
+        session = Session(f"10.1.0.{self._connections % 250}", 40_000, self._connections)
+        return Connection(self, life, dispatcher, session)
 
     def breaks(self) -> bool:
         return self.quality.breaks > 0 and self.rng.random() < self.quality.breaks
@@ -103,12 +106,12 @@ class _Pending:
 class Connection:
     """One client's, to one life of a node."""
 
-    def __init__(self, network: ClientNetwork, life: Life, dispatcher: Dispatcher, peer: Peer) -> None:
+    def __init__(self, network: ClientNetwork, life: Life, dispatcher: Dispatcher, session: Session) -> None:
         self.life = life
         self.open = True
         self._network = network
         self._dispatcher = dispatcher
-        self._peer = peer
+        self._session = session
         self._stuck = False
         """Something was lost: nothing behind it gets through either."""
         self._correlation_id = 0
@@ -150,8 +153,9 @@ class Connection:
         """Raises `NoAnswer`, and closes the connection, when nothing comes for so long."""
         loop = self._network.loop
         over = loop.create_task(self.life.over.wait())
+        either: list[asyncio.Future[Any]] = [answer, over]
         try:
-            await asyncio.wait([answer, over], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             over.cancel()
         frame = answer.result() if answer.done() else None
@@ -196,7 +200,7 @@ class Connection:
 
     def _disconnected(self) -> None:
         self._inbox.clear()
-        self._dispatcher.disconnected(self._peer)
+        self._dispatcher.disconnected(self._session)
 
     def _arrive(self, frame: bytes, answer: asyncio.Future[bytes | None]) -> None:
         if self._lost():
@@ -221,20 +225,21 @@ class Connection:
             memory = bytearray(frame)
             view = memoryview(memory)
             try:
-                exchange = self._dispatcher.dispatch(view, self._peer)
+                exchange = self._dispatcher.dispatch(view, self._session)
             except MainstemError as error:
                 self._closed_by_node(error)
                 return
             except Exception as error:
                 self._network.trouble(caused(f"node {self.life.node_id} dispatches", error))
                 raise
+            assert exchange is not None, "there is memory for every request"
             memory[:] = b"\xff" * len(memory)
             self._outbox.append(_Pending([answer], exchange.reply))
             self._ending = exchange.last
-            if hasattr(exchange.reply, "add_done_callback"):
+            if isinstance(exchange.reply, asyncio.Future | PromptFuture):
                 if not exchange.pipelined:
                     self._exclusive = True
-                exchange.reply.add_done_callback(lambda _reply, pipelined=exchange.pipelined: self._done(pipelined))
+                exchange.reply.add_done_callback(partial(self._replied, exchange.pipelined))
             else:
                 self._flush()
 
@@ -242,7 +247,9 @@ class Connection:
         """Have the dispatcher take what it likes to take together. Whether it took anything."""
         memory = bytearray(b"".join(len(frame).to_bytes(LENGTH_BYTES, "big") + frame for frame, _ in self._inbox))
         try:
-            burst = self._dispatcher.dispatch_burst(memoryview(memory), 0, len(memory), REQUESTS_MAX, 1 << 20)
+            burst = self._dispatcher.dispatch_burst(
+                memoryview(memory), 0, len(memory), REQUESTS_MAX, 1 << 20, self._session
+            )
         except MainstemError as error:
             self._closed_by_node(error)
             return True
@@ -258,6 +265,11 @@ class Connection:
         self._ending = burst.last
         burst.add_done_callback(lambda _burst: self._done(pipelined=True))
         return True
+
+    def _replied(self, pipelined: bool, reply: asyncio.Future[Reply] | PromptFuture[Reply]) -> None:
+        if not reply.cancelled() and reply.exception() is None and type(reply.result()) is LastReply:
+            self._ending = True
+        self._done(pipelined)
 
     def _done(self, pipelined: bool) -> None:
         if not pipelined:
@@ -303,9 +315,9 @@ def frames_of(reply: Sequence[Any]) -> list[bytes]:
     whole = b"".join(bytes(buffer) for buffer in reply)
     frames, position = [], 0
     while position < len(whole):
-        end = position + LENGTH_BYTES + int.from_bytes(whole[position:position + LENGTH_BYTES], "big")
+        end = position + LENGTH_BYTES + int.from_bytes(whole[position : position + LENGTH_BYTES], "big")
         if end > len(whole):
             raise Violation(f"{len(whole) - position} bytes of a response of {end - position}")
-        frames.append(whole[position + LENGTH_BYTES:end])
+        frames.append(whole[position + LENGTH_BYTES : end])
         position = end
     return frames

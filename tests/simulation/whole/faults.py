@@ -6,23 +6,27 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from tests.simulation.cluster.faults import Faults, Kind
+from tests.fakes.files import PowerLoss
+from tests.simulation.cluster.faults import ROTTEN_MANIFEST, Faults, Kind
 from tests.simulation.cluster.node import NodeDisk
 from tests.simulation.whole.cluster import WholeCluster
 from tests.simulation.whole.connection import ClientQuality
 from tests.simulation.whole.node import WholeNode
 
+from mainstem.errors import MainstemError
 from mainstem.storage.journal.format import segment_name, sequence_of
+
+PRODUCERS = ".producers"
 
 KINDS_OF_FILES = (
     ".wal", ".idx", ".free", ".checkpoint", "hard_states", "starts", "metadata/vote", ".log", ".snapshot",
-    "store.mark", ".run",
+    "store.mark", ".run", PRODUCERS,
 )  # fmt: skip
-"""A damaged file of producers is not among them: a leader that finds it so knows its producers no more, and says so."""
 
 
 class WholeFaults(Faults):
     _cluster: WholeCluster
+
     def __init__(self, cluster: WholeCluster, rng: random.Random, only: Sequence[str] = ()) -> None:
         self._clients = cluster.clients_network
         self._copying = False
@@ -30,6 +34,10 @@ class WholeFaults(Faults):
         """How often one was brought back."""
         self.rotten: dict[str, int] = {}
         """How many files of each kind had a bit flipped."""
+        self._forgets: WholeNode | None = None
+        """The node whose files of producers rot."""
+        self.mended_pages = 0
+        """Pages of producers' files that were damaged so, and are known again."""
         self._powerless = False
         """One has lost its power, and has not got back what it lost."""
         self.powers = 0
@@ -38,16 +46,19 @@ class WholeFaults(Faults):
 
     def kinds(self) -> list[Kind]:
         return [
-            *super().kinds(),
+            *(kind for kind in super().kinds() if kind[0] != ROTTEN_MANIFEST),  # whole nodes keep theirs elsewhere
             ("clients cut off", self._cut_clients_off),
             ("connections break", self._break_connections),
             ("old copy", self._old_copy),
             ("power", self._power),
-            ("rotten file", self._rot),
+            ("rotten file", self._rot_any),
+            ("rotten producers", self._rot_producers),
         ]
 
     async def heal(self) -> None:
         await super().heal()
+        for node in self._cluster.nodes.values():  # else no majority may agree, and true timestamps be of the future
+            node.clock.step(-node.clock.ahead_ms)
         self._clients.quality = ClientQuality()
         self._clients.cut.clear()
 
@@ -103,18 +114,34 @@ class WholeFaults(Faults):
         await self._restarted(holder, at_once=True)
         await asyncio.gather(*starting)
 
-    async def _rot(self) -> None:
+    async def _rot_producers(self) -> None:
+        """Producers' files of one and the same node: what nobody has met yet another one may have to tell. A checkpoint
+        first: with it there are such files."""
+        self._forgets = self._forgets or self._rng.choice(list(self._cluster.nodes.values()))
+        node = self._forgets
+        if node.up and node.serving is not None and not node.damaged:
+            try:
+                await node.call(node.serving.checkpointer.save(), patience=10)
+            except (MainstemError, OSError, PowerLoss):
+                return
+            await self._rot(node, (PRODUCERS,))
+
+    async def _rot_any(self) -> None:
+        await self._rot(self._rng.choice(list(self._cluster.nodes.values())), KINDS_OF_FILES)
+
+    async def _rot(self, node: WholeNode, kinds: Sequence[str]) -> None:
         """A bit of some file is another when a node starts: it refuses to, or does without, or gets what it lacks from
         the others. Then, if it is still the same file, the bit is put right. In what was written last to the journal it
         could not be told from a torn write."""
-        node, rng = self._rng.choice(list(self._cluster.nodes.values())), self._rng
+        rng = self._rng
         if not node.up or node.serving is None or node.damaged:
             return
         newest = segment_name(sequence_of(node.serving.journal.end))[:-4]
+        self.mended_pages += node.serving.producers.damaged.mended
         node.lose_power(keep_all=True)
         node.boot()
-        disk, path = self._some_file(node, newest)
-        written = len(disk.content(path).rstrip(b"\0"))
+        disk, path = self._some_file(node, newest, kinds)
+        written = len(disk.content(path).rstrip(b"\0")) if path else 0
         if written:
             at = rng.randrange(written)
             bit = 8 * at + rng.randrange(8)
@@ -127,6 +154,9 @@ class WholeFaults(Faults):
             self._cluster.history.note("rotten", node.node_id, path, bit)
             await node.restart()
             await asyncio.sleep(self._some_time())
+            if node.serving is not None and kinds == (PRODUCERS,):  # no other node lacks any: it stays as it is
+                node.damaged.remove(path)
+                return
             node.lose_power(keep_all=True)
             if not node.up:
                 node.boot()
@@ -135,16 +165,17 @@ class WholeFaults(Faults):
             node.damaged.remove(path)
         await self._restarted(node)
 
-    def _some_file(self, node: WholeNode, newest: str) -> tuple[NodeDisk, str]:
-        """Any kind of file as likely as any other."""
+    def _some_file(self, node: WholeNode, newest: str, wanted: Sequence[str]) -> tuple[NodeDisk, str]:
+        """Any of these kinds of files as likely as any other; an empty path where there is none."""
         files = [
             (disk, path)
             for disk in (node.disk1, node.disk2)
             for path in disk.paths()
             if disk.content(path) and not (path.startswith("journal/0") and path[8:28] >= newest)
         ]
-        kinds = [[file for file in files if part in file[1]] for part in KINDS_OF_FILES]
-        return self._rng.choice(self._rng.choice([of_kind for of_kind in kinds if of_kind]))
+        kinds = [[file for file in files if part in file[1]] for part in wanted]
+        there = [of_kind for of_kind in kinds if of_kind]
+        return self._rng.choice(self._rng.choice(there)) if there else (node.disk1, "")
 
     async def _power(self) -> None:
         """Under `async` durability: one machine goes down with what was acknowledged and not synced; the next one only
@@ -157,15 +188,15 @@ class WholeFaults(Faults):
         node.lose_power(keep_all=False, even_async=True)
         node.applied.clear()
         await self._restarted(node)
-        if await self._soon(lambda: node.roles is not None and not node.roles._starts.why, 30.0):
+        if await self._soon(lambda: node.roles is not None and not node.roles.starts.why, 30.0):
             self._powerless = False
 
     def _one_may_forget(self) -> bool:
         """No node has forgotten anything that it has not got back, nor is about to, and each was shown the newest start
         of every other: where two of three have forgotten, nobody knows better, and it takes an operator to go on."""
         nodes = self._cluster.nodes.values()
-        return not self._copying and not self._powerless and all(
-            node.up and node.serving and node.roles is not None and not node.roles._starts.why
+        return not self._copying and not self._powerless and super()._one_may_forget() and all(
+            node.serving and node.roles is not None and not node.roles.starts.why
             and all(other is node or other.has_seen(node) == node.drawn[-1] for other in nodes)
             for node in nodes
         )  # fmt: skip

@@ -82,8 +82,9 @@ class Ledger:
             self.fates[topic.topic_id] = self.by_number[topic.number] = TopicFate(topic)
             return
         before = known.topic
-        require((before.topic_id, before.name) == (topic.topic_id, topic.name),
-                f"two topics {topic.number}: {before}", "J")
+        require(
+            (before.topic_id, before.name) == (topic.topic_id, topic.name), f"two topics {topic.number}: {before}", "J"
+        )
 
     def deleted(self, topic: Topic) -> None:
         """Some node's metadata has it no more."""
@@ -126,12 +127,15 @@ class Ledger:
         first, last = queue.place(max(queue.log_start, wanted)), queue.place(start - 1)
         require(queue.batches[last].end == start, f"{what}: inside a batch, moved by nobody", "M")
         require("delete" in settings.cleanup_policy, f"{what}: the topic is not to be deleted from", "M")
-        left_bytes = sum(kept.length for kept in queue.batches[last + 1:])
-        for kept in reversed(queue.batches[first:last + 1]):
+        left_bytes = sum(kept.length for kept in queue.batches[last + 1 :])
+        for kept in reversed(queue.batches[first : last + 1]):
             expired = settings.retention_ms >= 0 and kept.max_timestamp + behind_ms < oldest_kept_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
-            require(expired or surplus,
-                    f"{what}: by a majority's clocks retention had no reason yet to remove {kept[:3]}", "T")
+            require(
+                expired or surplus,
+                f"{what}: by a majority's clocks retention had no reason yet to remove {kept[:3]}",
+                "T",
+            )
             left_bytes += kept.length
 
     # --- committed offsets (H) ----------------------------------------------------------------------------

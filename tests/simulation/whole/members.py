@@ -129,7 +129,8 @@ class GroupMember:
         by_name = {topic.name: topic for topic, _partition in self._work.partitions()}
         places = [(item.topic, index) for item in assignment.assigned_partitions for index in item.partitions]
         self._work.cluster.ledger.assigned(
-            self._group, self._generation, self._member_id, bytes(assignment.user_data or b""), places)
+            self._group, self._generation, self._member_id, bytes(assignment.user_data or b""), places
+        )
         self._work.assignments += 1
         return [Owned(by_name[name], index) for name, index in places if name in by_name]
 
@@ -151,7 +152,8 @@ class GroupMember:
                 await self._commit(self._rng.choice(owned))
             else:
                 request = HeartbeatRequest(
-                    group_id=self._group, generation_id=self._generation, member_id=self._member_id)
+                    group_id=self._group, generation_id=self._generation, member_id=self._member_id
+                )
                 self._go_on_or_rejoin((await self._ask(request, self._rng.choice([2, 4]))).error_code, "heartbeat")
 
     async def _leave(self) -> None:
@@ -167,7 +169,8 @@ class GroupMember:
         while self._work.wanted(owned.topic):
             ledger.committing((self._group, *place), offset)
             item = OffsetCommitRequestPartition(
-                partition_index=owned.index, committed_offset=offset, committed_metadata=None)
+                partition_index=owned.index, committed_offset=offset, committed_metadata=None
+            )
             request = OffsetCommitRequest(
                 group_id=self._group, generation_id_or_member_epoch=self._generation, member_id=self._member_id,
                 topics=(OffsetCommitRequestTopic(name=owned.topic.name, partitions=(item,)),),
@@ -185,9 +188,12 @@ class GroupMember:
             if answered.error_code in TOPIC_UNKNOWN:
                 return
             self._go_on_or_rejoin(answered.error_code, "commit")
-            require(self._generation >= newest,
-                    f"group {self._group}: {self._member_id} of generation {self._generation} commits, when members of "
-                    f"{newest} were told what they own", "H")
+            require(
+                self._generation >= newest,
+                f"group {self._group}: {self._member_id} of generation {self._generation} commits, when members of "
+                f"{newest} were told what they own",
+                "H",
+            )
             self._work.commits += 1
             ledger.committed((self._group, *place), offset)
             return

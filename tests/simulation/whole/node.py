@@ -15,11 +15,12 @@ from tests.simulation.oracle import require
 
 from mainstem.model import OWN_LEVELS, BatchAppend, FeatureLevel, LevelRange, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts
-from mainstem.nameserver.commands import Event, TopicCreated, TopicDeleted
+from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
 from mainstem.node_roles import NodePorts, Roles, ServedGroups
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.identity import Identity
+from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.role import Storage
 
@@ -52,7 +53,7 @@ class SimulatedRoles(Roles):
         before = self.node.journal_bytes_read
         storage = await super()._open_storage(served)
         self.node.read_at_start = self.node.journal_bytes_read - before
-        self.node._observe(storage, self.life)
+        self.node.observe(storage, self.life)
         self.node.watch_coordinators(storage)
         return storage
 
@@ -60,7 +61,7 @@ class SimulatedRoles(Roles):
 class WholeNode(SimulatedNode):
     """Disk 1 has the metadata as well."""
 
-    cluster: WholeCluster  # type: ignore[assignment]
+    cluster: WholeCluster
     roles: Roles | None = None
     """While the node is up."""
     _stack: AsyncExitStack
@@ -75,7 +76,7 @@ class WholeNode(SimulatedNode):
 
     @property
     def failure(self) -> Exception | None:
-        metadata = self.roles.nameserver._group.failure if self.serving is not None and self.roles else None
+        metadata = self.roles.nameserver.failure if self.serving is not None and self.roles else None
         return super().failure or metadata
 
     async def _start(self, life: Life) -> Storage:
@@ -85,9 +86,7 @@ class WholeNode(SimulatedNode):
 
         async def connect(identity: Identity) -> ClusterPorts:
             cluster.calls.serve(life, handlers)
-            return ClusterPorts(
-                cluster.network.attach(life), cluster.calls.of(life, identity), handlers, self.clock
-            )
+            return ClusterPorts(cluster.network.attach(life), cluster.calls.of(life, identity), handlers, self.clock)
 
         roles = SimulatedRoles(
             config,
@@ -96,6 +95,7 @@ class WholeNode(SimulatedNode):
                 clock=self.clock,
                 randomness=lambda: random.Random(self.rng.random()),
                 new_id=lambda: f"{self.node_id}-{next(self._ids):06}",
+                new_uuid=self.new_uuid,
                 write_files=self.disk1,
                 store_files=self.disk2,
                 write_dir=self._directory,
@@ -143,12 +143,12 @@ class WholeNode(SimulatedNode):
     def drawn(self) -> list[bytes]:
         """What its starts drew, as the node remembers."""
         assert self.roles is not None
-        return self.roles._starts.remembers.drawn
+        return self.roles.starts.remembers.drawn
 
     def has_seen(self, other: WholeNode) -> bytes:
         """The newest start of another node that this one was shown; empty: none."""
         roles = self.roles
-        seen = roles._starts.remembers.seen.get(other.node_id) if roles is not None else None
+        seen = roles.starts.remembers.seen.get(other.node_id) if roles is not None else None
         return seen.nonce if seen is not None else b""
 
     def copy(self) -> Copy:
@@ -165,8 +165,8 @@ class WholeNode(SimulatedNode):
                 disk.forget(path)
             for path in kept.paths():
                 disk.put(path, kept.content(path))
-        for path in self._directory.glob("manifest*"):
-            path.unlink()
+        for file in self._directory.glob("manifest*"):
+            file.unlink()
         for name, content in copy.manifest.items():
             (self._directory / name).write_bytes(content)
         self.applied.clear()
@@ -184,8 +184,14 @@ class WholeNode(SimulatedNode):
     # --- what is watched ----------------------------------------------------------------------------------
 
     def watch_metadata(self, nameserver: Nameserver, life: Life) -> None:
-        """Have the ledger told of topics; and be able to hide them from the storage role (M)."""
-        topics, was_deleted = nameserver.topics, nameserver.was_deleted
+        """Have the ledger told of topics; and be able to hide them from the storage role (M), as from a node whose
+        metadata is old. It does not take such metadata for current: a leader that did would miss the topics whose
+        queues it is to make, for good."""
+        topics, was_deleted, current = (
+            nameserver.lookups.topics,
+            nameserver.lookups.was_deleted,
+            nameserver.waits.current,
+        )
         ledger = self.cluster.ledger
 
         def heard(event: Event) -> None:
@@ -199,25 +205,31 @@ class WholeNode(SimulatedNode):
         def listed() -> list[Topic]:
             return [] if self.metadata_hidden else list(topics())
 
-        def known_deleted(number: int) -> bool:
-            return not self.metadata_hidden and was_deleted(number)
+        def known_deleted(topic_number: int) -> bool:
+            return not self.metadata_hidden and was_deleted(topic_number)
+
+        async def known_to_be_current() -> None:
+            await current()
+            if self.metadata_hidden:
+                raise MetadataUnavailable("this node's metadata is old; try again")
 
         for topic in topics():
             ledger.created(topic)
         nameserver.subscribe(heard)
-        nameserver.topics = listed  # type: ignore[method-assign]
-        nameserver.was_deleted = known_deleted  # type: ignore[method-assign]
+        nameserver.lookups.topics = listed  # type: ignore[method-assign]
+        nameserver.lookups.was_deleted = known_deleted  # type: ignore[method-assign]
+        nameserver.waits.current = known_to_be_current  # type: ignore[method-assign]
 
     def watch_coordinators(self, storage: Storage) -> None:
         """What coordinators append is sent, too."""
         append, history = storage.messages.append, self.cluster.history
 
-        def appended(batches: object, acks: int, *, copies_min: int = 0) -> object:
+        def appended(batches: object, acks: int, *, copies_min: int = 0, owner_epoch: int | None = None) -> object:
             if isinstance(batches, list):
                 for batch in batches:
                     assert isinstance(batch, BatchAppend)
                     history.sending(bytes(batch.data))
-            return append(batches, acks, copies_min=copies_min)  # type: ignore[arg-type]
+            return append(batches, acks, copies_min=copies_min, owner_epoch=owner_epoch)  # type: ignore[arg-type]
 
         storage.messages.append = appended  # type: ignore[method-assign, assignment]
 
@@ -225,9 +237,8 @@ class WholeNode(SimulatedNode):
         """Nothing that goes on in the background may have ended."""
         if self.serving is None or self.roles is None or self.disk1.troubles or self.disk2.troubles:
             return
-        for task in [self.roles.nameserver._task, *self.roles.tasks]:
+        for task in [self.roles.nameserver.task, *self.roles.tasks]:
             ended = task.done() and not task.cancelled()
             error = task.exception() if ended else None
             fine = not ended or isinstance(error, (StorageFailed, OSError, PowerLoss))
             require(fine, f"node {self.node_id}: task {task.get_name()!r} ended: {error!r}")
-

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 from tests.simulation.cluster.planted import Plant
 
@@ -13,32 +15,36 @@ from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.partition import GroupPartition
 from mainstem.broker.handlers import list_offsets, produce
+from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.kernel import Verdict
 from mainstem.kernel.pure.producer_states import INDEX_MAX
 from mainstem.model import Topic
-from mainstem.nameserver import starts
-from mainstem.nameserver.starts_file import StartsFile
+from mainstem.nameserver.disk import starts
+from mainstem.nameserver.disk.starts_file import StartsFile
+from mainstem.ports import Files
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest
 from mainstem.protocol.schema import ZERO_UUID
-from mainstem.rpc.identity import Identity
-from mainstem.rpc.starts import StartShown
+from mainstem.rpc.messages.starts import StartShown
+from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
-from mainstem.storage.checkpointer import Checkpointer
-from mainstem.storage.producer_expiry import Expired, ProducerExpiry
-from mainstem.storage.replication import Consensus
-from mainstem.storage.retention_pass import RetentionPass
+from mainstem.storage.cluster.replication import Consensus
+from mainstem.storage.state import cold_producers
+from mainstem.storage.state.checkpointer import Checkpointer
+from mainstem.storage.state.producer_expiry import Expired, ProducerExpiry
+from mainstem.storage.state.producer_files import Name, Pieces, ProducerFile, pieces_of
+from mainstem.storage.upkeep.retention_pass import RetentionPass
 
 
 def _coordinator_serves_before_replay() -> tuple[type, str, Any]:
     """A coordinator answers while its log is being read."""
-    load = GroupPartition._load
+    load = MachineRuntime._load
 
-    async def load_serving(partition: GroupPartition) -> None:
-        partition.machine = GroupMachine(partition._config, partition._new_id, partition._counts)
-        await load(partition)
+    async def load_serving(runtime: MachineRuntime[GroupMachine]) -> None:
+        runtime.machine = runtime._kind.make()
+        await load(runtime)
 
-    return GroupPartition, "_load", load_serving
+    return MachineRuntime, "_load", load_serving
 
 
 def _old_generations_commit() -> tuple[ModuleType, str, Any]:
@@ -95,6 +101,10 @@ def _older_votes_are_believed() -> tuple[type, str, Any]:
     return StartsFile, "check_votes", check_votes
 
 
+def _unheard(name: str, topic_id: UUID) -> None:
+    """Of a topic's deletion."""
+
+
 def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
     """A coordinator takes no notice of deletions: what was committed in a topic goes to the next one of its name."""
     make = GroupCoordinator._partition
@@ -102,7 +112,7 @@ def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
     def heedless(coordinator: GroupCoordinator, topic: Topic, index: int) -> GroupPartition:
         partition = make(coordinator, topic, index)
         partition._topics = partition._topics._replace(id_of=lambda _name: ZERO_UUID)
-        partition.topic_deleted = lambda _name, _topic_id: None  # type: ignore[method-assign]
+        partition.topic_deleted = _unheard  # type: ignore[method-assign]
         return partition
 
     return GroupCoordinator, "_partition", heedless
@@ -133,7 +143,17 @@ def _retention_by_one_clock() -> tuple[type, str, Any]:
     return RetentionPass, "move_log_starts", move_log_starts
 
 
+def _damaged_producers_are_dropped() -> tuple[ModuleType, str, Any]:
+    """Who was in a page that cannot be read is nobody that was ever seen, and nobody else is asked."""
+
+    async def dropping(files: Files, sources: Sequence[ProducerFile], names: Iterable[Name]) -> Pieces:
+        return (await pieces_of(files, sources, names))._replace(damaged={})
+
+    return cold_producers, "pieces_of", dropping
+
+
 WHOLE_PLANTS: dict[str, Plant] = {
+    "damaged-producers-are-dropped": _damaged_producers_are_dropped,
     "retention-by-one-clock": _retention_by_one_clock,
     "producers-expire-by-one-clock": _producers_expire_by_one_clock,
     "coordinator-serves-before-replay": _coordinator_serves_before_replay,
@@ -148,6 +168,7 @@ WHOLE_PLANTS: dict[str, Plant] = {
 }
 
 WHOLE_BREAKS = {
+    "damaged-producers-are-dropped": "JD",
     "retention-by-one-clock": "T",
     "producers-expire-by-one-clock": "J",
     "coordinator-serves-before-replay": "H",

@@ -19,9 +19,9 @@ from tests.simulation.whole.members import GroupMember
 from tests.simulation.whole.reborn import Reborn
 
 from mainstem.model import Topic
-from mainstem.nameserver.commands import encode_command
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import encode_command
 
 GROUPS = ["readers", "auditors", "billing"]
 CONSUMING = ["shipping", "mailing"]
@@ -35,9 +35,7 @@ POLL_SECONDS = 0.2
 class WholeRun(Run):
     """`WholeRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
-    def __init__(
-        self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         self._rng = rng = random.Random(seed)
         self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
         self.loop = ClusterLoop()
@@ -47,10 +45,9 @@ class WholeRun(Run):
         self.cluster: WholeCluster = WholeCluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.work = Work(self.cluster, random.Random(rng.random()))
         self.clients = self.work  # type: ignore[assignment]  # what the outcomes are counted from
-        self.faults = WholeFaults(self.cluster, random.Random(rng.random()), faults)
+        self.faults: WholeFaults = WholeFaults(self.cluster, random.Random(rng.random()), faults)
         self.splitters = {
-            node_id: NodeSplitters(node, random.Random(rng.random()))
-            for node_id, node in self.cluster.nodes.items()
+            node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
 
     # --- the story ----------------------------------------------------------------------------------------
@@ -81,7 +78,7 @@ class WholeRun(Run):
             yield Watchman(work, node_id).run()
         for group in GROUPS:
             yield Committer(work, group).run()
-        for group in CONSUMING[:rng.randint(0, len(CONSUMING))]:
+        for group in CONSUMING[: rng.randint(0, len(CONSUMING))]:
             for _ in range(rng.randint(1, 4)):
                 yield GroupMember(work, group).run()
         for _ in range(2):
@@ -97,7 +94,7 @@ class WholeRun(Run):
         """Those there are in the end, according to any node."""
         roles = next(iter(self.cluster.nodes.values())).roles
         assert roles is not None
-        return list(roles.nameserver.topics())
+        return list(roles.nameserver.lookups.topics())
 
     @property
     def _queue_ids(self) -> list[int]:  # type: ignore[override]
@@ -133,7 +130,9 @@ class WholeRun(Run):
             await node.call(self._up_to_date(node.roles.nameserver), patience=HEALED_SECONDS)
         for _ in range(int(HEALED_SECONDS / POLL_SECONDS)):
             states = [
-                list(map(encode_command, node.roles.nameserver._state.commands())) for node in nodes if node.roles
+                list(map(encode_command, node.roles.nameserver.replica.state.commands()))
+                for node in nodes
+                if node.roles
             ]
             if len(states) == len(nodes) and all(state == states[0] for state in states):
                 break
@@ -149,7 +148,7 @@ class WholeRun(Run):
     async def _up_to_date(self, nameserver: Nameserver) -> None:
         while True:
             try:
-                return await nameserver.current()
+                return await nameserver.waits.current()
             except MetadataUnavailable:
                 continue
 
@@ -158,8 +157,7 @@ class WholeRun(Run):
         numbers = {topic.number for topic in self._topics}
         for _ in range(int(HEALED_SECONDS / POLL_SECONDS)):
             wrong = {
-                node.node_id: sorted(set(node.storage.table.topics()) ^ numbers)
-                for node in self.cluster.nodes.values()
+                node.node_id: sorted(set(node.storage.table.topics()) ^ numbers) for node in self.cluster.nodes.values()
             }
             if not any(wrong.values()):
                 return
@@ -183,8 +181,9 @@ class WholeRun(Run):
             for partition, start in fate.told_starts.items():
                 if not fate.unwanted:
                     found = self.cluster.history.queue(fate.topic.queue_id(partition)).log_start
-                    require(found >= start,
-                            f"{fate.topic.name}-{partition} starts at {found}, {start} was answered", "A")
+                    require(
+                        found >= start, f"{fate.topic.name}-{partition} starts at {found}, {start} was answered", "A"
+                    )
 
     async def _last_batch(self, producer: Producer, batch: Batch) -> None:
         waiting = {batch.place: batch}

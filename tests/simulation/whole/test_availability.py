@@ -20,6 +20,7 @@ def test_partitions_are_served_again_within_a_bound(story: str, seed: int, tmp_p
     play(seed, tmp_path / str(seed), faults=[story])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", AVAILABILITY_PLANTS)
 def test_bugs_that_keep_customers_waiting_are_found(name: str, tmp_path: Path) -> None:
     seeds = range(1, 1 + SEEDS_TO_FIND)

@@ -42,8 +42,9 @@ def data_block(index: int, *, group: int = 0, sizes: tuple[int, ...] = (100,), q
         offset = index * 1000 + number
         content = batch(offset, size)
         crc = int.from_bytes(content[17:21], "big")
-        rows.append(DIRECTORY_STRUCT.pack(
-            queue_id + number, offset, 1_000, -1, position, size, 0, 1, -1, -1, 0, 1, crc))
+        rows.append(
+            DIRECTORY_STRUCT.pack(queue_id + number, offset, 1_000, -1, position, size, 0, 1, -1, -1, 0, 1, crc)
+        )
         batches.append(content)
         position += size
     return BlockToWrite(KIND_DATA, group, 1, index, b"".join(rows), len(rows), batches, 5)
@@ -89,8 +90,10 @@ async def started(
     delivered: list[Delivered] = []
     try:
         report = await journal.recover(
-            start, lambda header, directory, payload: delivered.append(Delivered(header, directory, payload)),
-            durable=durable)
+            start,
+            lambda header, directory, payload: delivered.append(Delivered(header, directory, payload)),
+            durable=durable,
+        )
     except BaseException:
         await abandoned(journal)
         raise

@@ -7,9 +7,9 @@ import random
 import numpy
 import pytest
 
+from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.journal.blocks import extent_rows, rows_of_blocks, sorted_rows
 from mainstem.storage.journal.format import DIRECTORY_ROW, BlockHeader
-from mainstem.storage.queue_store.format import EXTENT_ROW
 
 
 def block(rng: random.Random, position: int, count: int) -> tuple[BlockHeader, bytes]:

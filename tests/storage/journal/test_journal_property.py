@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
+from tests.patience import PATIENCE_SECONDS
 from tests.storage.journal.sample_blocks import Delivered, abandoned, command_block, data_block, started
 
 from mainstem.model import Durability
@@ -142,8 +143,14 @@ class Life:
         self.check(found.delivered)
 
     def check(self, delivered: list[Delivered]) -> None:
-        first = next((number for number, block in enumerate(self.submitted)
-                      if delivered and block.index == delivered[0].header.index), len(self.submitted))
+        first = next(
+            (
+                number
+                for number, block in enumerate(self.submitted)
+                if delivered and block.index == delivered[0].header.index
+            ),
+            len(self.submitted),
+        )
         if delivered:
             assert first <= self.gone, f"block {self.gone} was neither recycled nor delivered"
         else:
@@ -160,9 +167,13 @@ class Life:
 
 def live(durability: Durability, pool_segments: int, seed: int, operations: list[tuple[str, list[int]]]) -> None:
     config = JournalConfig(
-        segment_bytes=16384, pool_segments=pool_segments, pool_segments_max=2, durability=durability,
-        flush_interval_seconds=999)
-    asyncio.run(asyncio.wait_for(Life(seed, config).run(operations), 60))
+        segment_bytes=16384,
+        pool_segments=pool_segments,
+        pool_segments_max=2,
+        durability=durability,
+        flush_interval_seconds=999,
+    )
+    asyncio.run(asyncio.wait_for(Life(seed, config).run(operations), PATIENCE_SECONDS))
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests.storage.journal.sample_blocks import SMALL, data_block, started
 
-from mainstem.storage.disk_files import DiskFiles
+from mainstem.model import Sample
+from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.journal.format import SEGMENT_HEADER, SegmentHeader, segment_name
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.segment_files import DIRECTORY
@@ -35,7 +36,8 @@ class Holder:
 
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "leased\n"
 
@@ -61,8 +63,11 @@ async def write_on(journal: Journal, segments: int) -> None:
 
 
 def counters(journal: Journal) -> dict[str, float]:
-    return {sample.name.removeprefix("mainstem_journal_segments_"): sample.value
-            for sample in journal.samples() if hasattr(sample, "value")}
+    return {
+        sample.name.removeprefix("mainstem_journal_segments_"): sample.value
+        for sample in journal.samples()
+        if isinstance(sample, Sample)
+    }
 
 
 def pooled(root: Path) -> list[str]:
@@ -138,7 +143,7 @@ async def test_a_reader_that_comes_too_late_notices(tmp_path: Path) -> None:
     inode = os.fstat(descriptor).st_ino
     assert not path.exists(), "the path no longer names it"
     assert inode == (tmp_path / DIRECTORY / segment_name(3)).stat().st_ino, "it was reused, as it may be"
-    assert SegmentHeader.unpack(view[:SEGMENT_HEADER.size], "mapped").sequence == 3, "and says so first of all"
+    assert SegmentHeader.unpack(view[: SEGMENT_HEADER.size], "mapped").sequence == 3, "and says so first of all"
     assert len(view) == SMALL.segment_bytes
     view.close()
     os.close(descriptor)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy
 import pytest
@@ -14,7 +15,7 @@ from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.storage.journal.sample_blocks import SMALL, abandoned, command_block, data_block, flip, started
 
 from mainstem.errors import ConfigError
-from mainstem.model import Durability
+from mainstem.model import Buffer, Durability, Sample
 from mainstem.storage.errors import (
     CorruptJournal,
     SegmentGone,
@@ -35,12 +36,11 @@ from mainstem.storage.journal.framing import SMALL_WRITE_BYTES, joined, last_byt
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.segment_files import OPEN_SEGMENTS_MAX, index_path, segment_path
 
-ASYNC = JournalConfig(
-    segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
+ASYNC = JournalConfig(segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
 
 
 def values(journal: Journal) -> dict[str, float]:
-    return {sample.name: sample.value for sample in journal.samples() if hasattr(sample, "value")}
+    return {sample.name: sample.value for sample in journal.samples() if isinstance(sample, Sample)}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -135,7 +135,7 @@ async def test_writes_cover_whole_pages_and_repeat_the_partial_one() -> None:
         start = offset_of(journal.end)
         covered = -(-start // PAGE_BYTES) * PAGE_BYTES - page
         assert files.unsynced_bytes() == covered, "whole pages, from the one that was not full on"
-        assert files.content(segment_path(1))[start:page + covered].strip(b"\0") == b"", "the rest is zeros"
+        assert files.content(segment_path(1))[start : page + covered].strip(b"\0") == b"", "the rest is zeros"
         await journal.sync()
     await journal.close()
 
@@ -214,7 +214,8 @@ async def test_a_sync_vouches_only_for_what_was_written_before_it() -> None:
 async def test_async_writes_are_flushed_by_themselves() -> None:
     files = SimulatedFiles()
     config = JournalConfig(
-        segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=0.001)
+        segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=0.001
+    )
     journal = (await started(files, config)).journal
     await journal.write([data_block(1)])
     await until(lambda: journal.durable_end == journal.end)
@@ -237,7 +238,8 @@ async def test_a_crash_under_async_keeps_a_prefix_that_holds_all_that_was_synced
         found = await started(files, ASYNC)
         assert len(found.delivered) >= synced
         assert [(block.header.index, block.header.group) for block in found.delivered] == [
-            (number // 2 + 1, number % 2) for number in range(len(found.delivered))]
+            (number // 2 + 1, number % 2) for number in range(len(found.delivered))
+        ]
         await found.journal.close()
 
 
@@ -410,7 +412,9 @@ async def test_an_index_finds_every_batch_in_its_segment() -> None:
         assert len(content) == int.from_bytes(content[8:12], "big") + 12
         found.add((int(row["queue_id"]), int(row["base_offset"])))
     in_first = {
-        (1 + number, block.index * 1000 + number) for block in blocks for number in range(3)
+        (1 + number, block.index * 1000 + number)
+        for block in blocks
+        for number in range(3)
         if (1, block.index * 1000) in found
     }
     assert found >= in_first
@@ -473,7 +477,7 @@ async def test_an_index_makes_its_segment_durable_first() -> None:
     files.crash()
     await abandoned(journal)
     found = await started(files, ASYNC)
-    assert found.indexes()[:index - 2] == list(range(1, index - 1))
+    assert found.indexes()[: index - 2] == list(range(1, index - 1))
     await found.journal.close()
 
 
@@ -567,29 +571,37 @@ async def test_a_power_cut_while_closing_loses_nothing() -> None:
     assert (await started(files)).indexes() in ([1], [1, 2])
 
 
-@pytest.mark.parametrize(("changes", "key"), [
-    ({"segment_bytes": 16383}, "segment_bytes"), ({"segment_bytes": 8192}, "segment_bytes"),
-    ({"segment_bytes": 1 << 32}, "segment_bytes"), ({"segment_age_seconds": 0}, "segment_age_seconds"),
-    ({"flush_interval_seconds": -1}, "flush_interval_seconds"), ({"pool_segments": 17}, "pool_segments"),
-    ({"pool_segments": -1}, "pool_segments"), ({"index_cache_bytes": -1}, "index_cache_bytes"),
-    ({"pool_fill_bytes_per_second": 1}, "pool_fill_bytes_per_second"),
-])
-def test_a_value_that_cannot_be_is_named(changes: dict[str, int], key: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"segment_bytes": 16383}, "segment_bytes"),
+        ({"segment_bytes": 8192}, "segment_bytes"),
+        ({"segment_bytes": 1 << 32}, "segment_bytes"),
+        ({"segment_age_seconds": 0}, "segment_age_seconds"),
+        ({"flush_interval_seconds": -1}, "flush_interval_seconds"),
+        ({"pool_segments": 17}, "pool_segments"),
+        ({"pool_segments": -1}, "pool_segments"),
+        ({"index_cache_bytes": -1}, "index_cache_bytes"),
+        ({"pool_fill_bytes_per_second": 1}, "pool_fill_bytes_per_second"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         JournalConfig(**changes).validate()
 
 
 def test_small_buffers_are_joined_and_bytes_stay() -> None:
-    parts = [b"a" * 10, b"", memoryview(b"b" * 9000), bytearray(b"c" * 3), b"d" * 4095, b"e" * 4096]
+    parts: list[Buffer] = [b"a" * 10, b"", memoryview(b"b" * 9000), bytearray(b"c" * 3), b"d" * 4095, b"e" * 4096]
     whole = b"".join(parts)
     assert len(whole) > SMALL_WRITE_BYTES
     result = joined(parts, len(whole))
     assert b"".join(result) == whole
     assert len(result) == 4
     assert [last_bytes(parts, count) for count in (0, 1, 5000, len(whole))] == [
-        whole[len(whole) - count:] for count in (0, 1, 5000, len(whole))]
+        whole[len(whole) - count :] for count in (0, 1, 5000, len(whole))
+    ]
 
 
 def test_a_small_write_is_one_buffer() -> None:
-    parts = [b"a" * 10, b"", memoryview(b"b" * 5000), bytearray(b"c" * 3)]
+    parts: list[Buffer] = [b"a" * 10, b"", memoryview(b"b" * 5000), bytearray(b"c" * 3)]
     assert joined(parts, 5013) == [b"".join(parts)]

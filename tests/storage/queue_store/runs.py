@@ -13,9 +13,9 @@ import numpy
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
-from mainstem.ports import Reading
-from mainstem.rpc.split import RunFile
-from mainstem.storage.queue_store.format import EXTENT_ROW
+from mainstem.ports import ReadingMode
+from mainstem.rpc.messages.split import RunFile
+from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunSummary, RunWriter
 
 
@@ -31,7 +31,13 @@ class Batch(NamedTuple):
 
 
 def make_batch(
-    queue_id: int, base_offset: int, *, records: int = 1, size: int = 80, timestamp: int = 1000, epoch: int = 1,
+    queue_id: int,
+    base_offset: int,
+    *,
+    records: int = 1,
+    size: int = 80,
+    timestamp: int = 1000,
+    epoch: int = 1,
     seed: int = 0,
 ) -> Batch:
     body = struct.pack(">hiqqqhii", 0, records - 1, timestamp, timestamp, -1, -1, -1, records)
@@ -60,7 +66,7 @@ def write(writer: RunWriter, batches: Iterable[Batch], piece: int = 64) -> RunSu
     batches = in_order(batches)
     with writer:
         for start in range(0, len(batches), piece):
-            part = batches[start:start + piece]
+            part = batches[start : start + piece]
             writer.append([b"".join(batch.data for batch in part)], describe(part))
         return writer.finish()
 
@@ -69,8 +75,9 @@ def extent_rows(*rows: tuple[int, int, int, int, int]) -> numpy.ndarray:
     """Rows of `EXTENT_ROW` from (queue id, base offset, last offset, max timestamp, length)."""
     result = numpy.zeros(len(rows), EXTENT_ROW)
     for row, values in zip(result, rows, strict=True):
-        for field, value in zip(("queue_id", "base_offset", "last_offset", "max_timestamp", "length"), values,
-                                strict=True):
+        for field, value in zip(
+            ("queue_id", "base_offset", "last_offset", "max_timestamp", "length"), values, strict=True
+        ):
             row[field] = value
     return result
 
@@ -87,9 +94,7 @@ class WatchedFiles(SimulatedFiles):
         self.gate: asyncio.Event | None = None
         """While there is one that is not set, reads of runs wait for it."""
 
-    async def open(
-        self, path: str, *, create: bool = False, reading: Reading = Reading.USUAL
-    ) -> SimulatedFile:
+    async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> SimulatedFile:
         file = await super().open(path, create=create)
         self.open_count += 1
         self.opened.append(path)
@@ -133,9 +138,7 @@ class SimulatedTarget:
         self._content.clear()
 
 
-def write_run(
-    files: WatchedFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever"
-) -> RunFile:
+def write_run(files: SimulatedFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever") -> RunFile:
     """A finished run in memory, described as a commit does."""
     summary = write(RunWriter(name, SimulatedTarget(files, name)), batches)
     return RunFile(retention_class=retention_class, **summary._asdict())

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.queue_store.format import RUN_MAGIC, Frame
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.format import RUN_MAGIC, FileFrame
 
 
 @st.composite
@@ -48,7 +48,7 @@ def test_queues_and_their_last_offsets(rows: list[tuple[int, int, int, int, int]
 
 def load(rows: numpy.ndarray) -> ExtentIndex:
     content = rows.tobytes()
-    return ExtentIndex.load(Frame(RUN_MAGIC, google_crc32c.value(content), 0, len(rows)), content, "test.run")
+    return ExtentIndex.load(FileFrame(RUN_MAGIC, google_crc32c.value(content), 0, len(rows)), content, "test.run")
 
 
 def test_an_index_that_is_out_of_order_is_refused() -> None:
@@ -64,7 +64,7 @@ def test_an_index_that_is_out_of_order_is_refused() -> None:
 
 def test_a_damaged_or_short_index_is_refused() -> None:
     content = extent_rows((1, 0, 4, 0, 1)).tobytes()
-    frame = Frame(RUN_MAGIC, google_crc32c.value(content), 640, 1)
+    frame = FileFrame(RUN_MAGIC, google_crc32c.value(content), 640, 1)
     with pytest.raises(FormatError, match=r"test\.run: index at 640 fails its CRC"):
         ExtentIndex.load(frame, b"\2" + content[1:], "test.run")
     with pytest.raises(FormatError, match=r"test\.run: index at 640 has 63 bytes"):

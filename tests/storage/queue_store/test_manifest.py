@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss
+from tests.patience import PATIENCE_SECONDS
 from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 
 from mainstem.errors import ConfigError
@@ -24,7 +25,8 @@ from mainstem.storage.queue_store.manifest import (
     GroupCommit,
     Manifest,
 )
-from mainstem.storage.queue_store.store import CommitOutcome, QueueStore
+from mainstem.storage.queue_store.split_commits import CommitOutcome
+from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
 
 
@@ -35,7 +37,7 @@ async def open_store(files: WatchedFiles, database: Path) -> QueueStore:
 async def commit_one(files: WatchedFiles, database: Path, number: int) -> None:
     store = await open_store(files, database)
     run = write_run(files, f"{number}.run", [make_batch(1, number)])
-    await store.commit(0, number, number + 1, [run], applied_index=number)
+    await store.commits.commit(0, number, number + 1, [run], applied_index=number)
     await store.close()
 
 
@@ -107,6 +109,7 @@ def test_a_torn_mark_leaves_the_one_before(tmp_path: Path) -> None:
 
 def test_power_may_go_at_any_change_to_the_store(tmp_path: Path) -> None:
     """The mark lags behind the manifest at worst: the store opens, with what the manifest says."""
+
     async def scenario(seed: int) -> None:
         files = WatchedFiles(seed)
         database = tmp_path / f"{seed}.sqlite"
@@ -116,13 +119,13 @@ def test_power_may_go_at_any_change_to_the_store(tmp_path: Path) -> None:
         with pytest.raises(PowerLoss):  # noqa: PT012 - which commit the power goes in depends on the seed
             while True:
                 run = write_run(files, f"{number}.run", [make_batch(1, number)])
-                await store.commit(0, number, number + 1, [run], applied_index=number)
+                await store.commits.commit(0, number, number + 1, [run], applied_index=number)
                 number += 1
-        await store._manifest.close()
+        await store.manifest.close()
         files.crash()
         store = await open_store(files, database)
-        assert store.split_position(0) == number + 1, "the manifest comes before the mark"
-        assert store.file_count(0) == number + 1
+        assert store.commits.split_position(0) == number + 1, "the manifest comes before the mark"
+        assert store.runs.file_count(0) == number + 1
         await store.close()
 
     for seed in range(24):
@@ -160,8 +163,14 @@ def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def contents(manifest: Manifest) -> tuple[object, ...]:
-    return (list(manifest.files.values()), manifest.ranges(0), manifest.ranges(1), manifest.commits,
-            manifest.position(0), manifest.position(1))
+    return (
+        list(manifest.files.values()),
+        manifest.ranges(0),
+        manifest.ranges(1),
+        manifest.commits,
+        manifest.position(0),
+        manifest.position(1),
+    )
 
 
 def test_memory_mirrors_what_a_fresh_start_reads(tmp_path: Path) -> None:
@@ -171,21 +180,127 @@ def test_memory_mirrors_what_a_fresh_start_reads(tmp_path: Path) -> None:
         store = await open_store(files, database)
         shared = write_run(files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
         later = write_run(files, "a-later.run", [make_batch(1, 1)])
-        await store.commit(1, 0, 4, [shared], applied_index=5)
-        await store.commit(0, 0, 3, [shared], applied_index=4)
-        await store.commit(0, 3, 9, [later], applied_index=10)
-        mirror = store._manifest
+        await store.commits.commit(1, 0, 4, [shared], applied_index=5)
+        await store.commits.commit(0, 0, 3, [shared], applied_index=4)
+        await store.commits.commit(0, 3, 9, [later], applied_index=10)
+        mirror = store.manifest
         seen = contents(mirror)
         await store.close()
         fresh = await Manifest.open(str(database))
         assert contents(fresh) == seen
         assert fresh.ranges(0) == (FileRange(2, 0, 0, 3, "shared.run"), FileRange(3, 0, 3, 9, "a-later.run"))
         await fresh.drop({"shared.run"}, 1)
-        assert (fresh.ranges(1), [entry.name for entry in fresh.ranges(0)]) == ((), ["a-later.run"])
+        assert (list(fresh.ranges(1)), [entry.name for entry in fresh.ranges(0)]) == ([], ["a-later.run"])
         await fresh.close()
         again = await Manifest.open(str(database))
         assert (set(again.files), again.dropped) == ({"a-later.run"}, {"shared.run"})
         assert again.position(1).position == 4
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def everything(manifest: Manifest) -> tuple[object, ...]:
+    return *contents(manifest), manifest.identity, manifest.dropped, manifest.seen
+
+
+SEEN_MS, DROPPED_MS = 0x2A3B4C5D6E, 0x2A5E6D7C8B
+
+
+async def small_manifest(files: WatchedFiles, database: Path) -> tuple[object, ...]:
+    """One whose every table has rows, all of them made, changed and deleted once; and what it says."""
+    store = await open_store(files, database)
+    for number, name in enumerate(("first.run", "second.run", "third.run")):
+        run = write_run(files, name, [make_batch(1, number), make_batch(2, number)])
+        for group in (0, 1):
+            await store.commits.commit(group, number, number + 1, [run], applied_index=number)
+    mirror = store.manifest
+    await mirror.see(1)
+    for now_ms in (1, DROPPED_MS):
+        await mirror.drop({"first.run"} & set(mirror.files), now_ms, ["first.run"])
+    third = mirror.files["third.run"]
+    await mirror.replace("second.run", {0: [(1, 2, third)], 1: [(1, 2, third)]})
+    await mirror.supersede(0, 4, 3, [(3, 4, third)])
+    await mirror.see(SEEN_MS)
+    fourth = write_run(files, "fourth.run", [make_batch(1, 9)])
+    await store.commits.commit(0, 4, 5, [fourth], applied_index=5)
+    await mirror.see(SEEN_MS)
+    said = everything(mirror)
+    await store.close()
+    return said
+
+
+def places_in(content: bytes, part: bytes) -> list[int]:
+    return [at for at in range(len(content)) if content.startswith(part, at)]
+
+
+def test_a_flipped_bit_in_a_name_a_number_or_a_definition_is_refused(tmp_path: Path) -> None:
+    """Sqlite notices none of them; retention and readers would go by them, and a file that is not named is deleted."""
+
+    async def scenario() -> None:
+        database = tmp_path / "manifest.sqlite"
+        said = await small_manifest(WatchedFiles(), database)
+        content = database.read_bytes()
+        tables = {
+            b"fourth.run": 4,  # files, ranges, the index of ranges, seen
+            b"first.run": 1,  # dropped
+            b"REFERENCES files": 1,  # without it a row of ranges cannot be written
+            b"sqlite_sequence(name,seq)": 1,  # nor without this
+            SEEN_MS.to_bytes(6, "big"): 1,
+            DROPPED_MS.to_bytes(6, "big"): 1,
+        }
+        for part, count in tables.items():
+            refusals: list[str] = []
+            place = tmp_path / "flipped.sqlite"
+            for at in places_in(content, part):
+                flipped = bytearray(content)
+                flipped[at + len(part) - 4] ^= 4
+                place.write_bytes(flipped)
+                try:
+                    manifest = await Manifest.open(str(place))
+                except FormatError as error:
+                    refusals.append(str(error))
+                else:  # a place that sqlite does not use any more
+                    assert everything(manifest) == said, f"{part!r} at {at}"
+                    await manifest.close()
+            assert len(refusals) >= count, part
+            assert all(f"{place}: the manifest " in refusal for refusal in refusals), refusals
+            assert all("restore write_dir and store_dir" in refusal for refusal in refusals), refusals
+
+    asyncio.run(scenario())
+
+
+def test_a_manifest_that_can_only_be_read_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        database = tmp_path / "manifest.sqlite"
+        await small_manifest(WatchedFiles(), database)
+        content = bytearray(database.read_bytes())
+        content[18] ^= 4  # the version of sqlite's format that writers must know
+        database.write_bytes(content)
+        with pytest.raises(FormatError, match=r"manifest\.sqlite: the manifest cannot be .*readonly.*; restore"):
+            await Manifest.open(str(database))
+
+    asyncio.run(scenario())
+
+
+def test_a_manifest_that_a_version_without_sums_has_changed_is_opened(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        database = tmp_path / "manifest.sqlite"
+        await small_manifest(WatchedFiles(), database)
+        with sqlite3.connect(database) as other:  # as those versions do
+            other.execute("DELETE FROM seen WHERE name = 'fourth.run'")
+            (commits, digest) = other.execute("SELECT commits, digest FROM seal").fetchone()
+            other.execute("DELETE FROM seal")
+            other.execute("INSERT INTO seal VALUES (?, ?)", (commits, digest))
+        other.close()
+        manifest = await Manifest.open(str(database))
+        assert set(manifest.seen) == {"third.run"}
+        await manifest.see(7)
+        said = everything(manifest)
+        await manifest.close()
+        again = await Manifest.open(str(database))
+        assert everything(again) == said
+        assert again.seen["fourth.run"] == 7
         await again.close()
 
     asyncio.run(scenario())
@@ -200,8 +315,8 @@ def test_dropped_names_are_forgotten_in_memory_as_on_disk(tmp_path: Path) -> Non
         store = await open_store(files, database)
         for number, name in enumerate(("a.run", "b.run", "c.run")):
             run = write_run(files, name, [make_batch(1, number)])
-            await store.commit(0, number, number + 1, [run], applied_index=number)
-        mirror = store._manifest
+            await store.commits.commit(0, number, number + 1, [run], applied_index=number)
+        mirror = store.manifest
         for name, now_ms in (("a.run", 1000), ("b.run", 2000), ("c.run", 1001 + DROPPED_REMEMBERED_MS)):
             await mirror.drop({name}, now_ms)
         assert mirror.dropped == {"b.run", "c.run"}
@@ -220,19 +335,19 @@ def test_a_failed_transaction_leaves_memory_as_it_was(tmp_path: Path) -> None:
         await commit_one(files, database, 0)
         store = await open_store(files, database)
         with sqlite3.connect(database) as other:
-            other.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON ranges BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+            other.execute("CREATE TRIGGER full BEFORE INSERT ON ranges BEGIN SELECT RAISE(ABORT, 'disk full'); END")
         other.close()
         run = write_run(files, "b.run", [make_batch(1, 1)])
         with pytest.raises(StorageError, match=r"manifest: disk full"):
-            await store.commit(0, 1, 2, [run], applied_index=2)
-        assert (store.split_position(0), store.file_count(0)) == (1, 1)
+            await store.commits.commit(0, 1, 2, [run], applied_index=2)
+        assert (store.commits.split_position(0), store.runs.file_count(0)) == (1, 1)
         with sqlite3.connect(database) as other:
             other.execute("DROP TRIGGER full")
         other.close()
-        await store.commit(0, 1, 2, [run], applied_index=2)
-        assert (store.split_position(0), store.file_count(0)) == (2, 2)
+        await store.commits.commit(0, 1, 2, [run], applied_index=2)
+        assert (store.commits.split_position(0), store.runs.file_count(0)) == (2, 2)
         await store.close()
+        await open_and_close(files, database)  # what the failed one had counted is not in the sum
 
     asyncio.run(scenario())
 
@@ -246,26 +361,34 @@ def test_a_change_of_many_groups_is_one_step(tmp_path: Path) -> None:
         lost = write_run(files, "lost.run", [make_batch(3, 0)])
         await files.remove("runs/lost.run")
         seen: list[str] = []
-        mirror = store._manifest
+        mirror = store.manifest
         mirror._executor.submit(lambda: mirror._database._database.set_trace_callback(seen.append)).result()
         changes = mirror.commits
         files.opened.clear()
-        outcomes = await store.commit_all([
-            GroupCommit(0, 0, 3, (shared,), 4),
-            GroupCommit(2, 0, 9, (lost,), 9),
-            GroupCommit(1, 0, 4, (shared,), 5),
-            GroupCommit(2, 9, 12, (shared,), 12),
-            GroupCommit(0, 3, 7, (), 8),
-            GroupCommit(1, 5, 6, (shared,), 6),
-        ])
+        outcomes = await store.commits.commit_all(
+            [
+                GroupCommit(0, 0, 3, (shared,), 4),
+                GroupCommit(2, 0, 9, (lost,), 9),
+                GroupCommit(1, 0, 4, (shared,), 5),
+                GroupCommit(2, 9, 12, (shared,), 12),
+                GroupCommit(0, 3, 7, (), 8),
+                GroupCommit(1, 5, 6, (shared,), 6),
+            ]
+        )
         assert [type(outcome) for outcome in outcomes] == [
-            CommitOutcome, StorageError, CommitOutcome, StorageError, CommitOutcome, CommitOutcome]
+            CommitOutcome,
+            StorageError,
+            CommitOutcome,
+            StorageError,
+            CommitOutcome,
+            CommitOutcome,
+        ]
         assert outcomes[5] is CommitOutcome.GAP
-        assert [store.split_position(group) for group in (0, 1, 2)] == [7, 4, 0]
+        assert [store.commits.split_position(group) for group in (0, 1, 2)] == [7, 4, 0]
         assert sum(statement == "COMMIT" for statement in seen) == 1
-        assert store._manifest.commits == changes + 1
+        assert store.manifest.commits == changes + 1
         assert files.opened.count(MARK_NAME) == 1, "one transaction, one mark"
-        before = [contents(store._manifest)]
+        before = [contents(store.manifest)]
         await store.close()
         fresh = await Manifest.open(str(database))
         assert [contents(fresh)] == before
@@ -284,7 +407,7 @@ def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_
 
         def full(commits: object) -> list[FileRange]:
             begun.set()
-            go_on.wait(10)
+            go_on.wait(PATIENCE_SECONDS)
             raise sqlite3.OperationalError("database or disk is full")
 
         manifest._database.commit = full  # type: ignore[method-assign]
@@ -302,9 +425,8 @@ def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    "key", ["read_cache_bytes", "read_chunk_bytes", "open_files_max", "orphan_grace_seconds"])
+@pytest.mark.parametrize("key", ["read_cache_bytes", "read_chunk_bytes", "open_files_max", "orphan_grace_seconds"])
 def test_a_config_value_that_cannot_be_used_is_named(key: str) -> None:
     QueueStoreConfig().validate()
     with pytest.raises(ConfigError, match=rf"queue_store\.{key} = -1"):
-        QueueStoreConfig(**{key: -1}).validate()  # type: ignore[arg-type]
+        QueueStoreConfig(**{key: -1}).validate()

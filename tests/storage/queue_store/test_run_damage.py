@@ -20,7 +20,7 @@ BATCHES = [make_batch(1, 0, records=2), make_batch(1, 2), make_batch(7, 5, times
 async def read_all(store: QueueStore, queue_id: int) -> list[bytes]:
     found: list[bytes] = []
     offset = 0
-    while (stored := await store.read(queue_id, 0, offset, 100)) is not None:
+    while (stored := await store.history.read(queue_id, 0, offset, 100)) is not None:
         found += map(bytes, stored.batches)
         offset = stored.next_offset
     return found
@@ -50,7 +50,7 @@ async def read_damaged(files: WatchedFiles, whole: bytes, damaged: bytes, databa
 async def committed(database: str) -> tuple[WatchedFiles, bytes]:
     files = WatchedFiles()
     store = await QueueStore.open(files, database, QueueStoreConfig(), FakeClock())
-    await store.commit(0, 0, 1, [write_run(files, "a.run", BATCHES)], applied_index=1)
+    await store.commits.commit(0, 0, 1, [write_run(files, "a.run", BATCHES)], applied_index=1)
     await store.close()
     return files, files.content("runs/a.run")
 
@@ -89,9 +89,10 @@ def test_a_bad_extent_is_read_again_once_it_is_mended(tmp_path: Path) -> None:
         store = await QueueStore.open(files, database, QueueStoreConfig(), FakeClock())
         files.flip("runs/a.run", 800)
         with pytest.raises(StorageError, match=r"a\.run: extent of 160 bytes at 64 fails its CRC"):
-            await store.read(1, 0, 0, 1000)
+            await store.history.read(1, 0, 0, 1000)
         assert {sample.name: sample.value for sample in store.samples()}[
-            "mainstem_queue_store_checksum_failures_total"] == 1
+            "mainstem_queue_store_checksum_failures_total"
+        ] == 1
         files.flip("runs/a.run", 800)
         assert await read_all(store, 1) == expected(1)
         await store.close()
@@ -106,21 +107,20 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
         await files.remove("runs/a.run")
         store = await QueueStore.open(files, database, QueueStoreConfig(), FakeClock())
         with pytest.raises(StorageError, match=r"runs/a\.run: the manifest names this run, but it is not there"):
-            await store.read(1, 0, 0, 1000)
+            await store.history.read(1, 0, 0, 1000)
         await store.close()
 
     asyncio.run(scenario())
 
 
-
-async def three_runs(database: str) -> tuple[WatchedFiles, QueueStore]:
+async def three_runs(database: str, clock: FakeClock | None = None) -> tuple[WatchedFiles, QueueStore]:
     """Queue 1 is in all of them, queue 2, 3 and 4 in one each. Nothing of them is in memory."""
     files = WatchedFiles()
     config = QueueStoreConfig(read_cache_bytes=0, index_cache_bytes=0, open_files_max=1)
-    store = await QueueStore.open(files, database, config, FakeClock())
+    store = await QueueStore.open(files, database, config, clock or FakeClock())
     for number in range(3):
         run = write_run(files, f"{number}.run", [make_batch(1, number), make_batch(2 + number, 0)])
-        await store.commit(0, number, number + 1, [run], applied_index=number)
+        await store.commits.commit(0, number, number + 1, [run], applied_index=number)
     return files, store
 
 
@@ -133,7 +133,8 @@ def test_a_bad_run_costs_itself_only(tmp_path: Path, how: str) -> None:
     """Retention goes on with the others, before it and behind it, and the bad one is named until it is whole again."""
 
     async def scenario() -> None:
-        files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
+        clock = FakeClock()
+        files, store = await three_runs(str(tmp_path / "manifest.sqlite"), clock)
         whole = files.content("runs/1.run")
         files.put("runs/orphan.run", b"of nobody")
         if how == "missing":
@@ -143,20 +144,20 @@ def test_a_bad_run_costs_itself_only(tmp_path: Path, how: str) -> None:
                 files.fail("read", path="runs/1.run")
         else:
             files.flip("runs/1.run", 8 * (len(whole) - (70 if how == "index" else 10)))
-        await store.retain(log_starts({1: 2}))
-        assert list(store._manifest.files) == ["1.run", "2.run"], "the first is dead, the second nobody can tell"
-        rows = [rows async for rows in store.all_rows(lambda queue_ids: queue_ids.astype("i8") * 0)]
+        await store.retention.retain(log_starts({1: 2}))
+        assert list(store.manifest.files) == ["1.run", "2.run"], "the first is dead, the second nobody can tell"
+        rows = [rows async for rows in store.runs.all_rows(lambda queue_ids, offsets: offsets * 0)]
         assert [rows["base_offset"].tolist() for rows in rows] == [[2, 0]]
-        assert [file.name for file in await store.files_of(1, 0)] == ["2.run"]
+        assert [file.name for file in await store.runs.files_of(1, 0)] == ["2.run"]
         (damage,) = store.damaged.all()
         assert damage.name == "1.run"
         assert "runs/1.run" in damage.reason
         assert samples_of(store)["mainstem_queue_store_damaged_runs"] == 1
-        await store.retain(log_starts({1: 3, 4: 1}))
-        assert list(store._manifest.files) == ["1.run"]
+        await store.retention.retain(log_starts({1: 3, 4: 1}))
+        assert list(store.manifest.files) == ["1.run"]
         assert "runs/orphan.run" in files.paths()
-        store._clock.advance(2 * 3600.0)  # type: ignore[attr-defined]
-        await store.retain(log_starts({}))
+        clock.advance(2 * 3600.0)
+        await store.retention.retain(log_starts({}))
         assert "runs/orphan.run" not in files.paths(), "orphans go all the same"
         await store.close()
 
@@ -168,7 +169,7 @@ def test_who_must_know_all_rows_is_told_of_a_bad_run(tmp_path: Path) -> None:
         files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
         await files.remove("runs/1.run")
         with pytest.raises(StorageError, match=r"runs/1\.run"):
-            async for _rows in store.all_rows(lambda queue_ids: queue_ids.astype("i8") * 0, whole=True):
+            async for _rows in store.runs.all_rows(lambda queue_ids, offsets: offsets * 0, whole=True):
                 pass
         await store.close()
 
@@ -182,14 +183,14 @@ def test_retention_leaves_readers_their_indexes(tmp_path: Path) -> None:
         await store.close()
         config = QueueStoreConfig(read_cache_bytes=0, index_cache_bytes=200)  # room for one
         store = await QueueStore.open(files, database, config, FakeClock())
-        assert await store.read(2, 0, 0, 10) is not None
-        assert await store.read(2, 0, 0, 10) is not None
-        await store.retain(log_starts({1: 0, 2: 0, 3: 0, 4: 0}))
-        async for _rows in store.all_rows(lambda queue_ids: queue_ids.astype("i8") * 0):
+        assert await store.history.read(2, 0, 0, 10) is not None
+        assert await store.history.read(2, 0, 0, 10) is not None
+        await store.retention.retain(log_starts({1: 0, 2: 0, 3: 0, 4: 0}))
+        async for _rows in store.runs.all_rows(lambda queue_ids, offsets: offsets * 0):
             pass
-        loads = store._run_files.index_loads
-        assert await store.read(2, 0, 0, 10) is not None
-        assert store._run_files.index_loads == loads, "the index of its run is still in memory"
+        loads = store.runs.open_runs.index_loads
+        assert await store.history.read(2, 0, 0, 10) is not None
+        assert store.runs.open_runs.index_loads == loads, "the index of its run is still in memory"
         await store.close()
 
     asyncio.run(scenario())
@@ -209,10 +210,10 @@ def test_a_bad_run_is_in_the_way_of_what_is_in_it_only(tmp_path: Path, bad: int)
             if number == bad:
                 for queue_id, offset in ((1, number), (2 + number, 0)):
                     with pytest.raises(StorageError, match=rf"runs/{bad}\.run"):
-                        await store.read(queue_id, 0, offset, 1)
+                        await store.history.read(queue_id, 0, offset, 1)
             else:
                 for queue_id, offset in ((1, number), (2 + number, 0)):
-                    stored = await store.read(queue_id, 0, offset, 1)
+                    stored = await store.history.read(queue_id, 0, offset, 1)
                     assert stored is not None
                     assert stored.base_offset == offset
         await store.close()
@@ -227,7 +228,7 @@ def test_another_runs_file_in_a_runs_place_is_damage(tmp_path: Path) -> None:
         files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
         files.put("runs/1.run", files.content("runs/0.run"))
         with pytest.raises(StorageError, match=r"runs/1\.run: this is another run's file"):
-            await store.read(1, 0, 1, 10)
+            await store.history.read(1, 0, 1, 10)
         assert [damage.name for damage in store.damaged.all()] == ["1.run"]
         await store.close()
 

@@ -6,7 +6,8 @@ import asyncio
 
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
-from mainstem.storage.queue_store.run_reader import QueueFilter, Run, RunFiles
+from mainstem.storage.extents.queue_filter import QueueFilter
+from mainstem.storage.queue_store.run_reader import Run, RunFiles
 
 
 def make_runs(count: int) -> tuple[WatchedFiles, list[Run]]:

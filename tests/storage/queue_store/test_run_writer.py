@@ -22,7 +22,7 @@ from tests.storage.queue_store.runs import (
 )
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.format import EXTENT_BYTES
+from mainstem.storage.extents.format import EXTENT_BYTES
 from mainstem.storage.queue_store.run_reader import load_index
 from mainstem.storage.queue_store.run_target import WINDOW_BYTES, LocalRunTarget
 from mainstem.storage.queue_store.run_writer import RunWriter
@@ -54,8 +54,8 @@ def test_a_run_holds_its_batches_whatever_the_pieces(batches: list[Batch], piece
     rows = asyncio.run(load())
     remaining = in_order(batches)
     for row in rows:
-        taken, remaining = remaining[:int(row["batch_count"])], remaining[int(row["batch_count"]):]
-        content = data[int(row["position"]):int(row["position"] + row["length"])]
+        taken, remaining = remaining[: int(row["batch_count"])], remaining[int(row["batch_count"]) :]
+        content = data[int(row["position"]) : int(row["position"] + row["length"])]
         assert content == b"".join(batch.data for batch in taken)
         assert google_crc32c.value(content) == row["crc"]
         assert {batch.queue_id for batch in taken} == {row["queue_id"]}
@@ -71,9 +71,15 @@ def test_a_run_holds_its_batches_whatever_the_pieces(batches: list[Batch], piece
     assert (summary.min_timestamp, summary.max_timestamp) == (min(times), max(times))
 
 
-@pytest.mark.parametrize("second", [
-    make_batch(2, 4), make_batch(2, 3), make_batch(1, 90),
-], ids=["same offset", "earlier offset", "earlier queue"])
+@pytest.mark.parametrize(
+    "second",
+    [
+        make_batch(2, 4),
+        make_batch(2, 3),
+        make_batch(1, 90),
+    ],
+    ids=["same offset", "earlier offset", "earlier queue"],
+)
 @pytest.mark.parametrize("together", [True, False])
 def test_batches_out_of_order_are_refused(second: Batch, together: bool) -> None:
     first = make_batch(2, 4)
@@ -106,7 +112,7 @@ def test_a_local_run_is_there_when_finished_and_not_before(tmp_path: Path) -> No
     assert [path.name for path in runs.iterdir()] == ["a.run"]
     content = (runs / "a.run").read_bytes()
     assert len(content) == summary.bytes
-    assert content[64:64 + summary.batch_bytes] == b"".join(batch.data for batch in batches)
+    assert content[64 : 64 + summary.batch_bytes] == b"".join(batch.data for batch in batches)
 
 
 def test_an_abandoned_run_leaves_nothing(tmp_path: Path) -> None:
@@ -132,8 +138,7 @@ def test_writing_is_paced(tmp_path: Path) -> None:
         slept.append(seconds)
         clock.advance(seconds)
 
-    target = LocalRunTarget(
-        tmp_path, "a.run", bytes_per_second=4 << 20, clock=clock.monotonic, sleep=sleep)
+    target = LocalRunTarget(tmp_path, "a.run", bytes_per_second=4 << 20, clock=clock.monotonic, sleep=sleep)
     target.write(bytes(10 << 20))
     target.finish()
     assert clock.monotonic() == pytest.approx(2.5)

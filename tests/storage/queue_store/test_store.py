@@ -13,12 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
+from tests.patience import PATIENCE_SECONDS
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 
-from mainstem.rpc.split import RunFile
+from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.store import CommitOutcome, LogStartsOf, QueueStore
+from mainstem.storage.queue_store.run_retention import LogStartsOf
+from mainstem.storage.queue_store.split_commits import CommitOutcome
+from mainstem.storage.queue_store.store import QueueStore
 
 GONE = numpy.iinfo(numpy.int64).max
 
@@ -59,14 +62,14 @@ def log_starts(starts: dict[int, int]) -> LogStartsOf:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for inside the store
             await asyncio.sleep(0.001)
 
 
 async def read_all(store: QueueStore, queue_id: int, group: int, offset: int, bytes_max: int) -> list[bytes]:
     found: list[bytes] = []
-    while (stored := await store.read(queue_id, group, offset, bytes_max)) is not None:
+    while (stored := await store.history.read(queue_id, group, offset, bytes_max)) is not None:
         assert stored.next_offset > offset
         assert stored.batches
         assert len(stored.batches) == 1 or sum(map(len, stored.batches)) <= bytes_max
@@ -79,16 +82,17 @@ async def read_all(store: QueueStore, queue_id: int, group: int, offset: int, by
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0, 20_000, 1 << 20]), st.sampled_from([1, 700, 70_000, 1 << 20]))
-def test_f_what_was_split_is_read_once_in_order_from_any_offset(
-    seed: int, cache_bytes: int, bytes_max: int
-) -> None:
+def test_f_what_was_split_is_read_once_in_order_from_any_offset(seed: int, cache_bytes: int, bytes_max: int) -> None:
     """Random batches of random queues, in random slices and classes over two groups."""
     choice = random.Random(seed)
     logs: dict[tuple[int, int], list[Batch]] = {}
     with tempfile.TemporaryDirectory() as directory:
         config = QueueStoreConfig(
-            read_cache_bytes=cache_bytes, read_chunk_bytes=4096, index_cache_bytes=choice.choice([0, 1 << 20]),
-            open_files_max=choice.choice([1, 2, 100]))
+            read_cache_bytes=cache_bytes,
+            read_chunk_bytes=4096,
+            index_cache_bytes=choice.choice([0, 1 << 20]),
+            open_files_max=choice.choice([1, 2, 100]),
+        )
         bench = Bench(directory, config)
 
         async def scenario(bench: Bench) -> None:
@@ -99,15 +103,21 @@ def test_f_what_was_split_is_read_once_in_order_from_any_offset(
                     queue_id = choice.randint(0, 5)
                     log = logs.setdefault((queue_id % 2, queue_id), [])
                     batch = make_batch(
-                        queue_id, log[-1].last_offset + 1 if log else choice.randint(0, 3),
-                        records=choice.randint(1, 3), size=choice.choice([61, 100, 5000, 30_000]))
+                        queue_id,
+                        log[-1].last_offset + 1 if log else choice.randint(0, 3),
+                        records=choice.randint(1, 3),
+                        size=choice.choice([61, 100, 5000, 30_000]),
+                    )
                     log.append(batch)
                     home = classes_of_slice.setdefault(queue_id, choice.choice(list(classes)))
                     classes[home].append(batch)
-                runs = [write_run(bench.files, f"{number}-{name}.run", batches, name)
-                        for name, batches in classes.items() if batches]
+                runs = [
+                    write_run(bench.files, f"{number}-{name}.run", batches, name)
+                    for name, batches in classes.items()
+                    if batches
+                ]
                 for group in (0, 1):
-                    outcome = await bench.store.commit(group, number, number + 1, runs, applied_index=number)
+                    outcome = await bench.store.commits.commit(group, number, number + 1, runs, applied_index=number)
                     assert outcome is CommitOutcome.COMMITTED
                 if choice.random() < 0.3:
                     await bench.restart()
@@ -115,7 +125,7 @@ def test_f_what_was_split_is_read_once_in_order_from_any_offset(
                 for offset in {0, log[-1].last_offset, log[-1].last_offset + 1, *choice.choices(range(60), k=4)}:
                     expected = [batch.data for batch in log if batch.last_offset >= offset]
                     assert await read_all(bench.store, queue_id, group, offset, bytes_max) == expected
-                    lasts = [last async for _first, last, _time in bench.store.extents(queue_id, group, offset)]
+                    lasts = [last async for _first, last, _time in bench.store.history.extents(queue_id, group, offset)]
                     assert lasts[-1:] == ([log[-1].last_offset] if expected else [])
 
         bench.run(scenario)
@@ -124,11 +134,11 @@ def test_f_what_was_split_is_read_once_in_order_from_any_offset(
 def test_a_read_stops_at_a_gap_and_goes_on_behind_it(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         batches = [make_batch(1, 0), make_batch(1, 1), make_batch(1, 9)]
-        await bench.store.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
-        first = await bench.store.read(1, 0, 0, 1 << 20)
+        await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        first = await bench.store.history.read(1, 0, 0, 1 << 20)
         assert first is not None
         assert (first.base_offset, first.next_offset, len(first.batches)) == (0, 2, 2)
-        second = await bench.store.read(1, 0, 2, 1 << 20)
+        second = await bench.store.history.read(1, 0, 2, 1 << 20)
         assert second is not None
         assert (second.base_offset, second.next_offset) == (9, 10)
 
@@ -138,8 +148,8 @@ def test_a_read_stops_at_a_gap_and_goes_on_behind_it(tmp_path: Path) -> None:
 def test_the_first_batch_comes_whole_however_little_is_asked_for(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         large = make_batch(1, 0, size=900_000)
-        await bench.store.commit(0, 0, 1, [write_run(bench.files, "a.run", [large])], applied_index=1)
-        stored = await bench.store.read(1, 0, 0, 1)
+        await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", [large])], applied_index=1)
+        stored = await bench.store.history.read(1, 0, 0, 1)
         assert stored is not None
         assert list(map(bytes, stored.batches)) == [large.data]
 
@@ -152,8 +162,9 @@ def test_a_queue_of_few_runs_is_found_without_reading_the_others_again(tmp_path:
             batches = [make_batch(queue_id, number) for queue_id in range(10)]
             if number in (3, 20):
                 batches.append(make_batch(99, number))
-            await bench.store.commit(
-                0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1)
+            await bench.store.commits.commit(
+                0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1
+            )
         assert len(await read_all(bench.store, 99, 0, 0, 1000)) == 2
         bench.files.reads.clear()
         assert len(await read_all(bench.store, 99, 0, 0, 1000)) == 2
@@ -167,11 +178,12 @@ def test_a_sequential_reader_is_read_ahead_of_and_then_waits_no_more(tmp_path: P
     async def scenario(bench: Bench) -> None:
         for number in range(4):
             batches = [make_batch(1, number * 64 + place, size=8000) for place in range(64)]
-            await bench.store.commit(
-                0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1)
+            await bench.store.commits.commit(
+                0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1
+            )
         offset = 0
         waited = []
-        while (stored := await bench.store.read(1, 0, offset, 64_000)) is not None:
+        while (stored := await bench.store.history.read(1, 0, offset, 64_000)) is not None:
             waited.append(not stored.from_cache)
             offset = stored.next_offset
             for _ in range(60):
@@ -190,18 +202,19 @@ def test_a_commit_continues_the_position_or_changes_nothing(tmp_path: Path) -> N
         store = bench.store
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
         other = write_run(bench.files, "b.run", [make_batch(1, 1)])
-        assert await store.commit(0, 0, 5, [run], applied_index=7) is CommitOutcome.COMMITTED
+        assert await store.commits.commit(0, 0, 5, [run], applied_index=7) is CommitOutcome.COMMITTED
         for after, upto in ((0, 5), (2, 3)):
-            assert await store.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.REPLAY
+            assert await store.commits.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.REPLAY
         for after, upto in ((6, 9), (3, 9), (0, 9)):
-            assert await store.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.GAP
+            assert await store.commits.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.GAP
         for _ in range(2):
-            assert (store.split_position(0), store.applied_index(0), store.file_count(0)) == (5, 7, 1)
-            assert (store.split_position(1), store.file_count(1)) == (0, 0)
+            assert (store.commits.split_position(0), store.commits.applied_index(0)) == (5, 7)
+            assert store.runs.file_count(0) == 1
+            assert (store.commits.split_position(1), store.runs.file_count(1)) == (0, 0)
             assert len(await read_all(store, 1, 0, 0, 1000)) == 1
             store = await bench.restart()
-        assert await store.commit(0, 5, 6, [], applied_index=9) is CommitOutcome.COMMITTED
-        assert (store.split_position(0), store.file_count(0)) == (6, 1)
+        assert await store.commits.commit(0, 5, 6, [], applied_index=9) is CommitOutcome.COMMITTED
+        assert (store.commits.split_position(0), store.runs.file_count(0)) == (6, 1)
 
     Bench(tmp_path).run(scenario)
 
@@ -209,38 +222,41 @@ def test_a_commit_continues_the_position_or_changes_nothing(tmp_path: Path) -> N
 def test_a_group_whose_commit_was_refused_does_not_see_the_run(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0), make_batch(2, 0)])
-        assert await bench.store.commit(0, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
-        assert await bench.store.commit(1, 3, 5, [run], applied_index=1) is CommitOutcome.GAP
-        assert await bench.store.read(1, 0, 0, 1000) is not None
-        assert await bench.store.read(2, 1, 0, 1000) is None
-        assert await bench.store.commit(1, 0, 5, [run], applied_index=2) is CommitOutcome.COMMITTED
-        assert await bench.store.read(2, 1, 0, 1000) is not None
+        assert await bench.store.commits.commit(0, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
+        assert await bench.store.commits.commit(1, 3, 5, [run], applied_index=1) is CommitOutcome.GAP
+        assert await bench.store.history.read(1, 0, 0, 1000) is not None
+        assert await bench.store.history.read(2, 1, 0, 1000) is None
+        assert await bench.store.commits.commit(1, 0, 5, [run], applied_index=2) is CommitOutcome.COMMITTED
+        assert await bench.store.history.read(2, 1, 0, 1000) is not None
 
     Bench(tmp_path).run(scenario)
 
 
 def altered(run: RunFile, **changes: object) -> RunFile:
     fields = {field: getattr(run, field) for field in RunFile.__struct_fields__}
-    return RunFile(**{**fields, **changes})  # type: ignore[arg-type]
+    return RunFile(**{**fields, **changes})
 
 
 def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
-        await bench.store.verify([run])
+        await bench.store.commits.verify([run])
         torn = bench.files.content("runs/a.run")[:-1]
         bench.files.put("runs/torn.run", torn)
         bad: Sequence[RunFile] = [
-            altered(run, name="missing.run"), altered(run, name="torn.run"), altered(run, name="../a.run"),
-            altered(run, name="a.run.tmp-1"), altered(run, record_count=2),
+            altered(run, name="missing.run"),
+            altered(run, name="torn.run"),
+            altered(run, name="../a.run"),
+            altered(run, name="a.run.tmp-1"),
+            altered(run, record_count=2),
         ]
         for file in bad:
             with pytest.raises(StorageError):
-                await bench.store.verify([file])
+                await bench.store.commits.verify([file])
             with pytest.raises(StorageError):
-                await bench.store.commit(0, 0, 1, [file], applied_index=1)
-        assert (bench.store.split_position(0), bench.store.file_count(0)) == (0, 0)
-        assert await bench.store.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
+                await bench.store.commits.commit(0, 0, 1, [file], applied_index=1)
+        assert (bench.store.commits.split_position(0), bench.store.runs.file_count(0)) == (0, 0)
+        assert await bench.store.commits.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
 
     Bench(tmp_path).run(scenario)
 
@@ -251,15 +267,16 @@ def test_a_commit_is_carried_through_when_its_caller_is_cancelled(tmp_path: Path
         for steps in range(40):
             run = write_run(bench.files, f"{steps}.run", [make_batch(1, steps)])
             commit = asyncio.ensure_future(
-                bench.store.commit(0, position, position + 1, [run], applied_index=steps))
+                bench.store.commits.commit(0, position, position + 1, [run], applied_index=steps)
+            )
             for _ in range(steps):
                 await asyncio.sleep(0)
             commit.cancel()
             await asyncio.gather(commit, return_exceptions=True)
-            before = bench.store.split_position(0)
+            before = bench.store.commits.split_position(0)
             await bench.restart()
-            assert bench.store.split_position(0) == before, "memory and database agree"
-            assert bench.store.file_count(0) == before
+            assert bench.store.commits.split_position(0) == before, "memory and database agree"
+            assert bench.store.runs.file_count(0) == before
             told += commit.cancelled() and before > position
             position = before
         assert told, "some were past the point of no return, and were told that they had been cancelled"
@@ -273,28 +290,28 @@ def test_a_commit_is_carried_through_when_its_caller_is_cancelled(tmp_path: Path
 async def two_runs(bench: Bench) -> None:
     first = [make_batch(queue_id, offset) for queue_id in (1, 2) for offset in range(3)]
     second = [make_batch(1, offset) for offset in range(3, 6)]
-    await bench.store.commit(0, 0, 1, [write_run(bench.files, "a.run", first)], applied_index=1)
-    await bench.store.commit(0, 1, 2, [write_run(bench.files, "b.run", second)], applied_index=2)
+    await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", first)], applied_index=1)
+    await bench.store.commits.commit(0, 1, 2, [write_run(bench.files, "b.run", second)], applied_index=2)
 
 
 def test_a_run_goes_when_nothing_in_it_is_live(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         await two_runs(bench)
-        assert await bench.store.retain(log_starts({1: 0, 2: 0})) == []
-        assert await bench.store.retain(log_starts({1: 4, 2: 2})) == []
-        assert await bench.store.retain(log_starts({1: 5, 2: 2})) == []
+        assert await bench.store.retention.retain(log_starts({1: 0, 2: 0})) == []
+        assert await bench.store.retention.retain(log_starts({1: 4, 2: 2})) == []
+        assert await bench.store.retention.retain(log_starts({1: 5, 2: 2})) == []
         assert bench.runs() == {"a.run", "b.run"}
-        assert [file.name for file in await bench.store.retain(log_starts({1: 5}))] == ["a.run"]
+        assert [file.name for file in await bench.store.retention.retain(log_starts({1: 5}))] == ["a.run"]
         for _ in range(2):
             assert bench.runs() == {"b.run"}
-            assert await bench.store.read(2, 0, 0, 1000) is None
+            assert await bench.store.history.read(2, 0, 0, 1000) is None
             assert len(await read_all(bench.store, 1, 0, 5, 1000)) == 1
-            assert bench.store.split_position(0) == 2
+            assert bench.store.commits.split_position(0) == 2
             await bench.restart()
-        assert [file.name for file in await bench.store.retain(log_starts({}))] == ["b.run"]
+        assert [file.name for file in await bench.store.retention.retain(log_starts({}))] == ["b.run"]
         assert bench.runs() == set()
         await bench.restart()
-        assert bench.store.split_position(0) == 2
+        assert bench.store.commits.split_position(0) == 2
 
     Bench(tmp_path).run(scenario)
 
@@ -302,9 +319,9 @@ def test_a_run_goes_when_nothing_in_it_is_live(tmp_path: Path) -> None:
 def test_live_runs_are_known_by_a_witness(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         await two_runs(bench)
-        await bench.store.retain(log_starts({1: 0, 2: 0}))
+        await bench.store.retention.retain(log_starts({1: 0, 2: 0}))
         bench.files.reads.clear()
-        await bench.store.retain(log_starts({1: 0, 2: 0}))
+        await bench.store.retention.retain(log_starts({1: 0, 2: 0}))
         assert bench.files.reads == []
 
     Bench(tmp_path, QueueStoreConfig(index_cache_bytes=0)).run(scenario)
@@ -313,18 +330,18 @@ def test_live_runs_are_known_by_a_witness(tmp_path: Path) -> None:
 def test_a_reader_finishes_on_a_run_that_is_dropped_meanwhile(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         await two_runs(bench)
-        assert await bench.store.read(2, 0, 0, 10) is not None  # the index is known, the batches are not cached
+        assert await bench.store.history.read(2, 0, 0, 10) is not None  # the index is known, the batches are not cached
         bench.files.gate = asyncio.Event()
-        reading = asyncio.ensure_future(bench.store.read(1, 0, 0, 250))
+        reading = asyncio.ensure_future(bench.store.history.read(1, 0, 0, 250))
         await until(lambda: bench.files.reads[-1] == ("runs/a.run", 64, 240))
-        dropping = asyncio.ensure_future(bench.store.retain(log_starts({1: 3})))
+        dropping = asyncio.ensure_future(bench.store.retention.retain(log_starts({1: 3})))
         await until(lambda: "a.run" not in bench.runs())
         bench.files.gate.set()
         stored = await reading
         assert stored is not None
         assert list(map(bytes, stored.batches)) == [make_batch(1, offset).data for offset in range(3)]
         assert [file.name for file in await dropping] == ["a.run"]
-        assert await bench.store.read(1, 0, 0, 250) == await bench.store.read(1, 0, 3, 250)
+        assert await bench.store.history.read(1, 0, 0, 250) == await bench.store.history.read(1, 0, 3, 250)
         await bench.restart()
 
     Bench(tmp_path, QueueStoreConfig(read_cache_bytes=0)).run(scenario)
@@ -335,19 +352,21 @@ def test_reads_and_drops_in_any_interleaving_never_err(tmp_path: Path) -> None:
         choice = random.Random(5)
         for number in range(20):
             batches = [make_batch(1, number * 4 + place) for place in range(4)]
-            await bench.store.commit(
-                0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1)
+            await bench.store.commits.commit(
+                0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1
+            )
         start = 0
 
         async def reader() -> None:
             while start < 76:
                 await asyncio.sleep(0)  # a read that memory answers lets nobody else in
                 at = start
-                stored = await bench.store.read(1, 0, at, choice.choice([1, 200, 2000]))
+                stored = await bench.store.history.read(1, 0, at, choice.choice([1, 200, 2000]))
                 assert stored is not None
                 assert stored.base_offset == at or start > at
                 expected = b"".join(
-                    make_batch(1, offset).data for offset in range(stored.base_offset, stored.next_offset))
+                    make_batch(1, offset).data for offset in range(stored.base_offset, stored.next_offset)
+                )
                 assert b"".join(stored.batches) == expected
 
         async def pruner() -> None:
@@ -355,7 +374,7 @@ def test_reads_and_drops_in_any_interleaving_never_err(tmp_path: Path) -> None:
             while start < 76:
                 await asyncio.sleep(0)
                 start += choice.choice([0, 1, 4])
-                await bench.store.retain(log_starts({1: start}))
+                await bench.store.retention.retain(log_starts({1: start}))
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pruner())
@@ -363,20 +382,23 @@ def test_reads_and_drops_in_any_interleaving_never_err(tmp_path: Path) -> None:
                 tasks.create_task(reader())
         assert len(bench.runs()) <= 2
 
-    Bench(tmp_path, QueueStoreConfig(index_cache_bytes=300, open_files_max=2, read_cache_bytes=2000,
-                                     read_chunk_bytes=4096)).run(scenario)
+    Bench(
+        tmp_path,
+        QueueStoreConfig(index_cache_bytes=300, open_files_max=2, read_cache_bytes=2000, read_chunk_bytes=4096),
+    ).run(scenario)
 
 
 def test_a_commit_may_name_a_run_that_retention_dropped(tmp_path: Path) -> None:
     """Two groups share a run; all of it dies between their commits."""
+
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0), make_batch(2, 0)])
-        await bench.store.commit(0, 0, 5, [run], applied_index=1)
-        await bench.store.retain(log_starts({}))
+        await bench.store.commits.commit(0, 0, 5, [run], applied_index=1)
+        await bench.store.retention.retain(log_starts({}))
         await bench.restart()
-        await bench.store.verify([run])
-        assert await bench.store.commit(1, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
-        assert (bench.store.split_position(1), bench.store.file_count(1)) == (5, 0)
+        await bench.store.commits.verify([run])
+        assert await bench.store.commits.commit(1, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
+        assert (bench.store.commits.split_position(1), bench.store.runs.file_count(1)) == (5, 0)
 
     Bench(tmp_path).run(scenario)
 
@@ -392,17 +414,17 @@ def test_files_no_commit_names_go_after_their_grace(tmp_path: Path) -> None:
         write_run(bench.files, "orphan.run", [make_batch(3, 0)])
         bench.files.put("runs/c.run.tmp-0123", b"half")
         bench.files.put("runs/notes.txt", b"somebody's")
-        await bench.store.retain(nothing)
+        await bench.store.retention.retain(nothing)
         bench.clock.advance(3599)
-        await bench.store.retain(nothing)
+        await bench.store.retention.retain(nothing)
         assert len(bench.runs()) == 6
-        await bench.store.verify([late])
+        await bench.store.commits.verify([late])
         bench.clock.advance(2)
-        await bench.store.retain(nothing)
+        await bench.store.retention.retain(nothing)
         assert bench.runs() == {"a.run", "b.run", "late.run", "notes.txt"}
-        assert await bench.store.commit(0, 2, 3, [late], applied_index=3) is CommitOutcome.COMMITTED
+        assert await bench.store.commits.commit(0, 2, 3, [late], applied_index=3) is CommitOutcome.COMMITTED
         bench.clock.advance(5000)
-        await bench.store.retain(log_starts({1: 0, 2: 0, 3: 0}))
+        await bench.store.retention.retain(log_starts({1: 0, 2: 0, 3: 0}))
         assert bench.runs() == {"a.run", "b.run", "late.run", "notes.txt"}
 
     Bench(tmp_path).run(scenario)
@@ -412,12 +434,12 @@ def test_a_restart_gives_an_orphan_its_whole_grace_again(tmp_path: Path) -> None
     async def scenario(bench: Bench) -> None:
         """A crash between a run's rename and its commit."""
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
-        await bench.store.retain(log_starts({}))
+        await bench.store.retention.retain(log_starts({}))
         bench.clock.advance(3599)
         await bench.restart()
-        await bench.store.retain(log_starts({}))
+        await bench.store.retention.retain(log_starts({}))
         bench.clock.advance(3599)
-        await bench.store.retain(log_starts({}))
-        assert await bench.store.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
+        await bench.store.retention.retain(log_starts({}))
+        assert await bench.store.commits.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
 
     Bench(tmp_path).run(scenario)

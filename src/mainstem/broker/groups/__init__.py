@@ -1,6 +1,7 @@
 """Consumer groups: Kafka's classic protocol.
 
-`machine` is all of it without I/O, one instance per partition of `__consumer_offsets`, split by job:
+`machine` is the protocol without I/O, one instance per partition of `__consumer_offsets`, split by job:
 `joining`, `rebalance`, `assignment` (SyncGroup), `presence` (heartbeats, leaving), `offsets`, `expiry`; the
-nouns are `group`, `member`, `states`. `partition` drives one machine with its log, `coordinator` is the door.
+nouns are `group`, `member`, `states`. `partition` drives one machine with its log; `coordinator` takes the
+requests.
 """

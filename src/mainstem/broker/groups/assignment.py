@@ -1,35 +1,35 @@
-"""SyncGroup: the leader hands in who gets what, everybody receives their share.
+"""SyncGroup: the consumer group's leader hands in the assignment, and each member receives its share.
 
-What an assignment says is the clients' business; it is bytes here. It counts once it is in the log, together
-with the generation and its members: the record is what makes the group stable.
+The clients give an assignment its meaning; here it is bytes. It counts once it is in the log, together
+with the generation and its members: that record is what makes the consumer group stable.
 """
 
 from __future__ import annotations
 
 from mainstem.broker.groups import rebalance
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.rebalance import refused_sync, synced
-from mainstem.broker.groups.result import Ticket
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.broker.groups.validation import generation_error
+from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue
 from mainstem.protocol.messages.sync_group import SyncGroupRequest
 
 _MEMBER_BYTES = 32
-"""Lengths and timeouts of a member in a record, rounded up."""
+"""Bytes for lengths and timeouts of a member in a record, rounded up."""
 
 
-def sync(step: Step, group: Group, ticket: Ticket, request: SyncGroupRequest) -> None:
+def sync(step: Step, group: ConsumerGroup, ticket: Ticket, request: SyncGroupRequest) -> None:
     code = _error(group, request)
     if code is not ErrorCode.NONE:
         step.answer(ticket, refused_sync(code))
         return
     member = group.members[request.member_id]
     _heard_from(step, group, member.member_id)
-    if group.state is GroupState.STABLE:
+    if group.state is ConsumerGroupState.STABLE:
         step.answer(ticket, synced(group, member))
         step.restart_session(group, member.member_id)
         return
@@ -40,7 +40,7 @@ def sync(step: Step, group: Group, ticket: Ticket, request: SyncGroupRequest) ->
         _assign(step, group, request)
 
 
-def _error(group: Group, request: SyncGroupRequest) -> ErrorCode:
+def _error(group: ConsumerGroup, request: SyncGroupRequest) -> ErrorCode:
     code = generation_error(group, request.member_id, request.group_instance_id, request.generation_id)
     if code is not ErrorCode.NONE:
         return code
@@ -48,18 +48,18 @@ def _error(group: Group, request: SyncGroupRequest) -> ErrorCode:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.protocol_name is not None and request.protocol_name != group.protocol:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ConsumerGroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def _heard_from(step: Step, group: Group, member_id: str) -> None:
+def _heard_from(step: Step, group: ConsumerGroup, member_id: str) -> None:
     group.pending_sync.discard(member_id)
     if not group.pending_sync:
         step.stop_timer(TimerKind.SYNC, group)
 
 
-def _assign(step: Step, group: Group, request: SyncGroupRequest) -> None:
+def _assign(step: Step, group: ConsumerGroup, request: SyncGroupRequest) -> None:
     assignments = {item.member_id: item.assignment for item in request.assignments}
     before = sum(len(member.assignment) for member in group.members.values())
     more = sum(map(len, assignments.values())) - before
@@ -73,7 +73,7 @@ def _assign(step: Step, group: Group, request: SyncGroupRequest) -> None:
         rebalance.prepare(step, group)
         return
     step.write_group(group, value)
-    assert group.state is GroupState.STABLE
+    assert group.state is ConsumerGroupState.STABLE
     step.counts.rebalances += 1
     for member in group.members.values():
         if member.sync_ticket is not None:
@@ -83,7 +83,7 @@ def _assign(step: Step, group: Group, request: SyncGroupRequest) -> None:
 
 
 def _size_bytes(value: GroupMetadataValue) -> int:
-    """About what the record takes; ids count double, since they need not be ASCII."""
+    """Roughly the size of the record in bytes; ids count double, since they need not be ASCII."""
     return sum(
         len(row.subscription)
         + len(row.assignment)

@@ -8,30 +8,32 @@ from mainstem.errors import ConfigError
 
 
 class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the group coordinator of one node behaves."""
+    """Bounds, timeouts and sizes of one node's group coordinator."""
 
     session_timeout_ms_min: int = 6_000
     """`group.min.session.timeout.ms`"""
     session_timeout_ms_max: int = 1_800_000
     """`group.max.session.timeout.ms`"""
     rebalance_delay_ms: int = 3_000
-    """`group.initial.rebalance.delay.ms`: how long an empty group waits for more members after the first."""
+    """`group.initial.rebalance.delay.ms`: how long an empty consumer group waits for more members after the
+    first."""
     group_size_max: int = 10_000
-    """`group.max.size`: members of one group, those included that have been told to come back with an id.
-    Kafka sets no bound; at this many, one rebalance already answers the leader with megabytes."""
+    """`group.max.size`: members of one consumer group, including those that were told to come back with an
+    id. Kafka sets no bound; at this many, one rebalance already answers the leader with megabytes."""
     groups_max: int = 100_000
-    """Groups in one partition of the internal topic. A group costs about 2 KB of memory before its offsets;
-    group ids are the clients' choice, so their number must not be."""
+    """Consumer groups in one partition of the internal topic. Each costs about 2 KB of memory before its
+    offsets; clients choose the group ids, so their number needs a bound."""
     group_metadata_bytes_max: int = 1_000_000
     """The largest group metadata record; the same bound that Kafka's default `max.message.bytes` gives."""
     members_bytes_max: int = 256 * 1024 * 1024
-    """What the members of all groups of the node hold: subscriptions, assignments, about a KB besides; half of it by
-    one address. Two hundred thousand consumers of a few topics each."""
+    """Bytes that the members of all consumer groups of the node may hold: subscriptions, assignments, about a
+    KB besides; one address may hold half of it. Two hundred thousand consumers of a few topics each."""
     rebalance_timeout_ms_max: int = 1_800_000
-    """A rebalance waits no longer for its members, whatever they ask for: as long as a session may last."""
+    """A rebalance waits no longer for its members, whatever timeout they ask for: as long as a session may
+    last."""
     new_member_join_timeout_ms: int = 300_000
-    """How long a new member may wait in a join before it is dropped: its client may have gone away, which
-    nothing else would show, since it has not heard its member id yet."""
+    """How long a new member may wait in a join before it is dropped. Its client may have gone away, which
+    nothing else would show, since the client has not heard its member id yet."""
 
     offset_metadata_bytes_max: int = 4_096
     """`offset.metadata.max.bytes`"""
@@ -42,29 +44,43 @@ class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     offsets_topic_partitions: int = 16
     """`offsets.topic.num.partitions`. Kafka takes 50, to spread coordinators over many brokers; here a
-    partition costs a task and a load at start, and 16 is as many as there are write groups by default."""
+    partition costs a task and a load at start, and 16 is the default number of write groups."""
     offsets_topic_replication_factor: int = 1
     """`offsets.topic.replication.factor`"""
     offsets_commit_timeout_ms: int = 5_000
     """`offsets.commit.timeout.ms`: how long an append may be refused as busy before it counts as failed."""
 
+    accept_lost_offsets: bool = False
+    """If part of an internal partition cannot be read, take the readable rest for all there ever was: the
+    last commits in the lost part are forgotten for good, and clients get an older commit or none."""
+
     append_bytes_max: int = 128 * 1024
-    """Records put into one batch, unless a single one is larger. Some thousand records: encoding or replaying
-    them holds the event loop up for about ten milliseconds."""
+    """Bytes of records put into one batch, unless a single record is larger. Some thousand records: encoding
+    or replaying them holds up the event loop for about ten milliseconds."""
     snapshot_after_bytes: int = 4 * 1024 * 1024
-    """A partition's log is written afresh when it has grown by this much, and by as much as the last
-    snapshot took. Reading 4 MiB back takes a fraction of a second."""
+    """A partition's log is written afresh when it has grown by this much, and by as much as the last snapshot
+    took. Reading 4 MiB back takes a fraction of a second."""
     load_bytes: int = 1024 * 1024
-    """How much of the log is asked for at once when it is loaded."""
+    """Bytes asked for in one read while the log is loaded."""
 
     def validate(self) -> None:
         """Raises `ConfigError` on a value that cannot work."""
         at_least_one = (
-            "session_timeout_ms_min", "group_size_max", "groups_max", "group_metadata_bytes_max",
-            "members_bytes_max", "rebalance_timeout_ms_max",
-            "new_member_join_timeout_ms", "offsets_retention_minutes", "offsets_retention_check_interval_ms",
-            "offsets_topic_partitions", "offsets_topic_replication_factor", "offsets_commit_timeout_ms",
-            "append_bytes_max", "snapshot_after_bytes", "load_bytes",
+            "session_timeout_ms_min",
+            "group_size_max",
+            "groups_max",
+            "group_metadata_bytes_max",
+            "members_bytes_max",
+            "rebalance_timeout_ms_max",
+            "new_member_join_timeout_ms",
+            "offsets_retention_minutes",
+            "offsets_retention_check_interval_ms",
+            "offsets_topic_partitions",
+            "offsets_topic_replication_factor",
+            "offsets_commit_timeout_ms",
+            "append_bytes_max",
+            "snapshot_after_bytes",
+            "load_bytes",
         )
         for name in at_least_one:
             if getattr(self, name) < 1:

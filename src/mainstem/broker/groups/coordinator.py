@@ -1,12 +1,12 @@
-"""The group coordinator of one node: which partition a group belongs to, and who keeps the time.
+"""The group coordinator of one node: routes each consumer group to its partition, and fires the timers.
 
-The internal topic is made on first need. Each of its partitions that this node serves is driven by one task
-(`partition`), and one more task advances the machines when their timers run out. Groups go to partitions as
-in Kafka, so that public tools find them.
+The coordinator makes the internal topic on first need. One task (`partition`) drives each of its partitions that this
+node serves, and one more task advances the machines when their timers run out. Consumer groups go to partitions as in
+Kafka, so that public tools find them.
 
-A coordinator follows its partition: when this node begins to serve a write group it loads the partitions of that
-group anew, when it stops it forgets them within the same turn (`serving_changed`). Nothing passes from one reign to the
-next but what the log says.
+A coordinator follows its partitions: when this node begins to serve a write group, the coordinator loads that write
+group's partitions anew; when the node stops, it forgets them within the same turn (`serving_changed`). Only the log
+passes from one reign to the next.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.errors import Refused
 from mainstem.broker.groups.holdings import Holdings
-from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, make_topic, partition_of
-from mainstem.broker.groups.log import GroupLog
-from mainstem.broker.groups.partition import Event, GroupPartition, TopicsNow, heard
+from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of, make_topic
+from mainstem.broker.groups.log import OffsetsTopicCodec, limits_of
+from mainstem.broker.groups.partition import Event, GroupPartition, TopicsNow
 from mainstem.broker.groups.rebalance import refused_join, refused_sync
 from mainstem.broker.groups.result import Caller
 from mainstem.broker.groups.statistics import samples_of
 from mainstem.broker.groups.step import Counts
+from mainstem.broker.machines.errors import CoordinatorRefusal
+from mainstem.broker.machines.log import Gap, MachineLog
+from mainstem.broker.machines.runtime import heard
+from mainstem.broker.request_context import RequestContext
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import FeatureLevel, HistogramSample, QueueRange, Sample, Topic
-from mainstem.ports import Clock, Leadership, MessageStore, Metadata, MetadataAdmin, QueueAdmin
+from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -62,9 +65,6 @@ from mainstem.protocol.messages.offset_fetch import (
 from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from mainstem.supervised import Supervision
 
-if TYPE_CHECKING:
-    from mainstem.broker.broker import Call
-
 logger = logging.getLogger(__name__)
 
 NO_LEADER = -1
@@ -72,11 +72,12 @@ NO_PARTITION = -1
 
 
 async def at_once() -> None:
-    """A node that makes every change of the metadata itself knows them all."""
+    """Returns at once: a node that makes every change of the metadata itself knows them all."""
 
 
 class GroupCoordinator:
-    """Answers the group APIs of one node. `start` before use, `close` after."""
+    """Holds the served partitions, and answers the group APIs of one node. `start` before use, `close`
+    after."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class GroupCoordinator:
         config: GroupsConfig,
         metadata: Metadata,
         metadata_admin: MetadataAdmin,
-        leadership: Leadership,
+        leadership: QueueLeadership,
         store: MessageStore,
         queue_admin: QueueAdmin,
         clock: Clock,
@@ -94,8 +95,8 @@ class GroupCoordinator:
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
         supervision: Supervision | None = None,
     ) -> None:
-        """`metadata_current` returns once this node knows all that the metadata was before the call; `feature_level` is
-        what may be written to the log."""
+        """`metadata_current` returns once this node knows all changes of the metadata made before the call;
+        `feature_level` is the level at which the log may be written."""
         self._node_id = node_id
         self._config = config
         self._metadata = metadata
@@ -112,11 +113,11 @@ class GroupCoordinator:
         self._holdings = Holdings(config.members_bytes_max)
         self._topic: Topic | None = None
         self._partitions: dict[int, GroupPartition] = {}
-        """Of the topic's partitions those that this node serves."""
+        """The topic's partitions that this node serves."""
         self._by_write_group: dict[int, list[int]] = {}
         self._first_load = FirstLoad()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        """One for each partition served."""
+        """One task for each partition served."""
         self._ending: set[asyncio.Task[None]] = set()
         self._timers: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -124,13 +125,14 @@ class GroupCoordinator:
         self._running = False
 
     async def start(self) -> None:
-        """Start to load what this node serves; until a partition is in, its requests are refused as such."""
+        """Begin to load the partitions that this node serves; until a partition is loaded, its requests are
+        refused as such."""
         self._running = True
         self._timers = self._supervision.start(self._keep_time, "group coordinator: timers")
         self._look()
 
     async def close(self) -> None:
-        """Stop; requests that wait are refused, so that their clients look for another coordinator."""
+        """Stop; waiting requests are refused, so that their clients look for another coordinator."""
         self._running = False
         for index in list(self._partitions):
             self._resign(index)
@@ -140,8 +142,8 @@ class GroupCoordinator:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def serving_changed(self, group: int, serving: bool) -> None:
-        """This node begins to serve a write group, or stops: called in the turn in which it happens, before anything
-        that was appended to the group is answered. Nothing is done that takes long."""
+        """This node begins or stops to serve a write group: called in the turn in which that happens, before
+        any append to the write group is answered. It must be brief."""
         if not self._running:
             return
         self._look()
@@ -152,39 +154,49 @@ class GroupCoordinator:
                 self._lead(index)
 
     def topic_deleted(self, topic: Topic) -> None:
-        """A topic was deleted, here or elsewhere: forget its committed offsets. Partitions that this node does not
-        serve now are sorted out when they are loaded."""
+        """A topic was deleted, here or elsewhere: forget its committed offsets. Partitions that this node
+        does not serve now drop them when they are loaded."""
         for partition in self._partitions.values():
-            with suppress(Refused):
+            with suppress(CoordinatorRefusal):
                 forgotten = partition.topic_deleted(topic.name, topic.topic_id)
                 if forgotten is not None:
                     forgotten.add_done_callback(heard)
 
     def level_raised(self) -> None:
-        """More may be written: what is in the logs already, too."""
+        """The feature level rose: rewrite the logs, so that old records take the newer form, too."""
         for partition in self._partitions.values():
-            partition.rewrite()
+            partition.runtime.rewrite()
+
+    @property
+    def partitions(self) -> Mapping[int, GroupPartition]:
+        """The partitions of the internal topic that this node serves, by number."""
+        return self._partitions
+
+    def missing(self, index: int) -> Sequence[Gap]:
+        """The gaps in the log of a partition of the internal topic that this node serves."""
+        partition = self._partitions.get(index)
+        return () if partition is None else tuple(partition.gaps)
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         return samples_of(list(self._partitions.values()), self._counts, self._holdings)
 
     async def leader_of(self, group_id: str) -> int:
-        """The node that coordinates a group; -1 when there is none now."""
+        """The node that coordinates a consumer group; -1 when there is none now."""
         try:
             topic = await self._open()
-        except Refused:
+        except CoordinatorRefusal:
             return NO_LEADER
-        return self._leader(topic, partition_of(group_id, topic.partitions))
+        return self._leader(topic, coordinator_partition_of(group_id, topic.partitions))
 
     # --- membership ----------------------------------------------------------------------------------
 
-    async def join_group(self, request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
+    async def join_group(self, request: JoinGroupRequest, call: RequestContext) -> JoinGroupResponse:
         caller = _caller(call)
         try:
             answer = await self._submit(
                 request.group_id, lambda machine, ticket, now: machine.join(ticket, request, caller, now)
             )
-        except Refused as refusal:
+        except CoordinatorRefusal as refusal:
             return refused_join(request.member_id, refusal.code)
         assert isinstance(answer, JoinGroupResponse)
         return answer
@@ -194,7 +206,7 @@ class GroupCoordinator:
             answer = await self._submit(
                 request.group_id, lambda machine, ticket, now: machine.sync(ticket, request, now)
             )
-        except Refused as refusal:
+        except CoordinatorRefusal as refusal:
             return refused_sync(refusal.code)
         assert isinstance(answer, SyncGroupResponse)
         return answer
@@ -204,29 +216,29 @@ class GroupCoordinator:
             answer = await self._submit(
                 request.group_id, lambda machine, ticket, now: machine.heartbeat(ticket, request, now)
             )
-        except Refused as refusal:
-            # While the log is loaded nobody's session runs: let members carry on.
+        except CoordinatorRefusal as refusal:
+            # While the log is loaded no session runs: let members carry on.
             loading = refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else refusal.code)
         assert isinstance(answer, HeartbeatResponse)
         return answer
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """A request in the form of version 3 and later: `members` names who leaves."""
+        """A request in the form of version 3 and later: `members` names the members that leave."""
         try:
             answer = await self._submit(
                 request.group_id, lambda machine, ticket, now: machine.leave(ticket, request, now)
             )
-        except Refused as refusal:
+        except CoordinatorRefusal as refusal:
             return LeaveGroupResponse(error_code=refusal.code)
         assert isinstance(answer, LeaveGroupResponse)
         return answer
 
     # --- offsets -------------------------------------------------------------------------------------
 
-    async def commit_offsets(self, request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse:
-        """Topics by name, which the caller has found to exist. An empty group id is a group like any other,
-        as old clients have it."""
+    async def commit_offsets(self, request: OffsetCommitRequest, call: RequestContext) -> OffsetCommitResponse:
+        """Topics by name; the caller has checked that they exist. An empty group id is a group id like any
+        other, as old clients have it."""
         caller = _caller(call)
         try:
             answer = await self._submit(
@@ -234,14 +246,14 @@ class GroupCoordinator:
                 lambda machine, ticket, now: machine.commit(ticket, request, caller, now),
                 nameless=True,
             )
-        except Refused as refusal:
+        except CoordinatorRefusal as refusal:
             return _refused_commit(request, refusal.code)
         assert isinstance(answer, OffsetCommitResponse)
         return answer
 
     async def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """Topics by name. What is answered holds when the request came in: a node that was cut off or stood still, and
-        has not noticed that another one leads, answers nothing."""
+        """Topics by name. The answer is true as of when the request came in: a node that was cut off or stood
+        still, and has not noticed that another node leads, answers nothing."""
         try:
             await self._confirm(request.group_id)
             answer = await self._submit(
@@ -249,14 +261,14 @@ class GroupCoordinator:
                 lambda machine, ticket, now: machine.fetch(ticket, request, now),
                 nameless=True,
             )
-        except Refused as refusal:
+        except CoordinatorRefusal as refusal:
             return OffsetFetchResponseGroup(group_id=request.group_id, topics=(), error_code=refusal.code)
         assert isinstance(answer, OffsetFetchResponseGroup)
         return answer
 
     async def name_committed(self, request: OffsetFetchRequestGroup) -> OffsetFetchRequestGroup:
-        """A request for all offsets of a group, with topics and partitions named. One that this node cannot answer
-        comes back as it is: `fetch_offsets` says why."""
+        """Names the topics and partitions in a request for all offsets of a consumer group. A request that
+        this node cannot answer comes back unchanged: `fetch_offsets` says why."""
         try:
             await self._confirm(request.group_id)
             committed = await self._submit(
@@ -264,20 +276,18 @@ class GroupCoordinator:
                 lambda machine, ticket, now: machine.committed(ticket, request.group_id, now),
                 nameless=True,
             )
-        except Refused:
+        except CoordinatorRefusal:
             return request
-        topics = [
-            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes)) for name, indexes in committed
-        ]
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes)) for name, indexes in committed]
         return replace(request, topics=tuple(topics))
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Topics that the caller has found to exist."""
+        """Topics by name; the caller has checked that they exist."""
         try:
             answer = await self._submit(
                 request.group_id, lambda machine, ticket, now: machine.delete_offsets(ticket, request, now)
             )
-        except Refused as refusal:
+        except CoordinatorRefusal as refusal:
             return OffsetDeleteResponse(error_code=refusal.code, topics=())
         assert isinstance(answer, OffsetDeleteResponse)
         return answer
@@ -288,7 +298,7 @@ class GroupCoordinator:
             try:
                 if (forgotten := partition.topic_deleted(topic.name, topic.topic_id)) is not None:
                     await forgotten
-            except Refused:
+            except CoordinatorRefusal:
                 continue
 
     # --- groups --------------------------------------------------------------------------------------
@@ -298,30 +308,27 @@ class GroupCoordinator:
         for index, group_ids in await self._by_partition(request.groups):
             try:
                 found = await _describe(self._led(index), group_ids)
-            except Refused as refusal:
+            except CoordinatorRefusal as refusal:
                 found = [_refused_description(group_id, refusal.code) for group_id in group_ids]
             described.update(zip(group_ids, found, strict=True))
         return DescribeGroupsResponse(groups=tuple(described[group_id] for group_id in request.groups))
 
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
-        """The groups of the partitions that this node serves, filtered as the request says."""
+        """The consumer groups of the partitions that this node serves, filtered as the request says."""
         self._look()
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         groups: list[ListedGroup] = []
         for partition in list(self._partitions.values()):
             try:
-                groups += await partition.submit(
-                    lambda machine, ticket, now: machine.list_groups(ticket, now)
-                )
-            except Refused as refusal:
-                if refusal.code is not ErrorCode.NOT_COORDINATOR:  # others answer for those
+                groups += await partition.submit(lambda machine, ticket, now: machine.list_groups(ticket, now))
+            except CoordinatorRefusal as refusal:
+                if refusal.code is not ErrorCode.NOT_COORDINATOR:  # other nodes answer for those
                     return ListGroupsResponse(error_code=refusal.code, groups=())
         chosen = [
             group
             for group in groups
-            if (not states or group.group_state.lower() in states)
-            and (not types or group.group_type.lower() in types)
+            if (not states or group.group_state.lower() in states) and (not types or group.group_type.lower() in types)
         ]
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(chosen))
 
@@ -330,62 +337,63 @@ class GroupCoordinator:
         for index, group_ids in await self._by_partition(request.groups_names):
             try:
                 results = await _delete(self._led(index), group_ids)
-            except Refused as refusal:
+            except CoordinatorRefusal as refusal:
                 results = [DeletableGroupResult(group_id=name, error_code=refusal.code) for name in group_ids]
             deleted.update(zip(group_ids, results, strict=True))
         return DeleteGroupsResponse(results=tuple(deleted.values()))
 
-    # --- inside --------------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------------
 
     async def _submit(self, group_id: str, event: Event, *, nameless: bool = False) -> Any:
         if not group_id and not nameless:
-            raise Refused(ErrorCode.INVALID_GROUP_ID)
+            raise CoordinatorRefusal(ErrorCode.INVALID_GROUP_ID)
         topic = await self._open()
-        return await self._led(partition_of(group_id, topic.partitions)).submit(event)
+        return await self._led(coordinator_partition_of(group_id, topic.partitions)).submit(event)
 
     async def _confirm(self, group_id: str) -> None:
-        """Raises `Refused` unless this node is the group's coordinator beyond doubt."""
+        """Raises `CoordinatorRefusal` unless this node is beyond doubt the consumer group's coordinator."""
         topic = await self._open()
-        index = partition_of(group_id, topic.partitions)
+        index = coordinator_partition_of(group_id, topic.partitions)
         self._led(index)
         try:
             await self._leadership.confirm(self._leadership.group_of(topic.queue_id(index)))
         except LeaderMissing as missing:
-            raise Refused(ErrorCode.NOT_COORDINATOR) from missing
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from missing
         except MainstemError as failure:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
 
     async def _by_partition(self, group_ids: Iterable[str]) -> list[tuple[int, list[str]]]:
         """Group ids, each once, with the partition they belong to (-1: there is no topic now)."""
         names = list(dict.fromkeys(group_ids))
         try:
             topic = await self._open()
-        except Refused:
+        except CoordinatorRefusal:
             return [(NO_PARTITION, names)]
         found: dict[int, list[str]] = {}
         for name in names:
-            found.setdefault(partition_of(name, topic.partitions), []).append(name)
+            found.setdefault(coordinator_partition_of(name, topic.partitions), []).append(name)
         return list(found.items())
 
     def _led(self, index: int) -> GroupPartition:
-        """The partition, if this node serves it. Raises `Refused`."""
+        """The partition, if this node serves it. Raises `CoordinatorRefusal`."""
         if self._topic is None or index == NO_PARTITION:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._settle(index)
         partition = self._partitions.get(index)
         if partition is not None:
             return partition
         leader = self._leader(self._topic, index)
-        if leader == self._node_id:  # it has yet to apply what its predecessors committed
-            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if leader == self._node_id:  # this node has yet to apply entries that earlier leaders committed
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         elsewhere = leader != NO_LEADER
-        raise Refused(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _leader(self, topic: Topic, index: int) -> int:
         return self._leadership.replicas(self._leadership.group_of(topic.queue_id(index))).leader
 
     async def _open(self) -> Topic:
-        """The internal topic, made if need be, with the partitions of this node being served. Raises `Refused`."""
+        """The internal topic, made if need be, with this node's partitions of it being served. Raises
+        `CoordinatorRefusal`."""
         if self._topic is not None and self._running:
             return self._topic
         async with self._opening:
@@ -393,11 +401,11 @@ class GroupCoordinator:
                 await make_topic(self._config, self._metadata, self._metadata_admin, self._queue_admin)
                 self._look()
             if not self._running or self._topic is None:
-                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return self._topic
 
     def _look(self) -> bool:
-        """Serve the internal topic from when this node first knows of it; whether it does."""
+        """Serve the internal topic as soon as this node knows of it; returns whether it does."""
         if self._topic is not None or not self._running:
             return self._topic is not None
         topic = self._topic = self._metadata.topic(OFFSETS_TOPIC)
@@ -416,9 +424,9 @@ class GroupCoordinator:
         return None if topic is None else topic.topic_id
 
     def _settle(self, index: int) -> None:
-        """Serve a partition if this node serves its write group, and only then."""
+        """Serve a partition if this node serves its write group, and stop if not."""
         assert self._topic is not None
-        served = self._leadership.serves(self._leadership.group_of(self._topic.queue_id(index)))
+        served = self._leadership.serves_here(self._topic.queue_id(index))
         if served and index not in self._partitions:
             self._lead(index)
         elif not served and index in self._partitions:
@@ -428,10 +436,10 @@ class GroupCoordinator:
         assert self._topic is not None
         partition = self._partition(self._topic, index)
         self._partitions[index] = partition
-        self._tasks[index] = self._supervision.start(partition.run, f"group coordinator: {partition.name}")
+        self._tasks[index] = self._supervision.start(partition.runtime.run, f"group coordinator: {partition.name}")
 
     def _resign(self, index: int) -> None:
-        self._partitions.pop(index).resign()
+        self._partitions.pop(index).runtime.resign()
         task = self._tasks.pop(index)
         task.cancel()
         self._ending.add(task)
@@ -439,8 +447,14 @@ class GroupCoordinator:
 
     def _partition(self, topic: Topic, index: int) -> GroupPartition:
         return GroupPartition(
-            GroupLog(
-                topic.queue_id(index), self._config, self._store, self._queue_admin, self._clock, self._feature_level
+            MachineLog(
+                topic.queue_id(index),
+                OffsetsTopicCodec(),
+                limits_of(self._config),
+                self._store,
+                self._queue_admin,
+                self._clock,
+                self._feature_level,
             ),
             self._config,
             self._clock,
@@ -451,16 +465,17 @@ class GroupCoordinator:
             topics=self._topics_now,
             make_queue=self._make_queues,
             wake=self._rearm.set,
+            feature_level=self._feature_level,
             loaded=self._first_load.add,
         )
 
     async def _make_queues(self) -> None:
-        """Whoever made the topic may not have come to make its queues."""
+        """Make the topic's queues: the node that made the topic may have stopped before it made them."""
         async with self._opening:
             topic = self._topic
             assert topic is not None
             queue_ids = [topic.queue_id(index) for index in self._partitions]
-            if None not in self._store.offsets(queue_ids):
+            if None not in await self._store.offsets(queue_ids):
                 return
             try:
                 await self._queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
@@ -471,7 +486,7 @@ class GroupCoordinator:
         """Advance machines when their timers run out."""
         while True:
             self._rearm.clear()
-            deadlines = [partition.wake_at_ms for partition in self._partitions.values()]
+            deadlines = [partition.runtime.wake_at_ms for partition in self._partitions.values()]
             next_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
             wait_seconds = None
             if next_ms is not None:
@@ -482,12 +497,12 @@ class GroupCoordinator:
             except TimeoutError:
                 pass
             for partition in list(self._partitions.values()):
-                partition.advance()
+                partition.runtime.advance()
 
 
 class FirstLoad:
-    """One log line for all partitions that were served at first, once every one of them is loaded; later loads are
-    told by what made them necessary."""
+    """Writes one log line for all partitions served at first, once every one of them is loaded; later loads
+    are logged with their cause."""
 
     def __init__(self) -> None:
         self._partitions = 0
@@ -513,8 +528,8 @@ class FirstLoad:
             )
 
 
-def _caller(call: Call) -> Caller:
-    return Caller(call.version, call.client_id or "", f"/{call.peer.host}")
+def _caller(call: RequestContext) -> Caller:
+    return Caller(call.version, call.client_id or "", f"/{call.session.host}")
 
 
 async def _describe(partition: GroupPartition, group_ids: Sequence[str]) -> list[DescribedGroup]:

@@ -1,16 +1,16 @@
-"""What gets too old: offsets that nobody uses, and groups that have nothing left.
+"""Forgets unused offsets, and consumer groups that have nothing left, when they are too old.
 
-An offset expires `offsets.retention.minutes` after the group became empty, or, while a group of consumers is
-at work or for consumers without a group, after its commit; never while the topic is subscribed to. Clients of
-old versions may give an offset a time to live of its own.
+An offset expires `offsets.retention.minutes` after its consumer group became empty. While consumers of the group are
+at work, and for consumers without a group, it expires so long after its commit, but never while the topic is
+subscribed to. Clients of old versions may give an offset a time to live of its own.
 """
 
 from __future__ import annotations
 
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.offsets import Offsets, forget
 from mainstem.broker.groups.result import GroupRecord
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitValue
@@ -18,19 +18,23 @@ from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, Offset
 _MS_PER_MINUTE = 60_000
 
 
-def expire(step: Step, group: Group, offsets: Offsets) -> None:
-    """Forget a group's expired offsets, and the group itself when it is empty and has none left."""
+def expire(step: Step, group: ConsumerGroup, offsets: Offsets) -> None:
+    """Forget a consumer group's expired offsets, and the group itself when it is empty and has none left.
+    Where a part of the log is lost nothing expires: the lost part may hold a later commit, which would be
+    undone if that part were found again."""
+    if offsets.incomplete:
+        return
     for key, value in list(offsets.of_group(group.group_id)):
         if not group.subscribes_to(key.topic) and _expired(step, group, value):
             forget(step, key)
             step.counts.offset_expirations += 1
-    if group.state is GroupState.EMPTY and not group.pending_members and not offsets.has(group.group_id):
+    if group.state is ConsumerGroupState.EMPTY and not group.pending_members and not offsets.has(group.group_id):
         delete_group(step, group, offsets)
 
 
-def delete_group(step: Step, group: Group, offsets: Offsets) -> None:
-    """Forget an empty group with all its offsets."""
-    assert group.state is GroupState.EMPTY
+def delete_group(step: Step, group: ConsumerGroup, offsets: Offsets) -> None:
+    """Forget an empty consumer group with all its offsets."""
+    assert group.state is ConsumerGroupState.EMPTY
     for member_id in group.pending_members:
         step.stop_timer(TimerKind.SESSION, group, member_id)
     for key, _ in list(offsets.of_group(group.group_id)):
@@ -38,14 +42,14 @@ def delete_group(step: Step, group: Group, offsets: Offsets) -> None:
     step.write(GroupRecord(GroupMetadataKey(group=group.group_id), None))
 
 
-def _expired(step: Step, group: Group, value: OffsetCommitValue) -> bool:
+def _expired(step: Step, group: ConsumerGroup, value: OffsetCommitValue) -> bool:
     now_ms = step.now.wall_ms
     since_ms = value.commit_timestamp
     if group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
+        if group.state is ConsumerGroupState.EMPTY:
             if group.persisted is not None and group.persisted.current_state_timestamp >= 0:
                 since_ms = group.persisted.current_state_timestamp
-        elif group.state is not GroupState.STABLE or not group.subscriptions_known:
+        elif group.state is not ConsumerGroupState.STABLE or not group.subscriptions_known:
             return False
     if value.expire_timestamp >= 0:
         return now_ms >= value.expire_timestamp

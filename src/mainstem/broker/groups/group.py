@@ -1,9 +1,9 @@
-"""A consumer group as a noun: its members, who leads, what they agree on. It decides nothing.
+"""A consumer group as a noun: its members, its leader, and what they have agreed on. It decides nothing.
 
-Two kinds of state. What the log knows (`persisted`, and with it generation, protocol, leader, members and
-assignments as of that record) changes in `restore` alone, which replays a record, live and after a restart
-alike. What the log does not know (who waits in a join, pending members, the generation being agreed on) is
-lost with the process; members then join again.
+It holds two kinds of state. The logged state (`persisted`, and with it generation, protocol, leader, members and
+assignments as of that record) changes in `restore` alone, which replays a record, live and after a restart alike. The
+rest (waiting joins, pending members, the generation being agreed on) is lost with the process; members then join
+again.
 
 Invariants: a static instance id names exactly one member; the leader is a member; `awaiting_join` members are
 those with a join ticket; only members are in `pending_sync`; a pending member is no member yet.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.member import Member
-from mainstem.broker.groups.states import MOVES, GroupState
+from mainstem.broker.groups.states import MOVES, ConsumerGroupState
 from mainstem.broker.groups.subscription import topics_of
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
@@ -25,16 +25,16 @@ from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
 Protocols = tuple[JoinGroupRequestProtocol, ...]
 
 
-class Group:
-    """One classic group. New groups are empty and unknown to the log."""
+class ConsumerGroup:
+    """One classic consumer group. A new one is empty, and the log does not know it."""
 
     def __init__(self, group_id: str, holdings: Holdings | None = None) -> None:
-        """`holdings` are charged for its members."""
+        """`holdings`: the account that is charged for the members."""
         self.group_id = group_id
         self._holdings = holdings or Holdings()
         self.bytes_held = 0
         """By its members."""
-        self.state = GroupState.EMPTY
+        self.state = ConsumerGroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -46,23 +46,24 @@ class Group:
         self.persisted: GroupMetadataValue | None = None
 
         self.pending_members: set[str] = set()
-        """Ids that were given out and have not come back in a join."""
+        """Ids that were given out and with which no join has come yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment."""
         self.awaiting_join = 0
         self.delay_left_ms: int | None = None
-        """While the first members of an empty group gather: how much longer they may be made to wait."""
+        """While the first members of an empty consumer group gather: how much longer they may be made to
+        wait, in ms."""
         self.newcomers = False
-        """Somebody joined since the last look, so gathering goes on."""
+        """A member joined since the last check, so gathering goes on."""
         self._supporters: Counter[str] = Counter()
 
-    def move_to(self, state: GroupState) -> None:
+    def move_to(self, state: ConsumerGroupState) -> None:
         assert state in MOVES[self.state], f"group {self.group_id!r}: {self.state} cannot become {state}"
         self.state = state
 
     @property
     def vacant(self) -> bool:
-        """Nothing but a name: no member, none expected, nothing in the log."""
+        """Whether only the name is left: no member, none expected, nothing in the log."""
         return not self.members and not self.pending_members and self.persisted is None
 
     @property
@@ -78,8 +79,8 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether offsets of a topic are in use. A group of consumers whose topics we cannot read counts as
-        subscribed to everything: better to keep an offset than to lose it."""
+        """Whether offsets of a topic are in use. A consumer group whose subscriptions cannot be read counts
+        as subscribed to everything: better to keep an offset than to lose it."""
         subscribed = self._subscribed_topics()
         if subscribed is None:
             return self.consumers
@@ -87,12 +88,12 @@ class Group:
 
     @property
     def subscriptions_known(self) -> bool:
-        """Whether it can be known what members subscribe to."""
+        """Whether the members' subscriptions can be read."""
         return self._subscribed_topics() is not None
 
     def _subscribed_topics(self) -> frozenset[bytes] | None:
-        """Read when they are asked for, which is rare and may be never: members are free to send megabytes of them with
-        every join."""
+        """Parsed on demand, which is rare and may be never: members are free to send megabytes of
+        subscriptions with every join."""
         if not self._subscribed_known:
             subscriptions = [member.metadata(self.protocol) for member in self.members.values()]
             self._subscribed = topics_of(self.protocol_type, subscriptions)
@@ -100,9 +101,9 @@ class Group:
         return self._subscribed
 
     def supports(self, protocol_type: str, protocols: Iterable[JoinGroupRequestProtocol]) -> bool:
-        """Whether somebody with these protocols can be a member along with the present ones."""
+        """Whether a client with these protocols can be a member along with the present ones."""
         names = {protocol.name for protocol in protocols}
-        if self.state is GroupState.EMPTY or not self.members:
+        if self.state is ConsumerGroupState.EMPTY or not self.members:
             return bool(protocol_type) and bool(names)
         if protocol_type != self.protocol_type:
             return False
@@ -110,7 +111,7 @@ class Group:
 
     def selected_protocol(self, instead: Mapping[str, Protocols] | None = None) -> str | None:
         """The protocol of the next generation: of those that all members support, the one with most votes.
-        None: they have none in common. `instead` has other protocols for some members, by member id."""
+        None: they have none in common. `instead` replaces the protocols of some members, by member id."""
         instead = instead or {}
         ballots = [instead.get(member_id, member.protocols) for member_id, member in self.members.items()]
         common = set.intersection(*({protocol.name for protocol in ballot} for ballot in ballots))
@@ -174,20 +175,20 @@ class Group:
         self._holdings.change(member.client_host, more)
 
     def abandon(self) -> None:
-        """The group is gone, members and all."""
+        """The consumer group is gone: give up what its members hold."""
         for member in self.members.values():
             self._charge(member, 0)
 
     def _withdraw(self, member: Member) -> None:
         self._supporters.subtract({protocol.name for protocol in member.protocols})
-        self._supporters += Counter()  # drops what nobody supports any more
+        self._supporters += Counter()  # drops protocols that no member supports any more
 
     def set_join_ticket(self, member: Member, ticket: int | None) -> None:
         self.awaiting_join += (ticket is not None) - (member.join_ticket is not None)
         member.join_ticket = ticket
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is somebody who joined; False when nobody did."""
+        """Make sure that the leader is a member that joined; False when no member did."""
         if self.leader is not None and self.members[self.leader].join_ticket is not None:
             return True
         for member in self.members.values():
@@ -196,16 +197,16 @@ class Group:
                 return True
         return False
 
-    # --- what the log knows --------------------------------------------------------------------------
+    # --- logged state --------------------------------------------------------------------------------
 
     def forget_subscriptions(self) -> None:
-        """Members, or their metadata, are others than they were."""
+        """Members, or their metadata, have changed: parse the subscriptions anew when asked."""
         self._subscribed = None
         self._subscribed_known = False
 
     def begin_generation(self) -> None:
-        """Fix the members who joined as the next generation. The log learns of it with its assignment."""
-        self.move_to(GroupState.COMPLETING_REBALANCE)
+        """Fix the members that joined as the next generation. The log learns of it with its assignment."""
+        self.move_to(ConsumerGroupState.COMPLETING_REBALANCE)
         self.generation += 1
         self.protocol = self.selected_protocol()
         assert self.protocol is not None, "members are only admitted with a protocol in common"
@@ -227,7 +228,7 @@ class Group:
         )
 
     def emptied(self, wall_ms: int) -> GroupMetadataValue:
-        """The record of the next generation, which nobody is in."""
+        """The record of the next generation, which has no members."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation + 1,
@@ -251,7 +252,7 @@ class Group:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become what a record says. Members that are here already keep what the log does not know of them:
+        """Take over a record's state. Members that are here already keep what the log does not know of them:
         which requests wait, and the protocols they offered besides the one chosen.
 
         The one place besides `move_to` that sets the state: to what the record proves."""
@@ -273,12 +274,12 @@ class Group:
         if value.leader in self.members:
             self.leader = value.leader
         self.pending_sync &= self.members.keys()
-        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.state = ConsumerGroupState.STABLE if self.members else ConsumerGroupState.EMPTY
         self.forget_subscriptions()
 
 
 def rebalance_timeout_ms(given_ms: int, session_timeout_ms: int) -> int:
-    """JoinGroup v0 and old records have no rebalance timeout: the session timeout served for both."""
+    """JoinGroup v0 and old records have no rebalance timeout: the session timeout serves for both."""
     return given_ms if given_ms > 0 else session_timeout_ms
 
 

@@ -1,11 +1,11 @@
-"""The internal topic `__consumer_offsets`: how it is made, and which of its partitions a group belongs to."""
+"""Makes the internal topic `__consumer_offsets`, and maps a consumer group to one of its partitions."""
 
 from __future__ import annotations
 
 import logging
 
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.errors import Refused
+from mainstem.broker.machines.errors import CoordinatorRefusal
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange
 from mainstem.ports import Metadata, MetadataAdmin, QueueAdmin
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 OFFSETS_TOPIC = "__consumer_offsets"
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Nothing but the coordinator's own snapshots may drop anything."""
+"""Only the coordinator's own snapshots may drop records."""
 
 
-def partition_of(group_id: str, partitions: int) -> int:
+def coordinator_partition_of(group_id: str, partitions: int) -> int:
     """Kafka's choice: Java's `String.hashCode`, over UTF-16 units, made positive, modulo partitions."""
     units = group_id.encode("utf-16-be", "surrogatepass")
     hashed = 0
@@ -35,8 +35,8 @@ async def make_topic(
     metadata_admin: MetadataAdmin,
     queue_admin: QueueAdmin,
 ) -> None:
-    """Create the topic, unless another node was faster. Its queues are made, too, as far as that is possible now: who
-    serves a partition makes its queue if it is missing. Raises `Refused`."""
+    """Create the topic, unless another node was faster. Its queues are made as far as that is possible now; a
+    node that serves a partition makes its queue if it is missing. Raises `CoordinatorRefusal`."""
     try:
         topic = await metadata_admin.create_topic(
             OFFSETS_TOPIC,
@@ -47,7 +47,7 @@ async def make_topic(
         )
     except MainstemError as error:
         if metadata.topic(OFFSETS_TOPIC) is None:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
         return
     try:
         await queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])

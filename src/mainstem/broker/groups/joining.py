@@ -1,9 +1,9 @@
-"""JoinGroup: who is let in, and what joining sets off.
+"""JoinGroup: admits members, and starts the rebalances that follow.
 
-A dynamic member of a current client first gets an id and must come back with it, so that a client that
-retries does not leave strangers behind. A static member (`group.instance.id`) is recognized by its instance
-id: one that restarts takes the place of its old self, and while the group is stable and would choose the same
-protocol, nobody else notices.
+A dynamic member of a current client first gets an id and must come back with it, so that a client that retries does
+not leave unknown members behind. A static member (`group.instance.id`) is recognized by its instance id: after a
+restart it takes the place of its old self, and while the consumer group is stable and would choose the same protocol,
+the other members do not notice.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.broker.groups import rebalance
-from mainstem.broker.groups.group import Group, rebalance_timeout_ms
+from mainstem.broker.groups.group import ConsumerGroup, rebalance_timeout_ms
 from mainstem.broker.groups.member import MEMBER_BYTES, Member, protocols_bytes
 from mainstem.broker.groups.rebalance import joined, refused_join, refused_sync
-from mainstem.broker.groups.result import Caller, Ticket
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.result import Caller
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.broker.groups.validation import member_error
+from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.join_group import JoinGroupRequest
 
@@ -29,14 +30,14 @@ SKIP_ASSIGNMENT_FROM = 9
 """JoinGroup version from which a leader understands that it leads but need not assign."""
 
 PROTOCOLS_OFFERED = 4
-"""The record of a group has its members' metadata for one protocol. They may offer others besides: clients have up to
-three."""
+"""Room for protocols besides the chosen one: the record of a consumer group has its members' metadata for one
+protocol, but clients offer up to three."""
 
 MEMBER_NAME_LENGTH_MAX = 255
 """Characters of the client's name that go into a member id, which must fit into a string of the protocol."""
 
 
-def join(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest, caller: Caller) -> None:
+def join(step: Step, group: ConsumerGroup, ticket: Ticket, request: JoinGroupRequest, caller: Caller) -> None:
     member_id = request.member_id
     if not _has_room(step, group, member_id):
         step.stop_timer(TimerKind.SESSION, group, member_id)
@@ -54,26 +55,27 @@ def join(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest, ca
     elif member_id in group.pending_members:
         if request.group_instance_id is None:
             _add(step, group, member_id, ticket, request, caller)
-        else:  # ids are given out to dynamic members only
+        else:  # only dynamic members are given ids
             step.answer(ticket, refused_join(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
     else:
         _join_known(step, group, ticket, request)
 
 
-def _has_room(step: Step, group: Group, member_id: str) -> bool:
+def _has_room(step: Step, group: ConsumerGroup, member_id: str) -> bool:
     size_max = step.config.group_size_max
-    if group.state is GroupState.EMPTY:
+    if group.state is ConsumerGroupState.EMPTY:
         return len(group.pending_members) < size_max or member_id in group.pending_members
     member = group.members.get(member_id)
-    if group.state is GroupState.PREPARING_REBALANCE:
-        # Of members that all join again, the first ones are kept, should the bound have been lowered.
+    if group.state is ConsumerGroupState.PREPARING_REBALANCE:
+        # If the bound was lowered and all members join again, the first ones stay.
         joined_already = member is not None and member.join_ticket is not None
         return joined_already or group.awaiting_join + _others_pending(group, member_id) < size_max
     return member is not None or len(group.members) + _others_pending(group, member_id) < size_max
 
 
-def _too_large(step: Step, group: Group, request: JoinGroupRequest, caller: Caller) -> ErrorCode:
-    """Whether there is no memory for what a member says of itself. One that says no more than before may always."""
+def _too_large(step: Step, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> ErrorCode:
+    """Refuses a member whose subscription finds no memory left. A member that sends no more than before is
+    always let in."""
     member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
     member = group.members.get(member_id)
     before = 0 if member is None else MEMBER_BYTES + protocols_bytes(member.protocols)
@@ -89,11 +91,11 @@ def _too_large(step: Step, group: Group, request: JoinGroupRequest, caller: Call
     return ErrorCode.NONE
 
 
-def _others_pending(group: Group, member_id: str) -> int:
+def _others_pending(group: ConsumerGroup, member_id: str) -> int:
     return len(group.pending_members) - (member_id in group.pending_members)
 
 
-def _join_new(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest, caller: Caller) -> None:
+def _join_new(step: Step, group: ConsumerGroup, ticket: Ticket, request: JoinGroupRequest, caller: Caller) -> None:
     instance_id = request.group_instance_id
     name = caller.client_id if instance_id is None else instance_id
     new_member_id = f"{name[:MEMBER_NAME_LENGTH_MAX]}-{step.new_id()}"
@@ -108,7 +110,12 @@ def _join_new(step: Step, group: Group, ticket: Ticket, request: JoinGroupReques
 
 
 def _add(
-    step: Step, group: Group, member_id: str, ticket: Ticket, request: JoinGroupRequest, caller: Caller
+    step: Step,
+    group: ConsumerGroup,
+    member_id: str,
+    ticket: Ticket,
+    request: JoinGroupRequest,
+    caller: Caller,
 ) -> None:
     member = _member(step, member_id, request, caller)
     member.join_ticket = ticket
@@ -116,7 +123,7 @@ def _add(
     if group.delay_left_ms is not None:
         group.newcomers = True
     group.add(member, request.protocol_type)
-    # A new client may go away before it hears its id, and nothing would tell: so its join is timed.
+    # A new client may go away before it hears its id, and nothing would show it: so its join is timed.
     step.start_timer(TimerKind.SESSION, group, step.config.new_member_join_timeout_ms, member_id)
     rebalance.start_or_continue(step, group)
 
@@ -138,7 +145,7 @@ def _member(step: Step, member_id: str, request: JoinGroupRequest, caller: Calle
     )
 
 
-def _join_known(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequest) -> None:
+def _join_known(step: Step, group: ConsumerGroup, ticket: Ticket, request: JoinGroupRequest) -> None:
     member_id = request.member_id
     code = member_error(group, member_id, request.group_instance_id)
     if code is not ErrorCode.NONE:
@@ -147,9 +154,9 @@ def _join_known(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequ
     member = group.members[member_id]
     leads = group.leader == member_id
     unchanged = member.protocols == request.protocols
-    # A lost answer is given again. A stable group's leader, though, joins to have partitions assigned anew.
-    again = (group.state is GroupState.COMPLETING_REBALANCE and unchanged) or (
-        group.state is GroupState.STABLE and unchanged and not leads
+    # A lost answer is repeated. A stable group's leader, though, joins to have partitions assigned anew.
+    again = (group.state is ConsumerGroupState.COMPLETING_REBALANCE and unchanged) or (
+        group.state is ConsumerGroupState.STABLE and unchanged and not leads
     )
     if again:
         step.answer(ticket, joined(group, member_id, leads=leads))
@@ -162,8 +169,8 @@ def _join_known(step: Step, group: Group, ticket: Ticket, request: JoinGroupRequ
     rebalance.start_or_continue(step, group)
 
 
-def _supersede(step: Step, group: Group, member: Member, code: ErrorCode) -> None:
-    """Answer what a member still has waiting: a newer request took its place."""
+def _supersede(step: Step, group: ConsumerGroup, member: Member, code: ErrorCode) -> None:
+    """Answer the requests that a member has waiting: a newer request took their place."""
     if member.join_ticket is not None:
         step.answer(member.join_ticket, refused_join(member.member_id, code))
         group.set_join_ticket(member, None)
@@ -173,7 +180,12 @@ def _supersede(step: Step, group: Group, member: Member, code: ErrorCode) -> Non
 
 
 def _replace_static(
-    step: Step, group: Group, member_id: str, ticket: Ticket, request: JoinGroupRequest, caller: Caller
+    step: Step,
+    group: ConsumerGroup,
+    member_id: str,
+    ticket: Ticket,
+    request: JoinGroupRequest,
+    caller: Caller,
 ) -> None:
     """A static member restarted: its new self, under a new id, takes the place of the old."""
     assert request.group_instance_id is not None
@@ -184,7 +196,7 @@ def _replace_static(
     new = _member(step, member_id, request, caller)
     new.assignment = old.assignment
     next_protocol = group.selected_protocol({old.member_id: request.protocols})
-    if group.state is GroupState.STABLE and next_protocol == group.protocol:
+    if group.state is ConsumerGroupState.STABLE and next_protocol == group.protocol:
         step.write_group(group, group.replaced(step.now.wall_ms, old.member_id, new))
         group.set_protocols(group.members[member_id], request.protocols)
         step.restart_session(group, member_id)
@@ -198,9 +210,9 @@ def _replace_static(
 
 
 def _answer_replaced(
-    step: Step, group: Group, ticket: Ticket, member_id: str, old_leader: str | None, caller: Caller
+    step: Step, group: ConsumerGroup, ticket: Ticket, member_id: str, old_leader: str | None, caller: Caller
 ) -> None:
-    """Nothing changed, so nobody shall assign: not even a leader that comes back under a new id."""
+    """Nothing changed, so no member may assign: not even a leader that comes back under a new id."""
     leads = group.leader == member_id and caller.version >= SKIP_ASSIGNMENT_FROM
     answer = joined(group, member_id, leads=leads)
     if leads:

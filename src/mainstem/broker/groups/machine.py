@@ -1,12 +1,13 @@
-"""The group machine: all groups and offsets of one partition of `__consumer_offsets`. It does no I/O.
+"""The group machine: the consumer groups and offsets of one partition of `__consumer_offsets`. It does no
+I/O.
 
-Events go in (requests with a ticket, the passing of time), one `Result` comes out per event; see `result` for
-the order of its effects. What is to survive a restart changes in `replay` alone: an event that changes it
-produces a record and replays it at once. So the machine is always what its log says plus what the log cannot
-know (who waits), and after a restart `replay` of the log makes the same machine again.
+Events go in (requests with a ticket, the passing of time), one `Result` comes out per event; see `result` for the
+order of its effects. State that must survive a restart changes in `replay` alone: an event that changes it produces a
+record and replays it at once. So the machine is always what its log says plus what the log does not hold (waiting
+requests), and after a restart `replay` of the log makes the same machine again.
 
-Invariants: records leave in the order they were replayed; every ticket is answered exactly once; a group that
-has neither members nor anything in the log is forgotten at the end of the event.
+Invariants: records leave in the order they were replayed; every ticket is answered exactly once; a consumer group
+that has neither members nor anything in the log is forgotten at the end of the event.
 """
 
 from __future__ import annotations
@@ -17,22 +18,14 @@ from uuid import UUID
 
 from mainstem.broker.groups import assignment, expiry, joining, offsets, presence, rebalance
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.offsets import Offsets, TopicId
-from mainstem.broker.groups.result import (
-    Caller,
-    GroupRecord,
-    LogRecord,
-    Moment,
-    OffsetRecord,
-    Result,
-    Ticket,
-    UnknownRecord,
-)
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.result import Caller, GroupRecord, LogRecord, OffsetRecord
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Counts, Step
 from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
+from mainstem.broker.machines.result import Moment, Result, Ticket, UnknownRecord
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.consumer_offsets import (
@@ -54,15 +47,16 @@ from mainstem.protocol.messages.sync_group import SyncGroupRequest
 from mainstem.protocol.schema import ZERO_UUID
 
 EXPIRY_GROUPS_PER_STEP = 1_000
-"""Groups looked at in one event when offsets expire: a few milliseconds of work."""
+"""Consumer groups checked in one event when offsets expire: a few milliseconds of work."""
 
 EXPIRY_PAUSE_MS = 10
 """Between two such events."""
 
 
 class GroupMachine:
-    """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine; `topic_id_of`
-    says which topic bears a name, as this node knows it now; `holdings` are charged for what members hold."""
+    """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine;
+    `topic_id_of` gives the id of the topic that has a name, as this node knows it now; `holdings` is charged
+    for the members' memory."""
 
     def __init__(
         self,
@@ -73,10 +67,10 @@ class GroupMachine:
         holdings: Holdings | None = None,
     ) -> None:
         self.counts = counts or Counts()
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, ConsumerGroup] = {}
         self.offsets = Offsets()
         self.unknown: dict[bytes, UnknownRecord] = {}
-        """By key: what a later version wrote, to be handed on."""
+        """Per key the record that a later version wrote, to be handed on."""
         self._topic_id_of = topic_id_of
         self._holdings = holdings or Holdings(config.members_bytes_max)
         self._config = config
@@ -87,7 +81,7 @@ class GroupMachine:
     # --- the log -------------------------------------------------------------------------------------
 
     def replay(self, record: LogRecord) -> None:
-        """Become what the next record of the log says."""
+        """Apply the next record of the log."""
         if isinstance(record, UnknownRecord):
             self._replay_unknown(record)
             return
@@ -103,7 +97,7 @@ class GroupMachine:
             self._forget(record.key.group)
 
     def _replay_unknown(self, record: UnknownRecord) -> None:
-        """What was known under this key is no longer what holds."""
+        """Keep a record of a later version; what was known under its key no longer holds."""
         try:
             key = read_key(record.key)
         except UnsupportedVersion:
@@ -118,8 +112,14 @@ class GroupMachine:
         else:
             self.unknown[record.key] = record
 
+    def lose(self) -> None:
+        """The next part of the log cannot be read. Members may know of a generation that this machine has not
+        heard of: they are told that the generation is another, and join again."""
+        self.offsets.lose()
+
     def recovered(self, now: Moment) -> Result:
-        """The whole log has been replayed: members found in it have one session timeout to be heard of."""
+        """The whole log has been replayed: each member found in it has one session timeout in which to send a
+        heartbeat."""
         step = self._step(now)
         for group in list(self.groups.values()):
             self._forget_if_vacant(group)
@@ -129,10 +129,21 @@ class GroupMachine:
         self._timers.set(TimerKey(TimerKind.EXPIRY), now.monotonic_ms + interval_ms)
         return self._finish(step)
 
-    def snapshot(self, group_id: str) -> Iterator[LogRecord]:
-        """All that the log says about a group, in as few records as possible; nothing if it is gone. It may be taken
-        bit by bit, while the group goes on: each record says what is so when it is taken, and what comes to be
-        meanwhile is in the log."""
+    def sections(self) -> list[str | bytes]:
+        """What a snapshot has, one after the other: consumer groups by their ids, then the keys of unknown records."""
+        return [*self.groups, *self.unknown]
+
+    def snapshot(self, section: str | bytes) -> Iterator[LogRecord]:
+        """The records that make a section as it is now; none when it is gone."""
+        if isinstance(section, str):
+            return self._snapshot_of_group(section)
+        record = self.unknown.get(section)
+        return iter(() if record is None else (record,))
+
+    def _snapshot_of_group(self, group_id: str) -> Iterator[LogRecord]:
+        """The logged state of a consumer group in as few records as possible; none if it is gone. Take it bit
+        by bit while the group goes on: each record gives the state at the time it is taken, and the log has
+        the changes made meanwhile."""
         group = self.groups.get(group_id)
         if group is not None and group.persisted is not None:
             yield GroupRecord(GroupMetadataKey(group=group_id), group.persisted)
@@ -175,9 +186,9 @@ class GroupMachine:
         return self._finish(step, group)
 
     def leave(self, ticket: Ticket, request: LeaveGroupRequest, now: Moment) -> Result:
-        """A request in the form of version 3 and later: `members` names who leaves."""
+        """A request in the form of version 3 and later: `members` names the members that leave."""
         step = self._step(now)
-        group = self.groups.get(request.group_id) or Group(request.group_id)
+        group = self.groups.get(request.group_id) or ConsumerGroup(request.group_id)
         members = presence.leave(step, group, request.members)
         step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
         return self._finish(step, group)
@@ -185,7 +196,7 @@ class GroupMachine:
     # --- offsets -------------------------------------------------------------------------------------
 
     def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
-        """Topics are named by name and, where it is known, by id."""
+        """Topics are given by name and, where it is known, by id."""
         step = self._step(now)
         group = self.groups.get(request.group_id)
         step.answer(ticket, offsets.commit(step, group, request, caller, self._topic_id_of, room=self._has_room))
@@ -198,7 +209,8 @@ class GroupMachine:
         return self._finish(step)
 
     def committed(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
-        """The answer is a list of topics and the indexes of partitions that a group has offsets of."""
+        """The answer lists the topics, and the indexes of their partitions, for which a consumer group has
+        offsets."""
         step = self._step(now)
         topics = self.offsets.topics(group_id)
         step.answer(ticket, [(topic, self.offsets.indexes(group_id, topic)) for topic in topics])
@@ -215,12 +227,13 @@ class GroupMachine:
         return self._finish(step, group)
 
     def forget_topic(self, ticket: Ticket, topic: str, topic_id: UUID, now: Moment) -> Result:
-        """The topic is gone, and its offsets with it; those of another topic of the same name stay. The answer is how
-        many there were."""
+        """The topic is gone: forget its offsets, but keep those of another topic of the same name. The answer
+        is how many were forgotten."""
         step = self._step(now)
         for group_id in self.offsets.groups_of(topic):
             for partition, value in self.offsets.partitions(group_id, topic):
-                if value.topic_id in (ZERO_UUID, topic_id):
+                doubtful = self.offsets.doubtful(group_id, topic, partition)
+                if value.topic_id in (ZERO_UUID, topic_id) and not doubtful:
                     offsets.forget(step, OffsetCommitKey(group=group_id, topic=topic, partition=partition))
             if group_id in self.groups:
                 self._forget_if_vacant(self.groups[group_id])
@@ -228,11 +241,12 @@ class GroupMachine:
         return self._finish(step)
 
     def forget_stale(self, keys: Iterable[OffsetCommitKey], now: Moment) -> Result:
-        """These were found to be of topics that are gone; what was committed since is not theirs."""
+        """Forget offsets of topics that are gone; offsets committed under these keys since are kept."""
         step = self._step(now)
         for key in keys:
             value = self.offsets.get(key.group, key.topic, key.partition)
-            if value is not None and offsets.is_stale(value, self._topic_id_of(key.topic)):
+            doubtful = self.offsets.doubtful(key.group, key.topic, key.partition)
+            if value is not None and not doubtful and offsets.is_stale(value, self._topic_id_of(key.topic)):
                 offsets.forget(step, key)
                 if key.group in self.groups:
                     self._forget_if_vacant(self.groups[key.group])
@@ -270,7 +284,7 @@ class GroupMachine:
             code = ErrorCode.NONE
             if group is None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not GroupState.EMPTY:
+            elif group.state is not ConsumerGroupState.EMPTY:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
                 expiry.delete_group(step, group, self.offsets)
@@ -281,7 +295,7 @@ class GroupMachine:
     # --- time ----------------------------------------------------------------------------------------
 
     def advance(self, now: Moment) -> Result:
-        """Time has passed: fire the timers that have run out. Early calls do no harm."""
+        """Time has passed: fire the timers that have run out. An early call does no harm."""
         step = self._step(now)
         for key in self._timers.due(now.monotonic_ms):
             if key.kind == TimerKind.EXPIRY:
@@ -310,12 +324,12 @@ class GroupMachine:
         pause_ms = EXPIRY_PAUSE_MS if self._to_expire else self._config.offsets_retention_check_interval_ms
         self._timers.set(TimerKey(TimerKind.EXPIRY), step.now.monotonic_ms + pause_ms)
 
-    # --- inside --------------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------------
 
     def _step(self, now: Moment) -> Step:
         return Step(self._config, self._timers, self.counts, self.replay, self._new_id, now, self._holdings)
 
-    def _finish(self, step: Step, group: Group | None = None) -> Result:
+    def _finish(self, step: Step, group: ConsumerGroup | None = None) -> Result:
         if group is not None:
             self._forget_if_vacant(group)
         step.result.wake_at_ms = self._timers.next_deadline_ms()
@@ -325,10 +339,10 @@ class GroupMachine:
     def _has_room(self) -> bool:
         return len(self.groups) < self._config.groups_max
 
-    def _group(self, group_id: str) -> Group:
+    def _group(self, group_id: str) -> ConsumerGroup:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self._holdings)
+            group = self.groups[group_id] = ConsumerGroup(group_id, self._holdings)
         return group
 
     def _forget(self, group_id: str) -> None:
@@ -336,7 +350,7 @@ class GroupMachine:
         if group is not None:
             group.abandon()
 
-    def _forget_if_vacant(self, group: Group) -> None:
+    def _forget_if_vacant(self, group: ConsumerGroup) -> None:
         if group.vacant and not self.offsets.has(group.group_id):
             self._timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
             self.groups.pop(group.group_id, None)
@@ -348,12 +362,12 @@ class GroupMachine:
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                 error_message=f"Group {group_id} not found.",
                 group_id=group_id,
-                group_state=GroupState.DEAD.value,
+                group_state=ConsumerGroupState.DEAD.value,
                 protocol_type="",
                 protocol_data="",
                 members=(),
             )
-        protocol = group.protocol if group.state is GroupState.STABLE else None
+        protocol = group.protocol if group.state is ConsumerGroupState.STABLE else None
         return DescribedGroup(
             error_code=ErrorCode.NONE,
             group_id=group_id,

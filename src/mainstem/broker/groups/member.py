@@ -1,21 +1,21 @@
-"""A member of a group: what it joined with, what it was assigned, and which of its requests wait."""
+"""A member of a consumer group: its subscription, its assignment, and its waiting requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mainstem.broker.groups.result import Ticket
+from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.messages.consumer_offsets import MemberMetadata
 from mainstem.protocol.messages.describe_groups import DescribedGroupMember
 from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
 MEMBER_BYTES = 1024
-"""A member without its metadata: the object, its ids, its timer."""
+"""Bytes of a member without its metadata: the object, its ids, its timer."""
 
 
 def protocols_bytes(protocols: Iterable[JoinGroupRequestProtocol]) -> int:
-    """What a member says when it joins."""
+    """Bytes of the protocols that a member joins with."""
     return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 
@@ -35,13 +35,13 @@ class Member:
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
     charged: int = 0
-    """What its group's holdings are charged for it."""
+    """Bytes that its consumer group's holdings are charged for it."""
     new: bool = False
     """Has not heard of any generation yet, perhaps not even of its id."""
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Roughly the memory it takes, in bytes."""
         return MEMBER_BYTES + protocols_bytes(self.protocols) + len(self.assignment)
 
     @property
@@ -50,24 +50,26 @@ class Member:
 
     @property
     def excused_from_heartbeats(self) -> bool:
-        """Its client waits for us, so silence means nothing; a new member's client may have gone away."""
+        """Whether its client waits for an answer, so that silence means nothing; a new member's client may
+        have gone away."""
         return not self.new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under a protocol's name; empty when it does not have it."""
+        """The member's metadata for a protocol; empty when it does not have that protocol."""
         for candidate in self.protocols:
             if candidate.name == protocol:
                 return candidate.metadata
         return b""
 
     def joined_with(self, protocol: str | None) -> JoinGroupResponseMember:
-        """As the leader gets to see it."""
+        """The member as the leader sees it in JoinGroup."""
         return JoinGroupResponseMember(
             member_id=self.member_id, group_instance_id=self.instance_id, metadata=self.metadata(protocol)
         )
 
     def described(self, protocol: str | None) -> DescribedGroupMember:
-        """As DescribeGroups shows it; without metadata and assignment where there is no `protocol`."""
+        """The member as DescribeGroups shows it; without metadata and assignment where there is no
+        `protocol`."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -78,7 +80,7 @@ class Member:
         )
 
     def persisted(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
-        """As the log keeps it."""
+        """The member as the log keeps it."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,

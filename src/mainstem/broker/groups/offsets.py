@@ -1,9 +1,9 @@
-"""The committed offsets of the groups of one partition: where each group is in each topic-partition.
+"""The committed offsets of one partition's consumer groups: the position of each in each topic-partition.
 
-`Offsets` is what the log says, and changes in `replay` alone. The functions below read it and produce the
-records that change it. An offset belongs to the topic that it was committed for, not to whichever bears its name now:
-one of a topic that is gone is *stale*, is answered to nobody, and goes. An offset goes wherever the group commits it,
-back too if it asks to; what never happens is that a commit once answered is undone (the log is the order).
+`Offsets` holds what the log says, and changes in `replay` alone. The functions below read it and produce the records
+that change it. An offset belongs to the topic for which it was committed, not to another topic that has the same name
+now: the offset of a topic that is gone is *stale*, is never given in an answer, and is removed. A consumer group may
+commit any offset, also a lower one; but a commit that was answered is never undone (the log is the order).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from uuid import UUID
 
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.result import Caller, OffsetRecord
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.validation import generation_error
 from mainstem.protocol.error_codes import ErrorCode
@@ -41,28 +41,57 @@ from mainstem.protocol.messages.offset_fetch import (
 from mainstem.protocol.schema import ZERO_UUID
 
 NO_OFFSET = -1
+LOST = ErrorCode.KAFKA_STORAGE_ERROR
+"""Clients report this code to their application, whatever they are set to do where no offset is committed."""
 GROUP_ID_NOT_FOUND_FROM = 9
-"""OffsetCommit version from which a generation of a group that does not exist is called just that."""
+"""OffsetCommit version from which the error for a generation of a missing consumer group says just that."""
 
 
 TopicId = Callable[[str], UUID | None]
-"""The id of the topic that bears a name now; None: none does. Zero: not known, it may be any."""
+"""Gives the id of the topic that has a name now; None: there is none. Zero: not known, it may be any
+topic."""
 
 
 def is_stale(value: OffsetCommitValue, current: UUID | None) -> bool:
-    """Whether an offset was committed for another topic than the one that bears its name now."""
+    """Whether an offset was committed for another topic than the one that has its name now."""
     return current is None or (value.topic_id != current and ZERO_UUID not in (value.topic_id, current))
 
 
 class Offsets:
-    """Committed offsets by group, topic and partition."""
+    """Committed offsets by consumer group, topic and partition. If a stretch of the log is lost, an offset
+    from before it may have been replaced in it, and a missing offset may have been committed in it: both are
+    *doubtful* until they are committed again."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
         self.count = 0
+        self.incomplete = False
+        """Whether a stretch of the log is lost."""
+        self._sure: set[tuple[str, str, int]] = set()
+        """The offsets committed since the lost stretch."""
+
+    def lose(self) -> None:
+        """The next stretch of the log is lost."""
+        self.incomplete = True
+        self._sure.clear()
+
+    def accept(self) -> None:
+        """Take the known offsets for all there are."""
+        self.incomplete = False
+        self._sure.clear()
+
+    def doubtful(self, group_id: str, topic: str, partition: int) -> bool:
+        return self.incomplete and (group_id, topic, partition) not in self._sure
+
+    @property
+    def doubtful_count(self) -> int:
+        """How many of the offsets held here are doubtful."""
+        return self.count - len(self._sure) if self.incomplete else 0
 
     def replay(self, record: OffsetRecord) -> None:
         group_id, topic, partition = record.key.group, record.key.topic, record.key.partition
+        if self.incomplete:
+            (self._sure.discard if record.value is None else self._sure.add)((group_id, topic, partition))
         if record.value is not None:
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
             self.count += partition not in partitions
@@ -78,8 +107,8 @@ class Offsets:
             del self._groups[group_id]
 
     def adopt(self, key: OffsetCommitKey, topic_id: UUID) -> None:
-        """An offset whose topic the log does not tell belongs to this one. It says nothing about what is committed, and
-        the log is told with the next snapshot."""
+        """Take an offset without a topic id for one of this topic. That changes no commit, and the next
+        snapshot writes it to the log."""
         partitions = self._groups[key.group][key.topic]
         partitions[key.partition] = replace(partitions[key.partition], topic_id=topic_id)
 
@@ -96,21 +125,21 @@ class Offsets:
         return list(self._groups.get(group_id, {}).get(topic, ()))
 
     def groups_of(self, topic: str) -> list[str]:
-        """The groups that have offsets of a topic."""
+        """The consumer groups that have offsets of a topic."""
         return [group_id for group_id, topics in self._groups.items() if topic in topics]
 
     def has(self, group_id: str) -> bool:
         return group_id in self._groups
 
     def all(self) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """Nothing must change meanwhile."""
+        """Every offset; nothing may change meanwhile."""
         for group_id, topics in self._groups.items():
             for topic, partitions in topics.items():
                 for partition, value in partitions.items():
                     yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """Each as it is when it is its turn, those that come to be meanwhile left out."""
+        """Each offset as it is when its turn comes; offsets added meanwhile are left out."""
         for topic in self.topics(group_id):
             for partition in self.indexes(group_id, topic):
                 value = self.get(group_id, topic, partition)
@@ -120,15 +149,15 @@ class Offsets:
 
 def commit(
     step: Step,
-    group: Group | None,
+    group: ConsumerGroup | None,
     request: OffsetCommitRequest,
     caller: Caller,
     topic_id_of: TopicId,
     *,
     room: bool,
 ) -> OffsetCommitResponse:
-    """Commit offsets, for the topics that the request names by name and id. `group` is None when there is none yet; it
-    is made if there is `room` for it."""
+    """Commit offsets, for the topics that the request gives by name and id. `group` is None when there is
+    none yet; it is made if there is `room` for it."""
     code = _commit_error(group, request, caller)
     if group is None and code is ErrorCode.NONE and not room:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -146,15 +175,13 @@ def commit(
             elif code is ErrorCode.NONE:
                 partition_code = _commit_partition(step, request, topic.name, known or ZERO_UUID, partition)
             partitions.append(
-                OffsetCommitResponsePartition(
-                    partition_index=partition.partition_index, error_code=partition_code
-                )
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=partition_code)
             )
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=tuple(partitions)))
     return OffsetCommitResponse(topics=tuple(topics))
 
 
-def _commit_error(group: Group | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
+def _commit_error(group: ConsumerGroup | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
     generation = request.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
@@ -162,12 +189,12 @@ def _commit_error(group: Group | None, request: OffsetCommitRequest, caller: Cal
         if caller.version >= GROUP_ID_NOT_FOUND_FROM:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
-    if generation < 0 and group.state is GroupState.EMPTY:
+    if generation < 0 and group.state is ConsumerGroupState.EMPTY:
         return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
     if generation < 0 and not request.member_id and request.group_instance_id is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     code = generation_error(group, request.member_id, request.group_instance_id, generation)
-    if code is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
+    if code is ErrorCode.NONE and group.state is ConsumerGroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return code
 
@@ -194,11 +221,14 @@ def _commit_partition(
     return ErrorCode.NONE
 
 
-def fetch(
-    offsets: Offsets, request: OffsetFetchRequestGroup, topic_id_of: TopicId
-) -> OffsetFetchResponseGroup:
-    """The offsets asked for, or all the group has when no topics are named; unknown and stale ones are -1."""
+def fetch(offsets: Offsets, request: OffsetFetchRequestGroup, topic_id_of: TopicId) -> OffsetFetchResponseGroup:
+    """The offsets asked for, or all that the consumer group has when no topics are given; unknown and stale
+    ones are -1. A doubtful one is an error: on -1 clients would begin anew wherever they are set to, and an
+    older offset would silently repeat records. A request for all offsets of a group without known ones is an
+    error for the same reason."""
     group_id = request.group_id
+    if offsets.incomplete and not request.topics and not offsets.has(group_id):
+        return OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=LOST)
     if request.topics is None:
         wanted = [
             (topic, [partition for partition, _ in offsets.partitions(group_id, topic)])
@@ -211,10 +241,13 @@ def fetch(
         current = topic_id_of(topic)
         values = ((index, offsets.get(group_id, topic, index)) for index in indexes)
         fetched = tuple(
-            _fetched(index, None if value is None or is_stale(value, current) else value) for index, value in values
+            _lost(index)
+            if offsets.doubtful(group_id, topic, index)
+            else _fetched(index, None if value is None or is_stale(value, current) else value)
+            for index, value in values
         )
         if request.topics is None:
-            fetched = tuple(item for item in fetched if item.committed_offset != NO_OFFSET)
+            fetched = tuple(item for item in fetched if item.error_code or item.committed_offset != NO_OFFSET)
             if not fetched:
                 continue
         topics.append(OffsetFetchResponseTopics(name=topic, partitions=fetched))
@@ -231,11 +264,15 @@ def _fetched(partition: int, value: OffsetCommitValue | None) -> OffsetFetchResp
     )
 
 
-def delete(
-    step: Step, group: Group, offsets: Offsets, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse:
-    """Forget offsets of topics that nobody in the group consumes."""
-    if group.state is not GroupState.EMPTY and not group.consumers:
+def _lost(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=NO_OFFSET, metadata="", error_code=LOST
+    )
+
+
+def delete(step: Step, group: ConsumerGroup, offsets: Offsets, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Forget offsets of topics that no member consumes."""
+    if group.state is not ConsumerGroupState.EMPTY and not group.consumers:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=())
     topics = []
     for topic in request.topics:

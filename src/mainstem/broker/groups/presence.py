@@ -1,12 +1,13 @@
-"""Who is still there: heartbeats, sessions that run out, and members that leave or are removed."""
+"""Tracks which members are present: heartbeats, sessions that run out, and members that leave or are
+removed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from mainstem.broker.groups import rebalance
-from mainstem.broker.groups.group import Group
-from mainstem.broker.groups.states import GroupState
+from mainstem.broker.groups.group import ConsumerGroup
+from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.broker.groups.validation import generation_error, member_error
@@ -15,32 +16,30 @@ from mainstem.protocol.messages.heartbeat import HeartbeatRequest
 from mainstem.protocol.messages.leave_group import MemberIdentity, MemberResponse
 
 
-def heartbeat(step: Step, group: Group, request: HeartbeatRequest) -> ErrorCode:
-    """The answer's error code; a member learns from it that it must join again."""
+def heartbeat(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+    """Returns the answer's error code, by which a member learns that it must join again."""
     code = generation_error(group, request.member_id, request.group_instance_id, request.generation_id)
     if code is not ErrorCode.NONE:
         return code
     step.restart_session(group, request.member_id)
-    preparing = group.state is GroupState.PREPARING_REBALANCE
+    preparing = group.state is ConsumerGroupState.PREPARING_REBALANCE
     return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
 
-def leave(step: Step, group: Group, members: Sequence[MemberIdentity]) -> tuple[MemberResponse, ...]:
+def leave(step: Step, group: ConsumerGroup, members: Sequence[MemberIdentity]) -> tuple[MemberResponse, ...]:
     """Remove members, all in one rebalance. A static member may be named by its instance id alone."""
     responses = []
     for identity in members:
         code = _remove(step, group, identity)
         responses.append(
-            MemberResponse(
-                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
-            )
+            MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
         )
     if any(response.error_code == ErrorCode.NONE for response in responses):
         _after_removal(step, group)
     return tuple(responses)
 
 
-def session_over(step: Step, group: Group, member_id: str) -> None:
+def session_over(step: Step, group: ConsumerGroup, member_id: str) -> None:
     """The session timer of a member, or of an id that was given out, ran out."""
     if member_id in group.pending_members:
         group.remove(member_id)
@@ -48,13 +47,13 @@ def session_over(step: Step, group: Group, member_id: str) -> None:
         return
     member = group.members.get(member_id)
     if member is None or member.excused_from_heartbeats:
-        return  # an excused member's session starts again with the answer it waits for
+        return  # an excused member's session starts again with the answer that it waits for
     step.counts.sessions_expired += 1
     rebalance.drop(step, group, member)
     _after_removal(step, group)
 
 
-def _remove(step: Step, group: Group, identity: MemberIdentity) -> ErrorCode:
+def _remove(step: Step, group: ConsumerGroup, identity: MemberIdentity) -> ErrorCode:
     member_id = identity.member_id
     if member_id in group.pending_members:
         step.stop_timer(TimerKind.SESSION, group, member_id)
@@ -68,6 +67,6 @@ def _remove(step: Step, group: Group, identity: MemberIdentity) -> ErrorCode:
     return code
 
 
-def _after_removal(step: Step, group: Group) -> None:
-    if group.state is not GroupState.EMPTY:
+def _after_removal(step: Step, group: ConsumerGroup) -> None:
+    if group.state is not ConsumerGroupState.EMPTY:
         rebalance.start_or_continue(step, group)

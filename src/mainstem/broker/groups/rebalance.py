@@ -1,15 +1,16 @@
-"""How a group gets from one generation to the next: gather joins, fix the members, wait for the assignment.
+"""Leads a consumer group from one generation to the next: gather joins, fix the members, wait for the
+assignment.
 
-Entered by whatever changes the membership (`joining`, `presence`) and by three timers: the join timer (time
-to join is over), the sync timer (time to fetch the assignment is over) and, through `presence`, sessions.
-Who did not join in time is dropped, except static members: they stay until their session ends.
+It begins with any change of the membership (`joining`, `presence`) and with three timers: the join timer (time to
+join is over), the sync timer (time to fetch the assignment is over) and, through `presence`, sessions. Members that
+did not join in time are dropped, except static members: they stay until their session ends.
 """
 
 from __future__ import annotations
 
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.member import Member
-from mainstem.broker.groups.states import GroupState, can_rebalance
+from mainstem.broker.groups.states import ConsumerGroupState, can_rebalance
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.protocol.error_codes import ErrorCode
@@ -17,7 +18,7 @@ from mainstem.protocol.messages.join_group import JoinGroupResponse
 from mainstem.protocol.messages.sync_group import SyncGroupResponse
 
 REBALANCE_WAIT_MS_MIN = 1_000
-"""Rebalance timeouts are the clients' choice; below this, a group that waits for nobody would spin."""
+"""Clients choose rebalance timeouts; below this one, a consumer group without waiting members would spin."""
 
 
 def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
@@ -30,8 +31,8 @@ def refused_sync(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code, assignment=b"")
 
 
-def joined(group: Group, member_id: str, *, leads: bool) -> JoinGroupResponse:
-    """What a member of the present generation is told; who leads it also hears of all members."""
+def joined(group: ConsumerGroup, member_id: str, *, leads: bool) -> JoinGroupResponse:
+    """The answer to a member of the present generation; the leader's also lists all members."""
     members = tuple(member.joined_with(group.protocol) for member in group.members.values()) if leads else ()
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
@@ -44,7 +45,7 @@ def joined(group: Group, member_id: str, *, leads: bool) -> JoinGroupResponse:
     )
 
 
-def synced(group: Group, member: Member) -> SyncGroupResponse:
+def synced(group: ConsumerGroup, member: Member) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -53,7 +54,7 @@ def synced(group: Group, member: Member) -> SyncGroupResponse:
     )
 
 
-def start_or_continue(step: Step, group: Group) -> None:
+def start_or_continue(step: Step, group: ConsumerGroup) -> None:
     """The membership changed: start a rebalance, or go on with the one in preparation."""
     if can_rebalance(group.state):
         prepare(step, group)
@@ -61,13 +62,13 @@ def start_or_continue(step: Step, group: Group) -> None:
         complete_if_ready(step, group)
 
 
-def prepare(step: Step, group: Group) -> None:
-    """Ask everybody to join again (they learn it from the answers to sync, heartbeat and commit)."""
+def prepare(step: Step, group: ConsumerGroup) -> None:
+    """Ask all members to join again (they learn it from the answers to sync, heartbeat and commit)."""
     refuse_syncs(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.pending_sync.clear()
     step.stop_timer(TimerKind.SYNC, group)
-    delay_ms = step.config.rebalance_delay_ms if group.state is GroupState.EMPTY else 0
-    group.move_to(GroupState.PREPARING_REBALANCE)
+    delay_ms = step.config.rebalance_delay_ms if group.state is ConsumerGroupState.EMPTY else 0
+    group.move_to(ConsumerGroupState.PREPARING_REBALANCE)
     if delay_ms > 0:
         group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         group.newcomers = False
@@ -78,15 +79,16 @@ def prepare(step: Step, group: Group) -> None:
         _wait_for_joins(step, group)
 
 
-def complete_if_ready(step: Step, group: Group) -> None:
-    """End the joining when there is nobody left to wait for, unless the group still gathers."""
+def complete_if_ready(step: Step, group: ConsumerGroup) -> None:
+    """End the joining when no member is left to wait for, unless the consumer group still gathers."""
     gathering = group.delay_left_ms is not None
-    if group.state is GroupState.PREPARING_REBALANCE and not gathering and group.all_joined:
+    if group.state is ConsumerGroupState.PREPARING_REBALANCE and not gathering and group.all_joined:
         complete(step, group)
 
 
-def complete(step: Step, group: Group) -> None:
-    """Fix the next generation and tell those who joined; or, when nobody is left, empty the group."""
+def complete(step: Step, group: ConsumerGroup) -> None:
+    """Fix the next generation and tell the members that joined; or, when none is left, empty the consumer
+    group."""
     step.stop_timer(TimerKind.JOIN, group)
     for member in list(group.members.values()):
         if member.join_ticket is None and not member.static:
@@ -109,8 +111,8 @@ def complete(step: Step, group: Group) -> None:
     step.start_timer(TimerKind.SYNC, group, max(group.rebalance_timeout_ms, REBALANCE_WAIT_MS_MIN))
 
 
-def drop(step: Step, group: Group, member: Member) -> None:
-    """Remove a member; its client, should it still wait, hears that it is unknown and joins anew."""
+def drop(step: Step, group: ConsumerGroup, member: Member) -> None:
+    """Remove a member; if its client still waits, it hears that the member is unknown, and joins anew."""
     if member.join_ticket is not None:
         step.answer(member.join_ticket, refused_join("", ErrorCode.UNKNOWN_MEMBER_ID))
         group.set_join_ticket(member, None)
@@ -121,7 +123,7 @@ def drop(step: Step, group: Group, member: Member) -> None:
     group.remove(member.member_id)
 
 
-def refuse_syncs(step: Step, group: Group, code: ErrorCode) -> None:
+def refuse_syncs(step: Step, group: ConsumerGroup, code: ErrorCode) -> None:
     for member in group.members.values():
         if member.sync_ticket is not None:
             step.answer(member.sync_ticket, refused_sync(code))
@@ -129,9 +131,9 @@ def refuse_syncs(step: Step, group: Group, code: ErrorCode) -> None:
             step.restart_session(group, member.member_id)
 
 
-def join_time_over(step: Step, group: Group) -> None:
+def join_time_over(step: Step, group: ConsumerGroup) -> None:
     """The join timer ran out."""
-    if group.state is not GroupState.PREPARING_REBALANCE:
+    if group.state is not ConsumerGroupState.PREPARING_REBALANCE:
         return
     if group.newcomers and group.delay_left_ms:
         group.newcomers = False
@@ -142,15 +144,16 @@ def join_time_over(step: Step, group: Group) -> None:
         complete(step, group)
 
 
-def sync_time_over(step: Step, group: Group) -> None:
-    """The sync timer ran out: who never asked for its assignment is gone, and its share must move."""
+def sync_time_over(step: Step, group: ConsumerGroup) -> None:
+    """The sync timer ran out: a member that never asked for its assignment is gone, and its share must
+    move."""
     if not group.pending_sync:
         return
-    assert group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+    assert group.state in (ConsumerGroupState.COMPLETING_REBALANCE, ConsumerGroupState.STABLE)
     for member_id in sorted(group.pending_sync):
         drop(step, group, group.members[member_id])
     prepare(step, group)
 
 
-def _wait_for_joins(step: Step, group: Group) -> None:
+def _wait_for_joins(step: Step, group: ConsumerGroup) -> None:
     step.start_timer(TimerKind.JOIN, group, max(group.rebalance_timeout_ms, REBALANCE_WAIT_MS_MIN))

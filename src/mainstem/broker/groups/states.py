@@ -1,6 +1,6 @@
-"""The states of a group and the moves between them.
+"""The states of a consumer group and the moves between them.
 
-Invariant: a group changes state only through `Group.move_to`, which asserts the move against `MOVES`, and
+Invariant: a consumer group changes state only through `Group.move_to`, which asserts the move against `MOVES`, and
 through `Group.restore`, which takes the state that a record of the log proves.
 
     Empty ──────────────► PreparingRebalance ◄──────────┐
@@ -9,7 +9,7 @@ through `Group.restore`, which takes the state that a record of the log proves.
                              ▼          │ timeout       │
                    CompletingRebalance ─┴── leader's assignment ──► Stable
 
-`Dead` is what a group that does not exist is called in answers; no group in memory is ever in it.
+Answers call a consumer group that does not exist `Dead`; no group in memory is ever in that state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 
 
-class GroupState(enum.Enum):
+class ConsumerGroupState(enum.Enum):
     """The values are the names that clients see."""
 
     EMPTY = "Empty"
@@ -31,16 +31,20 @@ class GroupState(enum.Enum):
     DEAD = "Dead"
 
 
-MOVES: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.DEAD: frozenset(),
+MOVES: dict[ConsumerGroupState, frozenset[ConsumerGroupState]] = {
+    ConsumerGroupState.EMPTY: frozenset({ConsumerGroupState.PREPARING_REBALANCE}),
+    ConsumerGroupState.PREPARING_REBALANCE: frozenset(
+        {ConsumerGroupState.COMPLETING_REBALANCE, ConsumerGroupState.EMPTY}
+    ),
+    ConsumerGroupState.COMPLETING_REBALANCE: frozenset(
+        {ConsumerGroupState.STABLE, ConsumerGroupState.PREPARING_REBALANCE}
+    ),
+    ConsumerGroupState.STABLE: frozenset({ConsumerGroupState.PREPARING_REBALANCE}),
+    ConsumerGroupState.DEAD: frozenset(),
 }
-"""Which states may follow which."""
+"""State → the states that may follow it."""
 
 
-def can_rebalance(state: GroupState) -> bool:
+def can_rebalance(state: ConsumerGroupState) -> bool:
     """Whether a rebalance can start now (one that is being prepared cannot start again)."""
-    return GroupState.PREPARING_REBALANCE in MOVES[state]
+    return ConsumerGroupState.PREPARING_REBALANCE in MOVES[state]

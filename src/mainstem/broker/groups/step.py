@@ -1,4 +1,4 @@
-"""One event on its way through the machine: what handling it may use, and the result it builds up."""
+"""One event on its way through the machine: the services its handlers use, and the result they build."""
 
 from __future__ import annotations
 
@@ -7,56 +7,58 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.holdings import Holdings
-from mainstem.broker.groups.result import Answer, GroupRecord, LogRecord, Moment, Result, Ticket
+from mainstem.broker.groups.result import GroupRecord, LogRecord
 from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
+from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 
 
 @dataclass(slots=True)
 class Counts:
-    """What happened so far, for the metrics."""
+    """Counts of events, for the metrics."""
 
     rebalances: int = 0
     offset_commits: int = 0
     offset_expirations: int = 0
     sessions_expired: int = 0
     log_failures: int = 0
+    records_lost: int = 0
 
 
 @dataclass(slots=True)
 class Step:
-    """Handlers change a group through its methods, and everything else through these."""
+    """Handlers change a consumer group through its methods, and everything else through these."""
 
     config: GroupsConfig
     timers: Timers
     counts: Counts
     replay: Callable[[LogRecord], None]
     new_id: Callable[[], str]
-    """Something that is never the same twice."""
+    """Gives a string that never occurs twice."""
     now: Moment
     holdings: Holdings
     result: Result = field(default_factory=Result)
 
     def write(self, record: LogRecord) -> None:
-        """Append a record to the log, and be what it says."""
+        """Append a record to the log, and replay it at once."""
         self.result.records.append(record)
         self.replay(record)
 
-    def write_group(self, group: Group, value: GroupMetadataValue) -> None:
+    def write_group(self, group: ConsumerGroup, value: GroupMetadataValue) -> None:
         self.write(GroupRecord(GroupMetadataKey(group=group.group_id), value))
 
     def answer(self, ticket: Ticket, response: Any) -> None:
         self.result.answers.append(Answer(ticket, response))
 
-    def start_timer(self, kind: int, group: Group, timeout_ms: int, member_id: str = "") -> None:
+    def start_timer(self, kind: int, group: ConsumerGroup, timeout_ms: int, member_id: str = "") -> None:
         self.timers.set(TimerKey(kind, group.group_id, member_id), self.now.monotonic_ms + timeout_ms)
 
-    def stop_timer(self, kind: int, group: Group, member_id: str = "") -> None:
+    def stop_timer(self, kind: int, group: ConsumerGroup, member_id: str = "") -> None:
         self.timers.cancel(TimerKey(kind, group.group_id, member_id))
 
-    def restart_session(self, group: Group, member_id: str) -> None:
-        """The member was heard of: its session timeout starts anew."""
+    def restart_session(self, group: ConsumerGroup, member_id: str) -> None:
+        """A request of the member came: its session timeout starts anew."""
         timeout_ms = group.members[member_id].session_timeout_ms
         self.start_timer(TimerKind.SESSION, group, timeout_ms, member_id)

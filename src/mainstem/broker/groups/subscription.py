@@ -1,7 +1,7 @@
-"""The topics that the members of a group subscribe to, read from the metadata they join with.
+"""Reads the topics that a consumer group's members subscribe to from the metadata they join with.
 
-That metadata belongs to the clients' assignors; the coordinator only needs the topics. They stand at the front of every
-version of Kafka's consumer protocol: a version, a count, then names behind their lengths.
+That metadata belongs to the clients' assignors; the coordinator needs only the topics. They stand at the front of
+every version of Kafka's consumer protocol: a version, a count, then names behind their lengths.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 
 SUBSCRIBED_NAMES_MAX = 50_000
-"""Names of all members of a group together, some ten milliseconds of the event loop. Of a group that names more it
-is not known which topics it subscribes to, and none of its offsets expire while it has members."""
+"""Names of all members of a consumer group together, some ten milliseconds of the event loop. The
+subscriptions of a group with more names count as unknown, and none of its offsets expire while it has
+members."""
 
 _COUNT = struct.Struct(">i")
 _COUNT_AT = 2
@@ -21,12 +22,12 @@ _LENGTH = struct.Struct(">h")
 
 
 def topics_of(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[bytes] | None:
-    """The names, in UTF-8, that members subscribe to together; None when that cannot be known."""
+    """The names, in UTF-8, to which the members together subscribe; None when they cannot be read."""
     if protocol_type != PROTOCOL_TYPE:
         return None
     topics: set[bytes] = set()
     names_left = SUBSCRIBED_NAMES_MAX
-    for metadata in dict.fromkeys(subscriptions):  # members mostly subscribe to the same
+    for metadata in dict.fromkeys(subscriptions):  # most members subscribe to the same topics
         try:
             (count,) = _COUNT.unpack_from(metadata, _COUNT_AT)
             names_left -= count

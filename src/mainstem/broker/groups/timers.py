@@ -1,7 +1,7 @@
 """The deadlines of one group machine.
 
-One heap entry per key: pushing a deadline further out (what every heartbeat does) only notes the new time,
-and the entry is put back when it surfaces too early. So the heap never grows with the number of heartbeats.
+One heap entry per key: moving a deadline further out (as every heartbeat does) only notes the new time,
+and the entry is put back when it surfaces too early. So the heap does not grow with the number of heartbeats.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class TimerKind:
-    """What a timer is for; the order breaks ties between timers due at the same time."""
+    """The kinds of timers; their order breaks ties between timers due at the same time."""
 
     SESSION = 0
     JOIN = 1
@@ -34,6 +34,11 @@ class Timers:
         self._queued: dict[TimerKey, int] = {}  # the heap entry that counts for a key
         self._heap: list[tuple[int, TimerKey]] = []
 
+    @property
+    def entries(self) -> int:
+        """How many entries the heap has, those of deadlines that have moved included."""
+        return len(self._heap)
+
     def __len__(self) -> int:
         return len(self._deadlines)
 
@@ -52,7 +57,7 @@ class Timers:
         self._deadlines.pop(key, None)
 
     def next_deadline_ms(self) -> int | None:
-        """When `due` has to be asked next; None when no timer runs."""
+        """When to call `due` next; None when no timer runs."""
         self._settle()
         return self._heap[0][0] if self._heap else None
 
@@ -68,7 +73,7 @@ class Timers:
             yield key
 
     def _settle(self) -> None:
-        """Make the first heap entry one that tells the truth."""
+        """Put back or drop heap entries until the first one is a true deadline."""
         heap = self._heap
         while heap:
             queued_ms, key = heap[0]

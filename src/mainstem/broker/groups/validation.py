@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mainstem.broker.groups.group import Group
+from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.protocol.error_codes import ErrorCode
 
 
-def member_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether a request comes from a present member, and from the newest holder of its instance id."""
+def member_error(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Checks that a request comes from a present member, and from the newest holder of its instance id."""
     if instance_id is not None:
         holder = group.static_members.get(instance_id)
         if holder is None:
@@ -17,8 +17,8 @@ def member_error(group: Group, member_id: str, instance_id: str | None) -> Error
     return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def generation_error(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """`member_error`, and whether the member knows the present generation."""
+def generation_error(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """`member_error`, and a check that the member knows the present generation."""
     code = member_error(group, member_id, instance_id)
     if code is ErrorCode.NONE and generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION

@@ -1,10 +1,11 @@
-"""ApiVersions: what the route list serves, and nothing else."""
+"""ApiVersions: answers with the route list, and nothing else."""
 
 from __future__ import annotations
 
 import re
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
@@ -12,7 +13,7 @@ _SOFTWARE_NAMED_FROM = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+async def handle(broker: Broker, request: ApiVersionsRequest, call: RequestContext) -> ApiVersionsResponse:
     if call.version >= _SOFTWARE_NAMED_FROM:
         software = request.client_software_name, request.client_software_version
         if not all(_SOFTWARE.fullmatch(text) for text in software):
@@ -21,7 +22,7 @@ async def handle(broker: Broker, request: ApiVersionsRequest, call: Call) -> Api
 
 
 def served(error: ErrorCode) -> ApiVersionsResponse:
-    """The list of what is served, beside an error or none."""
+    """The list of served APIs, beside an error or none."""
     from mainstem.broker.routes import ROUTES  # which lists this handler
 
     api_keys = tuple(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.replica_assignment import assignment_fault
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.reserved_topics import internal_message, is_internal
 from mainstem.broker.topics import create_partitions
 from mainstem.errors import MainstemError
@@ -19,10 +20,10 @@ from mainstem.protocol.messages.create_partitions import (
 )
 
 TOPICS_PER_TURN = 500
-"""Looked at between two turns of the event loop: about a millisecond."""
+"""Topics checked within one turn of the event loop: about a millisecond."""
 
 
-async def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+async def handle(broker: Broker, request: CreatePartitionsRequest, call: RequestContext) -> CreatePartitionsResponse:
     pace = broker.turns.pace(TOPICS_PER_TURN)
     times_named: Counter[str] = Counter()
     for topic in request.topics:
@@ -40,16 +41,12 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -
     return CreatePartitionsResponse(results=tuple(results))
 
 
-async def _grow(
-    broker: Broker, wanted: CreatePartitionsTopic, *, validate_only: bool
-) -> CreatePartitionsTopicResult:
+async def _grow(broker: Broker, wanted: CreatePartitionsTopic, *, validate_only: bool) -> CreatePartitionsTopicResult:
     topic = broker.metadata.topic(wanted.name)
     if topic is not None and is_internal(broker, wanted.name):
         return _result(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(wanted.name))
     if topic is not None and wanted.assignments is not None and wanted.count > topic.partitions:
-        fault = assignment_fault(
-            broker, [item.broker_ids for item in wanted.assignments], topic.replication_factor
-        )
+        fault = assignment_fault(broker, [item.broker_ids for item in wanted.assignments], topic.replication_factor)
         added = wanted.count - topic.partitions
         if fault is None and len(wanted.assignments) != added:
             fault = f"{added} partitions would be added, but {len(wanted.assignments)} are assigned"

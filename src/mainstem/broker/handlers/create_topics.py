@@ -1,9 +1,9 @@
 """CreateTopics. A change is never abandoned half way, so `timeout_ms` does not cut it short: the answer tells
 what happened.
 
-The topics of a request are created together, with one write to the metadata, so that a tool that makes a hundred
-thousand of them waits for hundreds of writes. What is done per topic yields to the event loop in between, and
-the configs in the answer, mostly the same for all, are encoded once for each different set of them.
+The topics of a request are created together, with one write to the metadata, so that a tool that creates a hundred
+thousand of them waits for hundreds of writes. Work per topic yields to the event loop in between, and the configs in
+the answer, mostly the same for all topics, are encoded once per different set.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.config_entries import topic_entries
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.replica_assignment import assignment_fault
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.reserved_topics import internal_message, is_internal
 from mainstem.broker.topics import create_topics
 from mainstem.errors import MainstemError
@@ -35,10 +36,10 @@ NODE_DEFAULT = -1
 _CONFIGS_FROM_VERSION = 5
 
 TOPICS_PER_TURN = 200
-"""Topics looked at or described between two turns of the event loop: about a millisecond."""
+"""Topics checked or described within one turn of the event loop: about a millisecond."""
 
 
-async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+async def handle(broker: Broker, request: CreateTopicsRequest, call: RequestContext) -> CreateTopicsResponse:
     pace = broker.turns.pace(TOPICS_PER_TURN)
     times_named: Counter[str] = Counter()
     for topic in request.topics:
@@ -76,9 +77,7 @@ async def _create(
     for number, (asked, topic) in enumerate(zip(wanted, made, strict=True), 1):
         if isinstance(topic, Topic):
             copies = copies_of(broker, topic)
-            results[asked.name] = _created(
-                topic, copies, descriptions.of(topic.configs), validate_only=validate_only
-            )
+            results[asked.name] = _created(topic, copies, descriptions.of(topic.configs), validate_only=validate_only)
         else:
             results[asked.name] = _refused(asked.name, error_of_refusal(topic), str(topic))
         if number % TOPICS_PER_TURN == 0:
@@ -87,13 +86,11 @@ async def _create(
 
 
 def _weight(topic: CreatableTopic) -> int:
-    """How many topics without configs and assignments take as long to be looked at."""
+    """Its cost to check, as a number of topics without configs and assignments."""
     return 1 + (len(topic.configs) + len(topic.assignments)) // 8
 
 
-async def _encoded(
-    broker: Broker, results: Mapping[str, CreatableTopicResult], version: int
-) -> EncodedArray:
+async def _encoded(broker: Broker, results: Mapping[str, CreatableTopicResult], version: int) -> EncodedArray:
     """The answer's topics, encoded between turns of the event loop."""
     topics, buffers = list(results.values()), []
     for first in range(0, len(topics), TOPICS_PER_TURN):
@@ -104,7 +101,7 @@ async def _encoded(
 
 
 def _asked(broker: Broker, wanted: CreatableTopic) -> NewTopic | tuple[ErrorCode, str]:
-    """The topic with defaults put in, or what is wrong with it; bounds are the nameserver's business."""
+    """The topic with defaults filled in, or its fault; the nameserver checks the bounds."""
     if is_internal(broker, wanted.name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(wanted.name)
     fault = _config_fault(wanted) or _count_fault(broker, wanted)
@@ -123,7 +120,7 @@ def _config_fault(wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
 
 
 def _count_fault(broker: Broker, wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
-    """What is wrong with the numbers or the assignment."""
+    """The fault in the numbers or the assignment; None: there is none."""
     if not wanted.assignments:
         return None
     if wanted.num_partitions != NODE_DEFAULT or wanted.replication_factor != NODE_DEFAULT:
@@ -142,7 +139,7 @@ def _count_fault(broker: Broker, wanted: CreatableTopic) -> tuple[ErrorCode, str
 
 
 def _counts(broker: Broker, wanted: CreatableTopic) -> tuple[int, int]:
-    """(partitions, replication factor), defaults put in."""
+    """(partitions, replication factor), defaults filled in."""
     if wanted.assignments:
         return len(wanted.assignments), len(wanted.assignments[0].broker_ids)
     partitions, replication_factor = wanted.num_partitions, wanted.replication_factor
@@ -154,7 +151,7 @@ def _counts(broker: Broker, wanted: CreatableTopic) -> tuple[int, int]:
 
 
 class _ConfigDescriptions:
-    """What the answer says of topics' configs, encoded once for each different set of overrides."""
+    """Encodes the configs of topics for the answer, once for each different set of overrides."""
 
     def __init__(self, broker: Broker, version: int) -> None:
         self._defaults = broker.facts.topic_defaults
@@ -185,14 +182,12 @@ class _ConfigDescriptions:
 
 
 def copies_of(broker: Broker, topic: Topic) -> int:
-    """How many nodes keep a topic: as many as its write group has replicas, whatever was asked for."""
+    """How many nodes keep a topic: as many as its write group has replicas, whatever the client asked for."""
     replicas = broker.leadership.replicas(broker.leadership.group_of(topic.queue_id(0))).replicas
     return len(replicas) or topic.replication_factor
 
 
-def _created(
-    topic: Topic, copies: int, configs: EncodedArray, *, validate_only: bool
-) -> CreatableTopicResult:
+def _created(topic: Topic, copies: int, configs: EncodedArray, *, validate_only: bool) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if validate_only else topic.topic_id,

@@ -1,11 +1,12 @@
-"""DeleteRecords: move log starts up; the records before them are gone for readers at once."""
+"""DeleteRecords: moves log starts up; readers no longer see the records before them at once."""
 
 from __future__ import annotations
 
 from mainstem.broker.asked_twice import asked_twice
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.partitions import find_partition
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.reserved_topics import is_internal
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.protocol.error_codes import ErrorCode
@@ -20,10 +21,10 @@ from mainstem.protocol.messages.delete_records import (
 UNKNOWN_LOW_WATERMARK = -1
 
 PARTITIONS_PER_TURN = 500
-"""Looked at between two turns of the event loop: about a millisecond."""
+"""Partitions checked within one turn of the event loop: about a millisecond."""
 
 
-async def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+async def handle(broker: Broker, request: DeleteRecordsRequest, call: RequestContext) -> DeleteRecordsResponse:
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
     twice = await asked_twice(request.topics, pace)
     topics = []
@@ -36,7 +37,7 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> D
             if (topic.name, asked.partition_index) in twice:
                 queues.append((asked, ErrorCode.INVALID_REQUEST))
                 continue
-            queue_id = _find(broker, topic.name, asked.partition_index)
+            queue_id = await _find(broker, topic.name, asked.partition_index)
             queues.append((asked, queue_id))
             if not isinstance(queue_id, ErrorCode):
                 before[queue_id] = asked.offset
@@ -46,9 +47,9 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> D
     return DeleteRecordsResponse(topics=tuple(topics))
 
 
-def _find(broker: Broker, name: str, partition: int) -> int | ErrorCode:
-    """The queue id; else why its records cannot be deleted."""
-    found = find_partition(broker, name, partition)
+async def _find(broker: Broker, name: str, partition: int) -> int | ErrorCode:
+    """The queue id, or the error that says why its records cannot be deleted."""
+    found = await find_partition(broker, name, partition)
     if isinstance(found, ErrorCode):
         return found
     if is_internal(broker, name):
@@ -59,30 +60,30 @@ def _find(broker: Broker, name: str, partition: int) -> int | ErrorCode:
     return found.queue_id
 
 
-async def _truncate(broker: Broker, before: dict[int, int]) -> dict[int, int | None] | ErrorCode:
+async def _truncate(broker: Broker, before: dict[int, int]) -> dict[int, int | MainstemError | None]:
     if not before:
         return {}
     try:
         return await broker.queue_admin.truncate(before)
-    except LeaderMissing:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     except MainstemError as refusal:
-        return error_of_refusal(refusal)
+        return dict.fromkeys(before, refusal)
 
 
 def _result(
-    asked: DeleteRecordsPartition, queue_id: int | ErrorCode, starts: dict[int, int | None] | ErrorCode
+    asked: DeleteRecordsPartition, queue_id: int | ErrorCode, starts: dict[int, int | MainstemError | None]
 ) -> DeleteRecordsPartitionResult:
-    low_watermark: int | None = None
-    if isinstance(queue_id, ErrorCode):
-        error = queue_id
-    elif isinstance(starts, ErrorCode):
-        error = starts
-    else:
-        low_watermark = starts[queue_id]
-        error = ErrorCode.OFFSET_OUT_OF_RANGE if low_watermark is None else ErrorCode.NONE
+    low_watermark = UNKNOWN_LOW_WATERMARK
+    match queue_id if isinstance(queue_id, ErrorCode) else starts[queue_id]:
+        case ErrorCode() as error:
+            pass
+        case None:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        case LeaderMissing():
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        case MainstemError() as refusal:
+            error = error_of_refusal(refusal)
+        case low_watermark:
+            error = ErrorCode.NONE
     return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index,
-        low_watermark=UNKNOWN_LOW_WATERMARK if low_watermark is None else low_watermark,
-        error_code=error,
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error
     )

@@ -1,5 +1,5 @@
-"""DeleteTopics, by name or (version 6 on) by id. Committed offsets of groups in a topic go with it. The topics of
-a request are deleted together, with one write to the metadata."""
+"""DeleteTopics, by name or (version 6 on) by id. The offsets that consumer groups committed for a topic go with it.
+The topics of a request are deleted together, with one write to the metadata."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from uuid import UUID
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.reserved_topics import internal_message, is_internal
 from mainstem.broker.topics import delete_topics
 from mainstem.errors import MainstemError
@@ -26,13 +27,13 @@ from mainstem.turns import Pace
 _STATES_FROM_VERSION = 6
 
 TOPICS_PER_TURN = 500
-"""Looked at between two turns of the event loop: about a millisecond."""
+"""Topics checked within one turn of the event loop: about a millisecond."""
 
 _Named = tuple[str | None, UUID]
-"""The name and the id by which a request names a topic; one of them."""
+"""The name or the id by which a request names a topic; the other is empty."""
 
 
-async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
+async def handle(broker: Broker, request: DeleteTopicsRequest, call: RequestContext) -> DeleteTopicsResponse:
     if call.version >= _STATES_FROM_VERSION:
         asked = request.topics
     else:
@@ -89,9 +90,7 @@ def _unknown_id(topic_id: UUID) -> tuple[ErrorCode, str]:
     return ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}"
 
 
-async def _delete(
-    broker: Broker, names: Mapping[_Named, str], pace: Pace
-) -> dict[_Named, DeletableTopicResult]:
+async def _delete(broker: Broker, names: Mapping[_Named, str], pace: Pace) -> dict[_Named, DeletableTopicResult]:
     gone: list[Topic | MainstemError]
     try:
         gone = await delete_topics(broker, list(names.values()))
@@ -103,9 +102,7 @@ async def _delete(
         if isinstance(topic, MainstemError):
             results[named] = _refused(named, error_of_refusal(topic), str(topic))
         else:
-            results[named] = DeletableTopicResult(
-                name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE
-            )
+            results[named] = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
     return results
 
 

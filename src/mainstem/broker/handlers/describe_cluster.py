@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.handlers.metadata import controller_id
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.describe_cluster import (
     ENDPOINT_TYPE_BROKERS,
@@ -19,7 +20,7 @@ from mainstem.protocol.messages.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 _ALL_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-async def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
+async def handle(broker: Broker, request: DescribeClusterRequest, call: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         return _refused(broker, request)
     nodes = broker.cluster.alive_nodes()

@@ -1,10 +1,10 @@
-"""DescribeConfigs: what is set for topics and brokers, where it comes from and what it means."""
+"""DescribeConfigs: the configs of topics and brokers, with their sources and meanings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.config_entries import ConfigEntry, broker_entries, topic_entries
 from mainstem.broker.config_resource import (
     ALL_BROKERS,
@@ -12,6 +12,7 @@ from mainstem.broker.config_resource import (
     broker_name_fault,
     unsupported_message,
 )
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -23,7 +24,7 @@ from mainstem.protocol.messages.describe_configs import (
 )
 
 
-async def handle(broker: Broker, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+async def handle(broker: Broker, request: DescribeConfigsRequest, call: RequestContext) -> DescribeConfigsResponse:
     results = []
     seen: set[tuple[int, str, tuple[str, ...] | None]] = set()
     for resource in request.resources:
@@ -47,9 +48,7 @@ async def handle(broker: Broker, request: DescribeConfigsRequest, call: Call) ->
     return DescribeConfigsResponse(results=tuple(results))
 
 
-def _entries(
-    broker: Broker, resource: DescribeConfigsResource
-) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:

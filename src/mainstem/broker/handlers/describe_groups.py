@@ -1,10 +1,12 @@
-"""DescribeGroups. Up to version 5 a group that does not exist is described as dead, without an error."""
+"""DescribeGroups. Up to version 5 a consumer group that does not exist is described as dead, without an
+error."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -15,14 +17,14 @@ from mainstem.protocol.messages.describe_groups import (
 NOT_FOUND_FROM = 6
 
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""Read, delete and describe: what there is to be allowed on a group, as Kafka numbers it."""
+"""Read, delete and describe: the operations on a consumer group, as Kafka numbers them."""
 
 
 GROUPS_PER_STEP = 100
-"""Described in one turn of the event loop."""
+"""Consumer groups described in one turn of the event loop."""
 
 
-async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+async def handle(broker: Broker, request: DescribeGroupsRequest, call: RequestContext) -> DescribeGroupsResponse:
     shown: list[DescribedGroup] = []
     for first in range(0, len(request.groups), GROUPS_PER_STEP):
         if first:
@@ -33,7 +35,7 @@ async def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> 
     return DescribeGroupsResponse(groups=tuple(shown))
 
 
-def _shown(group: DescribedGroup, request: DescribeGroupsRequest, call: Call) -> DescribedGroup:
+def _shown(group: DescribedGroup, request: DescribeGroupsRequest, call: RequestContext) -> DescribedGroup:
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < NOT_FOUND_FROM:
         return replace(group, error_code=ErrorCode.NONE, error_message=None)
     if request.include_authorized_operations and group.error_code == ErrorCode.NONE:

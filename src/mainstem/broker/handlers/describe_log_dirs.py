@@ -1,6 +1,6 @@
 """DescribeLogDirs: how much of each partition lies on disk 1 (not split yet) and in the queue store.
 
-A partition is listed under the store only when some of it is there. A tool may ask for every partition there is: all
+A partition is listed under the store only when some of it is there. A tool may ask for every partition: all
 are looked up at once, and the answer is encoded piece by piece between turns of the event loop.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.node_facts import LogDir
+from mainstem.broker.request_context import RequestContext
 from mainstem.model import Buffer, QueueUsage, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
@@ -26,22 +27,23 @@ from mainstem.protocol.messages.describe_log_dirs import (
 UNKNOWN_BYTES = -1
 
 PARTITIONS_PER_TURN = 500
-"""Described between two turns of the event loop: about a millisecond. A topic counts as one more."""
+"""Partitions described within one turn of the event loop: about a millisecond. A topic counts as one more."""
 
 QUEUES_PER_TURN = 5_000
-"""Named between two turns of the event loop: about a millisecond, but for a topic of more partitions."""
+"""Partitions listed within one turn of the event loop: about a millisecond, but for a topic of more
+partitions."""
 
 PIECE_BYTES = 64 * 1024
-"""Small topics are joined up to this size, large ones are pieces of their own."""
+"""Small topics are joined up to this size in bytes; large ones are pieces of their own."""
 
 Asked = Sequence[tuple[Topic, Sequence[int]]]
 """Existing topics and partitions."""
 
 Usages = Sequence[QueueUsage | None]
-"""Of all partitions asked for, in their order."""
+"""The usage of all requested partitions, in their order."""
 
 
-async def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
+async def handle(broker: Broker, request: DescribeLogDirsRequest, call: RequestContext) -> DescribeLogDirsResponse:
     asked = await _asked(broker, request)
     queue_ids: list[int] = []
     since_turn = 0
@@ -60,7 +62,7 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) ->
 
 
 async def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Asked:
-    """Existing topics and partitions out of those asked for; null asks for all."""
+    """The requested topics and partitions that exist; null asks for all."""
     if request.topics is None:
         return [(topic, range(topic.partitions)) for topic in broker.metadata.topics()]
     asked: dict[str, dict[int, None]] = {}
@@ -78,7 +80,7 @@ async def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Asked:
 
 
 async def _topics(asked: Asked, usages: Usages, version: int, *, stored: bool) -> EncodedArray:
-    """The topics of one directory; those without a partition in it are left out."""
+    """The topics of one directory; topics without a partition in it are left out."""
     buffers: list[bytes] = []
     encoded = bytearray()
     first = count = since_turn = 0

@@ -1,10 +1,10 @@
 """Fetch: batches of partitions, waiting for them when there are not enough yet.
 
-`begin` has the kernel scan the request into a plan of reads (that of its session, if it follows one), and the store
-settle what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
+`begin` has the kernel scan the request into a plan of reads (or uses the plan of its session), and the store settle
+what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
 response within the dispatch. Where there is not enough yet, the store says when there is more, and another round
-begins. Where memory does not have everything a task goes on, and the store reads the disks. Nothing here runs per
-partition but for those whose readers ask where their history left the queue's.
+begins. Where memory does not have everything, a task goes on, and the store reads the disks. No code here runs per
+partition, except for readers that ask where their history left the queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -12,13 +12,18 @@ aborted: readers of committed data get an empty list, the others null, as in Kaf
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import ERROR_OF_OUTCOME
 from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from mainstem.broker.redirects import redirected
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
-from mainstem.kernel import FetchPlan, FetchScan, Verdict, scan_fetch
+from mainstem.kernel import EpochCheck, FetchPlan, FetchScan, FetchTopic, Verdict, scan_fetch
 from mainstem.model import Outcome
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -49,35 +54,87 @@ def _code_of(verdict: int) -> int:
 
 
 CODES = tuple(int(_code_of(verdict)) for verdict in range(max(Verdict) + 1))
-"""Kafka's error code of each verdict on a read, by its number."""
+"""Kafka's error code of each verdict on a read, indexed by its number."""
 
+
+ROWS_AT_ONCE = 20_000
+"""Partitions checked within the dispatch of their request: a millisecond for each of four passes. With more
+of them each pass is a turn of the event loop; there are no more than 125,000."""
+
+EPOCHS_PER_TURN = 200
+"""Epochs compared within one turn of the event loop: a millisecond."""
+
+TOPICS_PER_TURN = 2_000
+"""Partitions looked up within one turn of the event loop: a millisecond."""
+
+HELD_PER_BYTE = 9
+"""A partition is 16 bytes in a request, and 136 in the plan of its reads."""
+
+SESSIONS_FROM = 7
+
+_FAILED_TOPIC = FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC)
+_FAILED_CODES = (int(ErrorCode.UNKNOWN_SERVER_ERROR),) * len(CODES)
 
 Step = EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
-"""How a request goes on: it is answered, waits, or needs a task."""
+"""The next step of a request: an answer, a wait, or a task."""
 
 
 class _Overtaken(Exception):
-    """A later request of the same session has taken its plan over."""
+    """A later request of the same session has taken over its plan."""
 
 
-def begin(broker: Broker, frame: memoryview, position: int, call: Call) -> Step:
-    """Answer a Fetch request whose body stands at `position` at once, or say how to go on. Raises MalformedFetch."""
+def begin(broker: Broker, frame: memoryview, position: int, call: RequestContext) -> Step:
+    """Answer a Fetch request whose body stands at `position` at once, or return its next step. Raises
+    MalformedFetch."""
     scan = scan_fetch(frame, position, call.version)
+    try:
+        if len(scan.plan) > ROWS_AT_ONCE or scan.plan.topics_named > TOPICS_PER_TURN:
+            return partial(_begin_later, broker, scan, call)
+        return _begun(broker, scan, call)
+    except Exception as error:
+        return _failed(broker, scan, call, error)
+
+
+async def _begin_later(broker: Broker, scan: FetchScan, call: RequestContext) -> EncodedFrame:
+    """Begin a request that takes a turn of the event loop for each pass over all of its partitions."""
+    try:
+        await broker.turns.take()
+        opened = _resolved(broker, scan, call)
+        return _refused(opened, call) if isinstance(opened, ErrorCode) else await opened.go_in_turns()
+    except Exception as error:
+        return _failed(broker, scan, call, error)
+
+
+def _begun(broker: Broker, scan: FetchScan, call: RequestContext) -> Step:
+    fetch = _resolved(broker, scan, call)
+    if isinstance(fetch, ErrorCode):
+        return _refused(fetch, call)
+    return fetch.go_in_turns if fetch.is_long else fetch.go()
+
+
+def _resolved(broker: Broker, scan: FetchScan, call: RequestContext) -> _Fetch | ErrorCode:
     if scan.session_epoch == FINAL_EPOCH and scan.session_id == NO_SESSION:
-        fetch = _Fetch(broker, call, scan, scan.plan, None, incremental=False)
-    else:
-        opened = _open(broker, scan, call)
-        if isinstance(opened, ErrorCode):
-            return _refused(opened, call)
-        fetch = opened
-    return fetch.go()
+        return _Fetch(broker, call, scan, scan.plan, None, incremental=False)
+    return _open(broker, scan, call)
+
+
+def _failed(broker: Broker, scan: FetchScan, call: RequestContext, error: Exception) -> EncodedFrame:
+    """The answer to a request that failed: an error for the request, or, where that cannot be said, for each
+    partition."""
+    broker.faults.report(logging.ERROR, f"Fetch v{call.version} failed unexpectedly", error)
+    if call.version >= SESSIONS_FROM:
+        return _refused(ErrorCode.UNKNOWN_SERVER_ERROR, call)
+    plan = scan.plan
+    plan.begin(lambda key: _FAILED_TOPIC, 0)
+    buffers = plan.response(call.version, call.correlation_id, _FAILED_CODES)
+    return EncodedFrame(buffers, {ErrorCode.UNKNOWN_SERVER_ERROR: len(plan)})
 
 
 # sessions
 
 
-def _open(broker: Broker, scan: FetchScan, call: Call) -> _Fetch | ErrorCode:
-    """Resolve a request to what it follows, moving its session on."""
+def _open(broker: Broker, scan: FetchScan, call: RequestContext) -> _Fetch | ErrorCode:
+    """Resolve a request to the partitions it follows, and move its session on."""
     sessions = broker.fetch_sessions
     by_id = call.version >= TOPIC_IDS_FROM
     now_ms = broker.clock.now_ms()
@@ -96,7 +153,7 @@ def _open(broker: Broker, scan: FetchScan, call: Call) -> _Fetch | ErrorCode:
     if session.by_id != by_id:
         return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     if not sessions.update(session, scan.plan, scan.forgotten):
-        sessions.close(session.session_id)  # it would have to forget something the client relies on
+        sessions.close(session.session_id)  # it would have to forget partitions the client relies on
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     session.advance()
     if not len(session.plan):
@@ -105,11 +162,11 @@ def _open(broker: Broker, scan: FetchScan, call: Call) -> _Fetch | ErrorCode:
     return _Fetch(broker, call, scan, session.plan, session, incremental=True)
 
 
-def _refused(error: ErrorCode, call: Call) -> EncodedFrame:
-    """The answer to a request whose session is not what it thinks."""
+def _refused(error: ErrorCode, call: RequestContext) -> EncodedFrame:
+    """The answer to a request that does not match its session."""
     response = FetchResponse(error_code=error, session_id=NO_SESSION, responses=())
     parts = codec.write_parts(response, call.version)
-    return EncodedFrame(response_frame(call.correlation_id, API_KEY, call.version, parts), (error,))
+    return EncodedFrame(response_frame(call.correlation_id, API_KEY, call.version, parts), {error: 1})
 
 
 # reading
@@ -126,7 +183,7 @@ class _Fetch:
     def __init__(
         self,
         broker: Broker,
-        call: Call,
+        call: RequestContext,
         scan: FetchScan,
         plan: FetchPlan,
         session: FetchSession | None,
@@ -146,6 +203,21 @@ class _Fetch:
         self._deadline: float | None = None
         self._round = 0
 
+    @property
+    def is_long(self) -> bool:
+        return len(self._plan) > ROWS_AT_ONCE or self._plan.topics_named > TOPICS_PER_TURN
+
+    async def go_in_turns(self) -> EncodedFrame:
+        """As `go`, with a turn of the event loop for each pass over all partitions."""
+        try:
+            await self._begin_in_turns()
+        except _Overtaken:
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
+        except Exception as error:
+            return _failed(self._broker, self._scan, self._call, error)
+        self._remaining()
+        return await self._read_on()
+
     def go(self) -> Step:
         """Begin a round and take it as far as memory goes."""
         plan = self._plan
@@ -158,16 +230,21 @@ class _Fetch:
         return self._read_on
 
     def _again(self) -> Step:
-        if self._plan.round != self._round:
-            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
-        return self.go()
+        try:
+            if self._plan.round != self._round:
+                return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
+            return self.go_in_turns if self.is_long else self.go()
+        except Exception as error:
+            return _failed(self._broker, self._scan, self._call, error)
 
     async def _read_on(self) -> EncodedFrame:
-        """Read what memory does not have, and go on until there is an answer."""
+        """Read from disk what memory does not have, and go on until there is an answer."""
         plan = self._plan
         try:
             while True:
                 await self._read_rest()
+                if self.is_long:
+                    await self._turn()
                 step: Step = self._decide()
                 while isinstance(step, Waiting):
                     self._hold(0)
@@ -175,22 +252,47 @@ class _Fetch:
                         await step.future
                     finally:
                         step.future.cancel()
-                    step = step.again()
+                    self._check_round()
+                    if self.is_long:
+                        await self._begin_in_turns()
+                        break
+                    step = self.go()
                 if isinstance(step, EncodedFrame):
                     return step
         except _Overtaken:
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
+        except Exception as error:
+            return _failed(self._broker, self._scan, self._call, error)
         finally:
             if plan.round == self._round:
                 plan.release()
             self._hold(0)
+
+    async def _begin_in_turns(self) -> None:
+        await self._broker.turns.take()
+        topics: dict[str | bytes, FetchTopic] = {}
+        pace = self._broker.turns.pace(TOPICS_PER_TURN)
+        before = self._plan.round
+        for key in self._plan.topic_keys():
+            topics[key] = self._broker.fetch_topics.resolve(key)
+            await pace.step()
+        if self._plan.round != before:
+            raise _Overtaken
+        self._plan.begin(topics.__getitem__, self._bytes_max)
+        self._round = self._plan.round
+        await self._turn()
+
+    async def _turn(self) -> None:
+        await self._broker.turns.take()
+        self._check_round()
 
     def _begin(self) -> None:
         self._plan.begin(self._broker.fetch_topics.resolve, self._bytes_max)
         self._round = self._plan.round
 
     def _decide(self) -> EncodedFrame | Waiting[EncodedFrame]:
-        """Answer with what was found, if it is `min_bytes`, or `max_wait_ms` are over, or waiting makes no sense."""
+        """Answer with what was found, if it is `min_bytes`, or `max_wait_ms` are over, or waiting makes no
+        sense."""
         plan = self._plan
         missing = self._bytes_min - plan.bytes
         if missing <= 0 or plan.final or (remaining := self._remaining()) <= 0:
@@ -199,7 +301,7 @@ class _Fetch:
         return Waiting(self._broker.store.wait(plan, missing, remaining), self._again)
 
     def _remaining(self) -> float:
-        """Seconds it may still wait; its time begins when this is asked first."""
+        """Seconds for which it may still wait; its time begins with the first call."""
         broker = self._broker
         if self._deadline is None:
             wait_ms = max(0, min(self._scan.max_wait_ms, broker.config.fetch_wait_ms_max))
@@ -224,19 +326,30 @@ class _Fetch:
             self._hold(plan.bytes)
 
     def _hold(self, size_bytes: int) -> None:
-        """What was found from disks so far is held while more is read; what sends the response charges for that."""
+        """Charge for the bytes found on disks so far while more is read; once the response is sent, its
+        sender charges for them."""
         if size_bytes != self._held_bytes:
             self._broker.response_room.change(size_bytes - self._held_bytes)
             self._held_bytes = size_bytes
 
     async def _compare_epochs(self) -> None:
-        """Find readers whose history is not the queue's. Those that know another leader epoch than the node, and
-        queues that are gone or led elsewhere, are left to the read."""
+        """Find readers whose history is not the queue's. Readers that know another leader epoch than the
+        node, and queues that are gone or led elsewhere, are left to the read."""
+        plan = self._plan
+        checks = plan.epoch_checks(most=EPOCHS_PER_TURN)
+        while checks:
+            await self._compare(checks)
+            if len(checks) < EPOCHS_PER_TURN:
+                break
+            await self._turn()
+            checks = plan.epoch_checks(checks[-1].row, EPOCHS_PER_TURN)
+
+    async def _compare(self, checks: Sequence[EpochCheck]) -> None:
         plan, broker = self._plan, self._broker
-        for check in plan.epoch_checks():
-            if not broker.leadership.serves(broker.leadership.group_of(check.queue_id)):
+        for check in checks:
+            if not broker.leadership.serves_here(check.queue_id):
                 continue
-            (offsets,) = broker.store.offsets([check.queue_id])
+            (offsets,) = await broker.store.offsets([check.queue_id])
             if offsets is None or check.current_leader_epoch not in (-1, offsets.leader_epoch):
                 continue
             try:
@@ -250,7 +363,7 @@ class _Fetch:
                 plan.diverge(check.row, *end)
 
     def _answer(self) -> EncodedFrame:
-        """Put the round into a response; a session remembers what was told."""
+        """Write the round into a response; a session remembers what its client was told."""
         plan, call, session = self._plan, self._call, self._session
         errors = plan.errors(CODES)
         buffers = plan.response(

@@ -1,13 +1,14 @@
-"""FindCoordinator: the node that keeps a group.
+"""FindCoordinator: the node that coordinates a consumer group.
 
-There are no share groups, and no transactions yet. Who asks for the coordinator of a transaction is refused
+There are no share groups, and no transactions yet. A request for the coordinator of a transaction is refused
 with the error that every client takes for final: told that there is none at the moment, producers would go on
 asking until their time is over, and then blame the time.
 """
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.model import Node
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.find_coordinator import (
@@ -21,12 +22,12 @@ from mainstem.protocol.messages.find_coordinator import (
 SEVERAL_KEYS_FROM = 4
 
 KEYS_PER_TURN = 100
-"""Answered between two turns of the event loop: about a millisecond."""
+"""Keys answered within one turn of the event loop: about a millisecond."""
 
 NOWHERE = Node(node_id=-1, host="", port=-1)
 
 
-async def handle(broker: Broker, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+async def handle(broker: Broker, request: FindCoordinatorRequest, call: RequestContext) -> FindCoordinatorResponse:
     if call.version < SEVERAL_KEYS_FROM:
         code, node = await _coordinator(broker, request.key_type, request.key)
         return FindCoordinatorResponse(

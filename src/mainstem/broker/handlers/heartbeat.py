@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-async def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
+async def handle(broker: Broker, request: HeartbeatRequest, call: RequestContext) -> HeartbeatResponse:
     return await broker.groups.heartbeat(request)

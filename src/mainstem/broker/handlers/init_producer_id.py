@@ -1,4 +1,4 @@
-"""InitProducerId: a fresh identity for an idempotent producer.
+"""InitProducerId: gives an idempotent producer a fresh identity.
 
 Without a transactional id Kafka hands out a new producer id whatever the request carries: after a sequence
 error an idempotent producer raises its epoch on its own (KIP-360), and asks here only when epochs run out.
@@ -7,8 +7,9 @@ Transactional ids are refused with the error that every client takes for final.
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
+from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
@@ -18,18 +19,16 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 
 
-async def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+async def handle(broker: Broker, request: InitProducerIdRequest, call: RequestContext) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         empty = request.transactional_id == ""
-        return _refused(
-            ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        )
+        return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     try:
         producer_id = await broker.metadata_admin.allocate_producer_id()
     except MetadataUnavailable:
-        # the one retriable error at which no client goes looking for a transaction coordinator
+        # the one retriable error after which no client looks for a transaction coordinator
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except MainstemError as refusal:
         return _refused(error_of_refusal(refusal))

@@ -1,14 +1,15 @@
-"""LeaveGroup. Up to version 2 a member speaks for itself; its error stands in front then."""
+"""LeaveGroup. Up to version 2 a member speaks for itself, and its error stands at the top of the response."""
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 SEVERAL_MEMBERS_FROM = 3
 
 
-async def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
+async def handle(broker: Broker, request: LeaveGroupRequest, call: RequestContext) -> LeaveGroupResponse:
     if call.version >= SEVERAL_MEMBERS_FROM:
         return await broker.groups.leave_group(request)
     alone = (MemberIdentity(member_id=request.member_id),)

@@ -5,9 +5,9 @@ nothing. Nothing is tiered away from a node, so its earliest local offset is the
 tiered" has no answer (offset -1 without an error, as in Kafka).
 
 An answer about the end of a log claims to be current, and a node that stood still or was cut off does not know that
-another one leads by now. So a majority confirms first that this node leads, once per write group and request; who is
-not confirmed says NOT_LEADER_OR_FOLLOWER, upon which clients look for the leader. The start of a log only grows, and an
-old one is put right by the read that follows: it is answered at once.
+another one leads by now. So a majority first confirms that this node leads, once per write group and request; a node
+without confirmation answers NOT_LEADER_OR_FOLLOWER, upon which clients look for the leader. The start of a log only
+grows, and the read that follows puts an old one right: it is answered at once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from mainstem.broker.asked_twice import asked_twice
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_failed_read
 from mainstem.broker.partitions import find_partition, find_topic
+from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.list_offsets import (
@@ -36,12 +37,12 @@ from mainstem.protocol.messages.list_offsets import (
 )
 
 PARTITIONS_PER_TURN = 500
-"""Answered between two turns of the event loop: about a millisecond."""
+"""Partitions answered within one turn of the event loop: about a millisecond."""
 
 NOT_CURRENT = frozenset({
     EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP,
 })  # fmt: skip
-"""Whose answers say nothing about the end of a log."""
+"""Special timestamps whose answers say nothing about the end of a log."""
 
 _SPECIAL_FROM_VERSION = {
     LATEST_TIMESTAMP: 0,
@@ -53,7 +54,7 @@ _SPECIAL_FROM_VERSION = {
 }
 
 
-async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+async def handle(broker: Broker, request: ListOffsetsRequest, call: RequestContext) -> ListOffsetsResponse:
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
     twice = await asked_twice(request.topics, pace)
     unconfirmed = await _unconfirmed(broker, request)
@@ -72,7 +73,8 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
 
 
 async def _unconfirmed(broker: Broker, request: ListOffsetsRequest) -> set[int]:
-    """Have it confirmed that this node leads the write groups about whose ends is asked; those of which it is not."""
+    """Have a majority confirm this node's leadership of the write groups whose log ends the request asks for;
+    returns the write groups without confirmation."""
     groups = sorted({group async for group in _groups_to_confirm(broker, request)})
     confirmed = await asyncio.gather(*(_is_confirmed(broker, group) for group in groups))
     return {group for group, is_so in zip(groups, confirmed, strict=True) if not is_so}
@@ -105,7 +107,7 @@ async def _offset(
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SPECIAL_FROM_VERSION.get(timestamp, version + 1):
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
-    found = find_partition(broker, topic, asked.partition_index, asked.current_leader_epoch)
+    found = await find_partition(broker, topic, asked.partition_index, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return _refused(asked, found)
     if timestamp not in NOT_CURRENT and broker.leadership.group_of(found.queue_id) in unconfirmed:

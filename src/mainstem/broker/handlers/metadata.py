@@ -1,7 +1,7 @@
-"""Metadata: the nodes, and the topics asked for, of which unknown ones may be created.
+"""Metadata: the nodes, and the requested topics, of which unknown ones may be created.
 
-First it is found out what each entry of the answer is, then all entries are encoded; both yield to the event loop
-every millisecond or so, however much was asked for.
+The handler first finds the entries of the answer, then encodes them; both yield to the event loop every millisecond
+or so, however large the request.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from uuid import UUID
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.reserved_topics import is_internal
 from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
 from mainstem.errors import LeaderMissing, MainstemError
@@ -28,13 +29,14 @@ from mainstem.protocol.messages.metadata import (
 from mainstem.protocol.schema import ZERO_UUID
 
 NAMES_PER_TURN = 500
-"""Looked up between two turns of the event loop: less than a millisecond."""
+"""Topics looked up within one turn of the event loop: less than a millisecond."""
 
 UNKNOWN_COSTS_NAMES = 20
-"""A name that is not there takes as long as so many that are: it is looked at as if it were to be created."""
+"""A name without a topic takes as long as so many others: it is checked as if it were to be created."""
 
 TOPICS_CREATED_MAX = 100
-"""By one request. A client asks again for what is still unknown, so the rest is only delayed."""
+"""Topics created by one request. A client asks again for topics that are still unknown, so the rest is only
+delayed."""
 
 _ASK_BY_ID_FROM = 12
 _EMPTY_IS_ALL_UNTIL = 0
@@ -46,7 +48,7 @@ _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-async def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse:
+async def handle(broker: Broker, request: MetadataRequest, call: RequestContext) -> MetadataResponse:
     everything = request.topics is None or (not request.topics and call.version <= _EMPTY_IS_ALL_UNTIL)
     operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_topic_authorized_operations:
@@ -59,9 +61,9 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
             broker.metadata, broker.leadership, alive, call.version, operations, broker.turns
         )
     else:
-        topics = await TopicDescriptions(
-            broker.leadership, alive, call.version, operations, broker.turns
-        ).encode(entries)
+        topics = await TopicDescriptions(broker.leadership, alive, call.version, operations, broker.turns).encode(
+            entries
+        )
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
         cluster_operations = _CLUSTER_OPERATIONS
@@ -78,26 +80,31 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
 
 
 def controller_id(broker: Broker, alive: Container[int]) -> int:
-    """The node that clients send changes of topics to: the metadata's leader. While none is known any node will do,
-    since each passes changes on and waits for a leader: so it is this one."""
+    """The node that clients send changes of topics to: the metadata's leader. While none is known it is this
+    node: any node passes changes on and waits for a leader."""
     leader = broker.cluster.metadata_leader
     return leader if leader in alive else broker.node_id
 
 
-async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) -> Sequence[Entry]:
+async def _named_topics(broker: Broker, request: MetadataRequest, call: RequestContext) -> Sequence[Entry]:
     entries: list[Entry] = []
     creatable: dict[int, str] = {}
-    """By the place of their entries."""
+    """Names to create, with the places of their entries."""
     creations_max = TOPICS_CREATED_MAX if request.allow_auto_topic_creation else 0
     if not broker.config.auto_create_topics:
         creations_max = 0
     pace = broker.turns.pace(NAMES_PER_TURN)
-    seen: set[tuple[str | None, UUID]] = set()
+    seen: set[str | UUID | tuple[str, UUID] | None] = set()
+    """Names or ids as they are in the request, which keeps them anyway: making a hundred thousand pairs of
+    them would have one turn of the loop free them, in ten milliseconds."""
     for asked in request.topics or ():
         await pace.step()
-        if (asked.name, asked.topic_id) in seen:
+        who: str | UUID | tuple[str, UUID] | None = asked.name
+        if asked.topic_id != ZERO_UUID:
+            who = asked.topic_id if asked.name is None else (asked.name, asked.topic_id)
+        if who in seen:
             continue
-        seen.add((asked.name, asked.topic_id))
+        seen.add(who)
         if asked.name is None or asked.topic_id != ZERO_UUID:
             entries.append(_by_id(broker, asked, call))
             continue
@@ -118,7 +125,7 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: Call) ->
 
 
 async def _unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
-    """What there is to say of a topic that is not there, and is not made."""
+    """The answer for a topic that does not exist, and is not created."""
     try:
         # an illegal name is told apart from one that merely does not exist; no change that is under way is waited for
         await broker.metadata_admin.create_topic(name, 1, 1, {}, validate_only=True)
@@ -128,15 +135,15 @@ async def _unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
 
 
 def _told(broker: Broker, name: str, outcome: Topic | MainstemError) -> Topic | ErrorCode:
-    """What came of a creation, to those who asked for the topic."""
+    """The outcome of a creation, for a client that asked for the topic."""
     if isinstance(outcome, MetadataUnavailable | LeaderMissing):
-        return ErrorCode.LEADER_NOT_AVAILABLE  # as of a topic that is being created: clients ask again
-    if isinstance(outcome, TopicExists):  # somebody else created it meanwhile
+        return ErrorCode.LEADER_NOT_AVAILABLE  # as for a topic that is being created: clients ask again
+    if isinstance(outcome, TopicExists):  # another node created it meanwhile
         return broker.metadata.topic(name) or ErrorCode.LEADER_NOT_AVAILABLE
     return error_of_refusal(outcome) if isinstance(outcome, MainstemError) else outcome
 
 
-def _by_id(broker: Broker, asked: MetadataRequestTopic, call: Call) -> Entry:
+def _by_id(broker: Broker, asked: MetadataRequestTopic, call: RequestContext) -> Entry:
     if call.version < _ASK_BY_ID_FROM:
         return _refused(ErrorCode.INVALID_REQUEST, asked.name or "")
     topic = broker.metadata.topic_by_id(asked.topic_id)

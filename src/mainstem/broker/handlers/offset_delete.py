@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -16,7 +17,7 @@ from mainstem.protocol.messages.offset_delete import (
 )
 
 
-async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
+async def handle(broker: Broker, request: OffsetDeleteRequest, call: RequestContext) -> OffsetDeleteResponse:
     known = tuple(replace(topic, partitions=_existing(broker, topic)) for topic in request.topics)
     response = await broker.groups.delete_offsets(replace(request, topics=known))
     if response.error_code:
@@ -31,9 +32,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Of
         partitions = tuple(
             OffsetDeleteResponsePartition(
                 partition_index=item.partition_index,
-                error_code=codes.get(
-                    (topic.name, item.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                ),
+                error_code=codes.get((topic.name, item.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             )
             for item in topic.partitions
         )

@@ -1,4 +1,4 @@
-"""OffsetFetch, brought into the form of version 8 and later: several groups, topics by name."""
+"""OffsetFetch, brought into the form of version 8 and later: several consumer groups, topics by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.steps import PARTITIONS_PER_STEP, TopicsOfStep, in_steps
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_fetch import (
@@ -22,14 +23,14 @@ from mainstem.protocol.messages.offset_fetch import (
 )
 
 GROUP_ERROR_FROM = 2
-"""Before this version an error of the whole group stands at each partition."""
+"""Before this version an error of the whole consumer group stands at each partition."""
 
 SEVERAL_GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
 
 
-async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+async def handle(broker: Broker, request: OffsetFetchRequest, call: RequestContext) -> OffsetFetchResponse:
     if call.version < SEVERAL_GROUPS_FROM:
         return await _fetch_one(broker, request, call)
     fetch = _fetch_by_id if call.version >= TOPIC_IDS_FROM else _fetch_by_name
@@ -38,7 +39,8 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
 
 
 async def _fetch_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    """In several steps where there are many partitions. An error is the whole group's."""
+    """Fetch in several steps where there are many partitions. An error in one of them is the whole consumer
+    group's."""
     everything = group.topics is None
     if everything:
         group = await broker.groups.name_committed(group)
@@ -64,13 +66,13 @@ async def _fetch_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> Offs
 
 
 def _those_there(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
-    """Without the offsets that were forgotten since they were named."""
-    there = [partition for partition in topic.partitions if partition.committed_offset != NO_OFFSET]
+    """The answer without the offsets that were forgotten since the request was expanded."""
+    there = [it for it in topic.partitions if it.error_code or it.committed_offset != NO_OFFSET]
     return topic if len(there) == len(topic.partitions) else replace(topic, partitions=tuple(there))
 
 
 async def _fetch_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    """Topics that no longer exist have no id to be named by: asked for, they are refused; else left out."""
+    """Topics that no longer exist have no id: they are refused if asked for, and else left out."""
     named = group
     refused: list[OffsetFetchResponseTopics] = []
     if group.topics is not None:
@@ -109,7 +111,7 @@ def _unknown(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=partitions)
 
 
-async def _fetch_one(broker: Broker, request: OffsetFetchRequest, call: Call) -> OffsetFetchResponse:
+async def _fetch_one(broker: Broker, request: OffsetFetchRequest, call: RequestContext) -> OffsetFetchResponse:
     topics = None
     if request.topics is not None:
         topics = tuple(

@@ -1,10 +1,11 @@
-"""OffsetForLeaderEpoch: where an epoch ended, by which a consumer sees that its position was cut off."""
+"""OffsetForLeaderEpoch: the end of an epoch, by which a consumer sees that its position was cut off."""
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_failed_read
 from mainstem.broker.partitions import find_partition
+from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_for_leader_epoch import (
@@ -16,11 +17,11 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
 )
 
 PARTITIONS_PER_TURN = 200
-"""Answered between two turns of the event loop: about a millisecond."""
+"""Partitions answered within one turn of the event loop: about a millisecond."""
 
 
 async def handle(
-    broker: Broker, request: OffsetForLeaderEpochRequest, call: Call
+    broker: Broker, request: OffsetForLeaderEpochRequest, call: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     topics = []
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
@@ -35,7 +36,7 @@ async def handle(
 
 
 async def _end(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    found = find_partition(broker, topic, asked.partition, asked.current_leader_epoch)
+    found = await find_partition(broker, topic, asked.partition, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return EpochEndOffset(error_code=found, partition=asked.partition)
     try:
@@ -44,6 +45,4 @@ async def _end(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> E
         return EpochEndOffset(error_code=error_of_failed_read(failure), partition=asked.partition)
     if end is None:  # deleted meanwhile
         return EpochEndOffset(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=asked.partition)
-    return EpochEndOffset(
-        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=end[0], end_offset=end[1]
-    )
+    return EpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=end[0], end_offset=end[1])

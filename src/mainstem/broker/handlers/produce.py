@@ -1,34 +1,72 @@
-"""Produce: the append happens while the request is dispatched, so batches keep the order they arrived in.
+"""Produce: appends while the request is dispatched, so that batches keep the order they arrived in.
 
-`start` has the kernel scan the body in place and hands what it accepted to the store in one call, which copies it.
-What is left to wait for is the store's future; the kernel encodes the response when it is done, without a task. With
-acks=0 there is no response, and as in Kafka a failure closes the connection, which is the only way its producer can
-learn of it.
+`start` has the kernel scan the body in place and hands the accepted batches to the store in one call, which copies
+them. After that the request waits for the store's future alone; the kernel encodes the response when it is done,
+without a task. With acks=0 there is no response, and as in Kafka a failure closes the connection, which is the only
+way its producer can learn of it.
 
-Nothing here runs per batch, but for topics that are compacted, whose records are walked to look for keys (beside the
-event loop where that takes long: such a request has a task, and its connection waits for it); while fewer replicas
-are in sync than the topics demand; and in answers that name other leaders.
+No code here runs per batch, with three exceptions: topics that are compacted, whose records are walked to look for
+keys (beside the event loop where that takes long: such a request has a task, and its connection waits for it); topics
+that demand more replicas in sync than there are; and answers that name other leaders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from mainstem.broker.broker import Broker, Call
-from mainstem.broker.errors import ERROR_NAMES, ERROR_OF_OUTCOME, UnanswerableRequest
+from mainstem.broker.broker import Broker
+from mainstem.broker.errors import (
+    ERROR_NAMES,
+    ERROR_OF_OUTCOME,
+    BrokerError,
+    UnanswerableRequest,
+    UnreadableRequest,
+)
 from mainstem.broker.redirects import redirected
+from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later
-from mainstem.kernel import TOPIC_IDS_FROM, ProduceScan, Verdict, scan_produce
+from mainstem.kernel import (
+    TOPIC_IDS_FROM,
+    TOPICS_AT_ONCE_MAX,
+    ManyTopics,
+    ProduceScan,
+    Verdict,
+    scan_produce,
+)
 from mainstem.model import AppendResult, Buffer, Outcome, Topic
 from mainstem.prompt_future import PromptFuture
+from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.produce import ProduceResponse
+from mainstem.protocol.errors import ProtocolError
+from mainstem.protocol.headers import parse_response_header, response_frame
+from mainstem.protocol.letting_go import let_go_in_slices
+from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
+from mainstem.protocol.varint import read_unsigned_varint
 
+HELD_PER_BATCH = 128
+HELD_PER_TOPIC = 200
+"""Bytes that the scan of a request holds until it is answered."""
+
+TOPICS_PER_PART = 1_000
+"""Topics taken at a time from a request with very many: some milliseconds, most of them for writing the part
+anew."""
+
+API_KEY = 0
 ACKS_ALL = -1
+FLEXIBLE_FROM = 9
 REDIRECTED_FROM = 10
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+_LENGTH_BYTES = 4
+_THROTTLE_MS_BYTES = 4
+_COUNT = struct.Struct(">i")
 
 _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.NO_BATCH: (ErrorCode.INVALID_RECORD, "the partition has no record batch"),
@@ -65,11 +103,9 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
 
 
 _MESSAGES = {Outcome.SKIPPED_SEQUENCE: "sequence numbers before this batch's have not arrived; send again"}
-"""Of outcomes whose error says something else by itself."""
+"""Messages for outcomes whose error alone would mislead."""
 
-_OUTCOMES = {
-    Verdict[outcome.name]: (error, _MESSAGES.get(outcome)) for outcome, error in ERROR_OF_OUTCOME.items()
-}
+_OUTCOMES = {Verdict[outcome.name]: (error, _MESSAGES.get(outcome)) for outcome, error in ERROR_OF_OUTCOME.items()}
 
 
 def _error_of(number: int) -> tuple[int, bytes | None]:
@@ -80,13 +116,13 @@ def _error_of(number: int) -> tuple[int, bytes | None]:
 
 
 ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
-"""Kafka's error code and message of each verdict, by its number."""
+"""Kafka's error code and message of each verdict, indexed by its number."""
 
 
 class StartedProduce:
-    """`Started`: the batches are appended."""
+    """Implements `Started`: the batches are appended."""
 
-    __slots__ = ("_broker", "_correlation_id", "_scan", "future", "last")
+    __slots__ = ("_broker", "_correlation_id", "_redirects", "_scan", "future", "holds", "last")
 
     def __init__(
         self,
@@ -94,38 +130,115 @@ class StartedProduce:
         scan: ProduceScan,
         future: PromptFuture[list[AppendResult]] | None,
         correlation_id: int,
+        *,
+        redirects: bool = True,
     ) -> None:
         self._broker = broker
+        self._redirects = redirects
         self._scan = scan
         self.future = future
         self._correlation_id = correlation_id
         self.last = ends_pipeline(future, scan)
+        self.holds = held_bytes(scan)
 
-    def finish(self, results: list[AppendResult] | ProduceScan) -> EncodedFrame | None:
+    def finish(self) -> EncodedFrame | None:
+        return self._answered(settled_errors(self._scan, self.future))
+
+    def fail(self) -> EncodedFrame | None:
+        self._scan.fail(Verdict.FAILED)
+        return self._answered(errors_of(self._scan))
+
+    def _answered(self, errors: Mapping[int, int]) -> EncodedFrame | None:
         scan = self._scan
-        errors = settled_errors(scan, results)
         if scan.acks == 0:
             return None
         response: list[Buffer] = [scan.response(self._correlation_id, ERRORS)]
-        return EncodedFrame(redirected_where_needed(self._broker, scan, response, errors), errors)
+        if self._redirects:
+            response = redirected_where_needed(self._broker, scan, response, errors)
+        return EncodedFrame(response, errors)
 
 
 def start(
-    broker: Broker, frame: memoryview, position: int, call: Call
+    broker: Broker, frame: memoryview, position: int, call: RequestContext
 ) -> StartedProduce | Later[EncodedFrame | None]:
     """Begin a Produce request whose body stands at `position`. Raises MalformedProduce."""
-    scan = _scan(broker, frame, position, call)
+    try:
+        scan = _scan(broker, frame, position, call)
+    except ManyTopics:
+        return partial(_start_in_parts, broker, bytes(frame[position:]), call)
     if not keys_checked(broker, scan, inflate=True):
         scan.release()
         return partial(_start_later, broker, bytes(frame[position:]), call)
     return StartedProduce(broker, scan, append(broker, scan), call.correlation_id)
 
 
-async def _start_later(broker: Broker, body: bytes, call: Call) -> EncodedFrame | None:
-    """A request for a compacted topic whose records take long to look into. What the connection sends meanwhile waits,
-    so that batches keep their order."""
+async def _start_later(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
+    """Begin a request for a compacted topic whose records take long to check. Later requests of the
+    connection wait, so that batches keep their order."""
+    scan = await _keys_looked_into(broker, body, call)
+    return await _append_and_finish(broker, scan, call)
+
+
+async def _start_in_parts(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
+    """Begin a request of more topics than one turn of the loop can check: it is split into several, one after
+    the other, whose answers are joined. Later requests of the connection wait."""
+    parts: list[EncodedFrame] = []
+    slices = codec.read_in_slices(ProduceRequest, call.version, memoryview(body))
+    try:
+        request, stop = await broker.turns.run(slices)
+    except ProtocolError as error:
+        raise UnreadableRequest(f"Produce v{call.version} is malformed: {error}") from None
+    if stop != len(body):
+        raise UnreadableRequest(f"a Produce v{call.version} request has {len(body) - stop} bytes too many")
+    topics = request.topic_data
+    for first in range(0, len(topics), TOPICS_PER_PART):
+        part = replace(request, topic_data=topics[first : first + TOPICS_PER_PART])
+        scan = await _keys_looked_into(broker, codec.write(part, call.version), call)
+        answer = await _append_and_finish(broker, scan, call, redirects=False)
+        if answer is not None:
+            parts.append(answer)
+        await broker.turns.take()
+    long = [request]
+    del request, topics, part
+    await broker.turns.run(let_go_in_slices(long))
+    return _joined(parts, call) if parts else None
+
+
+def _joined(parts: list[EncodedFrame], call: RequestContext) -> EncodedFrame:
+    """One response with the topics of several."""
+    count = 0
+    topics: list[Buffer] = []
+    errors: Counter[int] = Counter()
+    for part in parts:
+        own, encoded = _topics_of(memoryview(b"".join(part.buffers)), call.version)
+        count += own
+        topics.append(encoded)
+        errors.update(part.errors)
+    response = ProduceResponse(responses=EncodedArray(count, topics))  # type: ignore[arg-type]
+    body = codec.write_parts(response, call.version)
+    frame = response_frame(call.correlation_id, API_KEY, call.version, body)
+    return EncodedFrame(frame, errors, any(part.last for part in parts))
+
+
+def _topics_of(frame: memoryview, version: int) -> tuple[int, memoryview]:
+    """How many topics the frame of a response has, and their bytes, without the fields before and behind
+    them."""
+    flexible = version >= FLEXIBLE_FROM
+    _, position = parse_response_header(frame[_LENGTH_BYTES:], API_KEY, version)
+    position += _LENGTH_BYTES
+    if flexible:
+        count, position = read_unsigned_varint(frame, position)
+        count -= 1
+    else:
+        (count,) = _COUNT.unpack_from(frame, position)
+        position += _COUNT.size
+    return count, frame[position : len(frame) - _THROTTLE_MS_BYTES - flexible]
+
+
+async def _keys_looked_into(broker: Broker, body: bytes, call: RequestContext) -> ProduceScan:
+    """The scan of a request, with the batches refused that lack keys."""
     checked: dict[int, Verdict] = {}
-    while True:  # once, or again where another topic has come to be compacted meanwhile
+    while True:  # once, or again where another topic has become compacted meanwhile
         scan = _scan(broker, memoryview(body), 0, call)
         compacted = scan.compacted()
         unchecked = [(number, data) for number, data in compacted if number not in checked]
@@ -137,22 +250,37 @@ async def _start_later(broker: Broker, body: bytes, call: Call) -> EncodedFrame 
     for number, _ in compacted:
         if checked[number] != Verdict.OK:
             scan.refuse(number, checked[number])
+    return scan
+
+
+async def _append_and_finish(
+    broker: Broker, scan: ProduceScan, call: RequestContext, *, redirects: bool = True
+) -> EncodedFrame | None:
     future = append(broker, scan)
-    started = StartedProduce(broker, scan, future, call.correlation_id)
-    if started.last:
-        raise UnanswerableRequest("the store has no room; what the producer has sent behind this must not pass it")
-    return started.finish([] if future is None else await future)
+    started = StartedProduce(broker, scan, future, call.correlation_id, redirects=redirects)
+    if future is not None:
+        await settled(future)
+    try:
+        answer = started.finish()
+    except BrokerError:
+        raise
+    except Exception as error:
+        broker.faults.report(logging.ERROR, f"Produce v{call.version} failed unexpectedly", error)
+        answer = started.fail()
+    # the requests sent behind it are not parsed yet, so a refusal is in time however late it comes
+    return answer if answer is None else answer._replace(last=ends_pipeline(future, scan))
 
 
-def _scan(broker: Broker, frame: memoryview, position: int, call: Call) -> ProduceScan:
+def _scan(broker: Broker, frame: memoryview, position: int, call: RequestContext) -> ProduceScan:
     topics = broker.produce_topics
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
-    return scan_produce(frame, position, call.version, resolve, broker.judged_ms())
+    return scan_produce(frame, position, call.version, resolve, broker.judged_ms(), TOPICS_AT_ONCE_MAX)
 
 
 def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
-    """Refuse the batches of compacted topics that have records without keys: compaction keeps the latest record of
-    each. False: that takes too long to be found out at once, or something would have to be inflated for it."""
+    """Refuse the batches of compacted topics that have records without keys: compaction keeps the latest
+    record of each key. False: the check takes too long to be done at once, or would have to inflate
+    records."""
     compacted = scan.compacted()
     if compacted:
         refused = broker.key_checks.at_once(compacted, inflate=inflate)
@@ -164,54 +292,83 @@ def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
 
 
 def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]] | None:
-    """Hand what a scan accepted to the store, and let go of the frame; None: nothing was accepted."""
+    """Hand the accepted batches of a scan to the store, and let go of the frame; None: none was accepted. An
+    error of the store goes into the future."""
     try:
         copies_min: int | dict[int, int] = 0
         if scan.acks == ACKS_ALL and broker.produce_topics.min_insync_max > 1:
             copies_min = _copies_demanded(broker, scan)
-        if scan.accepted_count_max:  # the store looks at the checksums while it copies
+        if scan.accepted_count_max:  # the store checks the checksums while it copies
             return broker.store.append(scan, scan.acks, copies_min=copies_min)
         return None
+    except Exception as error:
+        failed: PromptFuture[list[AppendResult]] = PromptFuture()
+        failed.set_exception(error)
+        return failed
     finally:
         scan.release()
 
 
 def ends_pipeline(future: PromptFuture[list[AppendResult]] | None, scan: ProduceScan) -> bool:
-    """Whether the store has refused a scan for want of room on the disk. What the producer has sent behind it must not
-    be appended before it: a producer that numbers its batches is refused for the gap, of the others the connection
-    ends, and they send all of it again in its order."""
+    """Whether the store has refused a scan for want of room on the disk. The producer's later batches must
+    not be appended before these: a producer that numbers its batches is refused for the gap; for the others
+    the connection ends, and they send all of it again in its order."""
     if future is None or not future.done() or future.cancelled() or future.exception() is not None:
         return False
     results = future.result()
-    if not results or not isinstance(results, list) or results[0].outcome is not Outcome.STORAGE_BUSY:
+    if not isinstance(results, list):
+        return scan.lacks_room
+    if not results or results[0].outcome is not Outcome.STORAGE_BUSY:
         return False
-    return any(batch.producer_id < 0 for batch in scan.scanned())
+    return scan.has_unnumbered
 
 
-def settled_errors(scan: ProduceScan, results: list[AppendResult] | ProduceScan) -> Sequence[int]:
-    """Take in what the store made of a scan: without a list, it has written that into the scan. Returns the error codes
-    to be answered. Raises UnanswerableRequest, which closes the connection."""
-    if isinstance(results, list):
-        scan.settle(results)
+def settled(future: PromptFuture[list[AppendResult]]) -> PromptFuture[None]:
+    """A future that is done when `future` is settled, with a result or an error."""
+    told: PromptFuture[None] = PromptFuture()
+    future.add_done_callback(lambda _: None if told.done() else told.set_result(None))
+    return told
+
+
+def held_bytes(scan: ProduceScan) -> int:
+    """Bytes that a scan holds until it is answered."""
+    return HELD_PER_BATCH * scan.batch_count + HELD_PER_TOPIC * scan.topic_count
+
+
+def settled_errors(scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None) -> Mapping[int, int]:
+    """Take in the store's result for a scan: without a list, the store has written it into the scan. Returns
+    how often each error code occurs in the answer. Raises the future's error, and UnanswerableRequest, which
+    closes the connection."""
+    if future is not None:
+        results = future.result()
+        if isinstance(results, list):
+            scan.settle(results)
+    return errors_of(scan)
+
+
+def errors_of(scan: ProduceScan) -> Mapping[int, int]:
+    """How often each error code occurs in the answer. Raises UnanswerableRequest, which closes the
+    connection."""
     errors = scan.errors(ERRORS)
     if errors and scan.acks == 0:
-        raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[errors[0]]}")
+        raise UnanswerableRequest(f"a batch sent with acks=0 was refused: {ERROR_NAMES[next(iter(errors))]}")
     return errors
 
 
 def redirected_where_needed(
-    broker: Broker, scan: ProduceScan, response: list[Buffer], errors: Sequence[int]
+    broker: Broker, scan: ProduceScan, response: list[Buffer], errors: Mapping[int, int]
 ) -> list[Buffer]:
-    """The frame of a response, with other leaders named where it refuses something for them."""
+    """The frame of a response, with the leaders named where it refuses partitions that other nodes lead."""
     if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
-        return redirected(broker, ProduceResponse, scan.version, response, len(errors))
+        return redirected(broker, ProduceResponse, scan.version, response, sum(errors.values()))
     return response
 
 
 def _copies_demanded(broker: Broker, scan: ProduceScan) -> int | dict[int, int]:
-    """How many copies the topics of a request demand of its batches (min.insync.replicas), those refused for which too
-    few replicas are in sync. Topics of different demands share the highest where it can be met everywhere; else the
-    highest in each write group: none waits for copies that only another asks for, in vain."""
+    """How many copies the topics of a request demand of its batches (min.insync.replicas); batches for which
+    too few replicas are in sync are refused. Topics of different demands share the highest where it can be
+    met everywhere, else the highest in each write group: so no batch waits in vain for copies that only
+    another one demands."""
     topics = [_topic(broker, key, scan.version) for key, _ in scan.topics]
     demanded = {topic.settings.min_insync_replicas for topic in topics if topic is not None}
     most = max(demanded, default=1)
@@ -223,10 +380,9 @@ def _copies_demanded(broker: Broker, scan: ProduceScan) -> int | dict[int, int]:
     return most if len(demanded) == 1 else by_group
 
 
-def _refuse_where_replicas_lack(
-    broker: Broker, scan: ProduceScan, topics: Sequence[Topic | None]
-) -> dict[int, int]:
-    """What other nodes lead is theirs to refuse. Returns what the others demand, per write group."""
+def _refuse_where_replicas_lack(broker: Broker, scan: ProduceScan, topics: Sequence[Topic | None]) -> dict[int, int]:
+    """Batches for partitions that other nodes lead are left for those to refuse. Returns the demands of the
+    other batches, per write group."""
     leadership = broker.leadership
     by_group: dict[int, int] = {}
     batches = scan.scanned()
@@ -237,7 +393,7 @@ def _refuse_where_replicas_lack(
                 continue
             group = leadership.group_of(batches[number].queue_id)
             demanded = topic.settings.min_insync_replicas
-            if leadership.serves(group) and demanded > len(leadership.replicas(group).in_sync):
+            if leadership.leads(group) and demanded > len(leadership.replicas(group).in_sync):
                 scan.refuse(number, Verdict.NOT_ENOUGH_REPLICAS)
             else:
                 by_group[group] = max(demanded, by_group.get(group, 0))

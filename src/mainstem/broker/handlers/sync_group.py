@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mainstem.broker.broker import Broker, Call
+from mainstem.broker.broker import Broker
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-async def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
+async def handle(broker: Broker, request: SyncGroupRequest, call: RequestContext) -> SyncGroupResponse:
     return await broker.groups.sync_group(request)

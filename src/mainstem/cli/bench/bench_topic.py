@@ -59,7 +59,7 @@ def _found_or_created(admin: AdminClient, name: str, partitions: int | None, def
     there = partitions_of(admin, name)
     if there is not None:
         if partitions not in (None, there):
-            raise RequestRefused(f"topic {name} is there already and has {there} partitions, not {partitions}")
+            raise RequestRefused(f"topic {name} exists already and has {there} partitions, not {partitions}")
         return BenchTopic(name, there, created=False)
     wanted = NewTopic(name, num_partitions=partitions or default, replication_factor=-1)
     future = admin.create_topics([wanted], request_timeout=kafka_node.REQUEST_SECONDS)[name]
@@ -73,14 +73,23 @@ def topic_options(*, partitions_default: int) -> Callable[[Callable[..., Any]], 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             click.option(
-                "--keep/--delete", default=None, help="The topic, at the end. Default: delete it if created here."
+                "--keep/--delete",
+                default=None,
+                help="Keep or delete the topic at the end. Default: delete it if this run created it.",
             ),
             click.option(
-                "-p", "--partitions", type=click.IntRange(1, PARTITIONS_MAX),
-                help=f"Of a topic that is created.  [default: {partitions_default}]",
+                "-p",
+                "--partitions",
+                type=click.IntRange(1, PARTITIONS_MAX),
+                metavar="N",
+                help=f"Partitions of a topic that the run creates.  [default: {partitions_default}]",
             ),
             click.option(
-                "-t", "--topic", default=DEFAULT, show_default=True, help="Created when it is not there."
+                "-t",
+                "--topic",
+                default=DEFAULT,
+                show_default=True,
+                help="The topic; the run creates it where it does not exist.",
             ),
         ):
             command = option(command)

@@ -18,26 +18,41 @@ from mainstem.cli.bench.interruption import Interruption
 from mainstem.cli.bench.limits import SECONDS_MAX, Positive
 from mainstem.cli.bench.live_line import LiveLine, progress_option
 from mainstem.cli.bench.reading import Reading
-from mainstem.cli.bench.summary import counted, per_second, print_fields, speeds
+from mainstem.cli.bench.summary import per_second, speeds
 from mainstem.cli.connection_news import ConnectionNews
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import print_json
+from mainstem.cli.output import counted, print_fields, print_json
 
 _TURN_SECONDS = 0.1
 """How often the progress is looked at, and by how much `--seconds` and Ctrl-C may be late."""
 
 
 @click.command("consume")
-@click.option("-t", "--topic", default=DEFAULT, show_default=True)
+@click.option("-t", "--topic", default=DEFAULT, show_default=True, help="The topic to read.")
 @click.option(
-    "--from", "start", type=click.Choice(["beginning", "end"]), default="beginning", show_default=True,
-    help="From the end there is nothing to read but what comes: it follows.",
+    "--from",
+    "start",
+    type=click.Choice(["beginning", "end"]),
+    default="beginning",
+    show_default=True,
+    help="Where to begin. From the end on, the command reads what comes, until another limit or Ctrl-C.",
 )
-@click.option("-n", "--records", type=click.IntRange(min=1), help="End after so many…")
-@click.option("--seconds", type=Positive(SECONDS_MAX), help="…or so long, whichever comes first.")
-@click.option("-f", "--follow", is_flag=True, help="Go on at the end, to another limit or Ctrl-C.")
-@click.option("--consumers", type=click.IntRange(1, 64), default=1, show_default=True, help="Clients.")
-@click.option("-g", "--group", help="Read as members of this group, which commits; it reads on where it stands.")
+@click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="End after this many records…")
+@click.option("--seconds", type=Positive(SECONDS_MAX), help="…or this many seconds, whichever comes first.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new records at the end, until another limit or Ctrl-C.")
+@click.option(
+    "--consumers",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many clients read.",
+)
+@click.option(
+    "-g",
+    "--group",
+    help="Read as members of this consumer group, which commits and reads on where it stands.",
+)
 @progress_option
 @options.kafka_only
 @options.as_json
@@ -53,7 +68,10 @@ def command(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Read a topic to its end as of now, as fast as it goes. Ctrl-C ends it with the summary so far."""
+    """Read a topic to its end as of now, as fast as it goes.
+
+    Ctrl-C ends the run and prints the summary so far.
+    """
     admin = kafka_node.admin(bootstrap)
     partitions = position.partitions_of(admin, topic)
     bounds = position.bounds(admin, [(topic, partition) for partition in partitions])
@@ -111,7 +129,7 @@ def command(
                 "read": f"{reading.records:,} records of {source}, in {reading.seconds:.3f} s",
                 "speed": speeds(reading.bytes, reading.records, reading.seconds),
                 "client CPU": f"{cpu_seconds:.3f} s",
-            }
+            }.items()
         )
     if reading.failure is not None:
         raise CommandFailed(reading.failure)

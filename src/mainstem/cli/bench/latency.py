@@ -25,14 +25,12 @@ from mainstem.cli.bench.round_trip import RoundTrip
 from mainstem.cli.bench.sender import BUFFER_BYTES, RECORD_BYTES_MAX, client_settings
 from mainstem.cli.bench.stamp import STAMP_BYTES
 from mainstem.cli.bench.summary import (
-    counted,
     errors_text,
     histogram_rows,
     milliseconds,
     per_second,
     percentiles_ms,
     percentiles_text,
-    print_fields,
     print_histogram,
     progress_text,
     quick_percentiles_text,
@@ -40,7 +38,7 @@ from mainstem.cli.bench.summary import (
 from mainstem.cli.bench.tally import Tally
 from mainstem.cli.connection_news import LOST_SECONDS_MAX, ConnectionNews
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import print_json, size
+from mainstem.cli.output import counted, print_fields, print_json, size
 
 RECORDS_MAX = 100_000_000
 """A bit of memory each; a day at more than 1,000 per second."""
@@ -49,14 +47,43 @@ PARTITIONS_DEFAULT = 1
 
 @click.command("latency")
 @topic_options(partitions_default=PARTITIONS_DEFAULT)
-@click.option("-s", "--record-bytes", type=click.IntRange(STAMP_BYTES, RECORD_BYTES_MAX), default=128,
-              show_default=True)
-@click.option("--rate", type=Positive(RATE_MAX), default=1000, show_default=True,
-              help="Records per second.")
-@click.option("--seconds", type=Positive(SECONDS_MAX), default=SECONDS_DEFAULT, show_default=True)
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--linger-ms", type=click.FloatRange(0, LINGER_MS_MAX), default=0, show_default=True,
-              help="Wait for more records of a batch.")
+@click.option(
+    "-s",
+    "--record-bytes",
+    type=options.SizeType(STAMP_BYTES, RECORD_BYTES_MAX),
+    default=128,
+    show_default=True,
+    help="Size of a record, such as 1024 or 16kB.",
+)
+@click.option(
+    "--rate",
+    type=Positive(RATE_MAX),
+    default=1000,
+    show_default=True,
+    help="How many records are sent per second.",
+)
+@click.option(
+    "--seconds",
+    type=Positive(SECONDS_MAX),
+    default=SECONDS_DEFAULT,
+    show_default=True,
+    help="How long records are sent.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record before it is acknowledged: nobody, the leader, or a majority.",
+)
+@click.option(
+    "--linger-ms",
+    type=click.FloatRange(0, LINGER_MS_MAX),
+    metavar="NUMBER",
+    default=0,
+    show_default=True,
+    help="How long the client waits for more records of a batch.",
+)
 @progress_option
 @options.kafka_only
 @options.as_json
@@ -75,7 +102,7 @@ def command(
 ) -> None:
     """Time records from being due to being acknowledged, and to being read.
 
-    Ctrl-C ends it with the summary so far."""
+    Ctrl-C ends the run and prints the summary so far."""
     records = int(rate * seconds)
     if not 0 < records <= RECORDS_MAX:
         raise click.UsageError(f"--rate × --seconds makes {records:,} records; it takes 1 to {RECORDS_MAX:,}")
@@ -96,14 +123,18 @@ def command(
             "socket.nagle.disable": True,
         },
     )
-    with bench_topic(
-        admin, topic, partitions=partitions, partitions_default=PARTITIONS_DEFAULT, keep=keep
-    ) as target:
+    with bench_topic(admin, topic, partitions=partitions, partitions_default=PARTITIONS_DEFAULT, keep=keep) as target:
         offsets = _ends(admin, target)
         with Interruption() as interruption, LiveLine(progress) as line:
             trip = RoundTrip(
-                target, producing, consuming, offsets, interruption,
-                record_bytes=record_bytes, records_max=records, tally=tally,
+                target,
+                producing,
+                consuming,
+                offsets,
+                interruption,
+                record_bytes=record_bytes,
+                records_max=records,
+                tally=tally,
             )
             with contextlib.closing(trip):
                 probes = Tally(news)
@@ -139,8 +170,10 @@ def _ends(admin: AdminClient, topic: BenchTopic) -> dict[int, int]:
 
 def _progress(trip: RoundTrip, record_bytes: int) -> tuple[int, int, Callable[[], str]]:
     received = trip.arrivals.received
-    return received, received * record_bytes, lambda: (
-        f"end to end {quick_percentiles_text(trip.arrivals.latency)}; acknowledged {progress_text(trip.tally)}"
+    return (
+        received,
+        received * record_bytes,
+        lambda: f"end to end {quick_percentiles_text(trip.arrivals.latency)}; acknowledged {progress_text(trip.tally)}",
     )
 
 
@@ -169,8 +202,7 @@ def _data(
         "end_to_end_ms": percentiles_ms(trip.arrivals.latency),
         "acknowledged_ms": percentiles_ms(trip.tally.latency),
         "histogram": [
-            {"up_to_ms": milliseconds(end), "records": count}
-            for end, count in histogram_rows(trip.arrivals.latency)
+            {"up_to_ms": milliseconds(end), "records": count} for end, count in histogram_rows(trip.arrivals.latency)
         ],
         "errors": dict(trip.tally.errors),
         "client_cpu_seconds": round(cpu_seconds, 3),
@@ -192,6 +224,6 @@ def _print_summary(
             "acknowledged": percentiles_text(trip.tally.latency),
             "errors": errors_text(trip.tally),
             "client CPU": f"{cpu_seconds:.3f} s",
-        }
+        }.items()
     )
     print_histogram(trip.arrivals.latency)

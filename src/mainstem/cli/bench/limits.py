@@ -27,13 +27,15 @@ class Limits(NamedTuple):
 class Positive(click.FloatRange):
     """A number above 0 and up to `maximum`."""
 
+    name = "number"
+
     def __init__(self, maximum: float) -> None:
         super().__init__(0, maximum, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         number = super().convert(value, param, context)
         if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, context)
+            self.fail(f"{value!r} is not a number", param, context)
         return number
 
 

@@ -24,7 +24,9 @@ _TERMINAL_SECONDS = 0.25
 """Often enough to look alive; the speeds shown are those of this time."""
 _PIPE_SECONDS = 1.0
 
-progress_option = click.option("--progress/--no-progress", default=None, help="Default: on a terminal.")
+progress_option = click.option(
+    "--progress/--no-progress", default=None, help="Show how it goes. Default: on a terminal."
+)
 
 
 class LiveLine(contextlib.AbstractContextManager["LiveLine"]):

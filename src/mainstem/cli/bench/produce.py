@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from typing import Any
 
@@ -25,19 +26,17 @@ from mainstem.cli.bench.live_line import LiveLine, progress_option
 from mainstem.cli.bench.load import Load, random_texts
 from mainstem.cli.bench.sender import BUFFER_BYTES, RECORD_BYTES_MAX, Sender, client_settings
 from mainstem.cli.bench.summary import (
-    counted,
     errors_text,
     per_second,
     percentiles_ms,
     percentiles_text,
-    print_fields,
     progress_text,
     speeds,
 )
 from mainstem.cli.bench.tally import Tally
 from mainstem.cli.connection_news import ConnectionNews
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import print_json, size
+from mainstem.cli.output import counted, print_fields, print_json, size
 from mainstem.cli.produce import COMPRESSIONS
 
 PARTITIONS_DEFAULT = 16
@@ -45,27 +44,77 @@ PARTITIONS_DEFAULT = 16
 
 @click.command("produce")
 @topic_options(partitions_default=PARTITIONS_DEFAULT)
-@click.option("-s", "--record-bytes", type=click.IntRange(1, RECORD_BYTES_MAX), default=1024, show_default=True)
-@click.option("-n", "--records", type=click.IntRange(min=1), help="End after so many records…")
-@click.option("--bytes", "total_bytes", type=click.IntRange(min=1), help="…or so many bytes…")
 @click.option(
-    "--seconds", type=Positive(SECONDS_MAX),
-    help=f"…or so long, whichever comes first.  [default: {SECONDS_DEFAULT:.0f} where none is given]",
+    "-s",
+    "--record-bytes",
+    type=options.SizeType(1, RECORD_BYTES_MAX),
+    default=1024,
+    show_default=True,
+    help="Size of a record, such as 1024 or 16kB.",
+)
+@click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="End after this many records…")
+@click.option("--bytes", "total_bytes", type=options.SizeType(1, sys.maxsize), help="…or this many bytes, such as 2GB…")
+@click.option(
+    "--seconds",
+    type=Positive(SECONDS_MAX),
+    help=f"…or this many seconds, whichever comes first.  [default: {SECONDS_DEFAULT:.0f} where none is given]",
 )
 @click.option(
-    "--rate", type=Positive(RATE_MAX),
+    "--rate",
+    type=Positive(RATE_MAX),
     help="Records per second, each sent when it is due. Default: as fast as they go.",
 )
-@click.option("--producers", type=click.IntRange(1, 64), default=1, show_default=True, help="Clients.")
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--idempotent/--no-idempotent", default=False, show_default=True)
-@click.option("--linger-ms", type=click.FloatRange(0, LINGER_MS_MAX), default=5, show_default=True,
-              help="Wait for more records of a batch.")
-@click.option("--batch-bytes", type=click.IntRange(1, RECORD_BYTES_MAX), default=1_000_000, show_default=True,
-              help="Largest batch.")
-@click.option("--buffer-bytes", type=click.IntRange(1024, 1 << 30), default=BUFFER_BYTES, show_default=True,
-              help="Records in flight, all clients together.")
-@click.option("-z", "--compression", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@click.option(
+    "--producers",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many clients send.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record before it is acknowledged: nobody, the leader, or a majority.",
+)
+@click.option(
+    "--idempotent/--no-idempotent",
+    default=False,
+    show_default=True,
+    help="Have the node drop repeated records and keep their order.",
+)
+@click.option(
+    "--linger-ms",
+    type=click.FloatRange(0, LINGER_MS_MAX),
+    metavar="NUMBER",
+    default=5,
+    show_default=True,
+    help="How long a client waits for more records of a batch.",
+)
+@click.option(
+    "--batch-bytes",
+    type=options.SizeType(1, RECORD_BYTES_MAX),
+    default=1_000_000,
+    show_default=True,
+    help="Size of the largest batch.",
+)
+@click.option(
+    "--buffer-bytes",
+    type=options.SizeType(1024, 1 << 30),
+    default=BUFFER_BYTES,
+    show_default=True,
+    help="How much may be in flight, all clients together.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(COMPRESSIONS),
+    default="none",
+    show_default=True,
+    help="Compress batches like this.",
+)
 @progress_option
 @options.kafka_only
 @options.as_json
@@ -89,7 +138,10 @@ def command(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Send records of random letters, to the partitions in turn. Ctrl-C ends it with the summary so far."""
+    """Send records of random letters, as fast as they go or at a rate.
+
+    The partitions get records in turn. Ctrl-C ends the run and prints the summary so far.
+    """
     if idempotent and acks != "all":
         raise click.UsageError("--idempotent needs --acks all")
     admin = kafka_node.admin(bootstrap)
@@ -108,9 +160,7 @@ def command(
     )
     tally = Tally(news)
     ends = limits(records, total_bytes, seconds, record_bytes)
-    with bench_topic(
-        admin, topic, partitions=partitions, partitions_default=PARTITIONS_DEFAULT, keep=keep
-    ) as target:
+    with bench_topic(admin, topic, partitions=partitions, partitions_default=PARTITIONS_DEFAULT, keep=keep) as target:
         cpu_seconds = time.process_time()
         with Interruption() as interruption, LiveLine(progress) as line:
             took = _send(target, settings, tally, ends, interruption, line, record_bytes, producers, rate)
@@ -139,14 +189,13 @@ def _send(
     texts = random_texts(record_bytes)
     sender = Sender(target.name, settings, producers=producers, threads=rate is not None)
     load = Load(
-        sender, tally,
+        sender,
+        tally,
         # Every client sends to every partition, as many programs would.
         partition_of=lambda number: number // producers % target.partitions,
         value_of=lambda number, due_ns: texts[number % len(texts)],
         interruption=interruption,
-        on_turn=lambda: line.offer(
-            tally.acknowledged, tally.acknowledged * record_bytes, lambda: progress_text(tally)
-        ),
+        on_turn=lambda: line.offer(tally.acknowledged, tally.acknowledged * record_bytes, lambda: progress_text(tally)),
     )
     with contextlib.closing(sender):
         sender.connect()
@@ -185,5 +234,5 @@ def _print_summary(target: BenchTopic, tally: Tally, record_bytes: int, took: fl
             "latency": percentiles_text(tally.latency),
             "errors": errors_text(tally),
             "client CPU": f"{cpu_seconds:.3f} s",
-        }
+        }.items()
     )

@@ -72,9 +72,7 @@ class Reading:
 
     def assign(self, settings: dict[str, Any], offsets: Mapping[int, int], consumers: int) -> None:
         """Read these partitions from these offsets; no more of the consumers than there are partitions to read."""
-        chosen = [
-            partition for partition, offset in offsets.items() if self._follows or offset < self._ends[partition]
-        ]
+        chosen = [partition for partition, offset in offsets.items() if self._follows or offset < self._ends[partition]]
         shares = [chosen[first::consumers] for first in range(min(consumers, len(chosen)))]
         self.members = [Member(set(share)) for share in shares]
         clients = []

@@ -51,9 +51,7 @@ class RoundTrip:
 
     def probe(self, tally: Tally) -> bool:
         """Send a record to every partition; whether all came back. The tally is theirs alone."""
-        self._load(tally, probe_run(self._run), lambda: None).run(
-            Limits(records=self._topic.partitions), rate=None
-        )
+        self._load(tally, probe_run(self._run), lambda: None).run(Limits(records=self._topic.partitions), rate=None)
         wanted = self._topic.partitions - tally.failed - tally.in_flight
         return self._arrived(lambda: len(self.arrivals.probes), wanted) and wanted == self._topic.partitions
 

@@ -5,11 +5,9 @@ A MB is a million bytes, as in network and disk speeds. Latencies are in millise
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mainstem.cli.bench.latency_histogram import NANOSECONDS_MAX, LatencyHistogram
 from mainstem.cli.bench.tally import Tally
-from mainstem.cli.output import print_table, stdout
+from mainstem.cli.output import print_table
 
 _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
@@ -23,11 +21,6 @@ _BAR_WIDTH = 40
 def per_second(amount: float, seconds: float) -> float | None:
     """None of no time at all."""
     return round(amount / seconds, 3) if seconds > 0 else None
-
-
-def counted(count: int, noun: str) -> str:
-    """'1 partition', '16 partitions'."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def speeds(record_bytes: int, records: int, seconds: float) -> str:
@@ -96,10 +89,3 @@ def errors_text(tally: Tally) -> str:
     if tally.in_flight:
         told.append(f"{tally.in_flight:,} unanswered")
     return ", ".join(told) or "none"
-
-
-def print_fields(fields: Mapping[str, str]) -> None:
-    """Names and values on stdout, the values below each other."""
-    width = max(map(len, fields))
-    for name, value in fields.items():
-        stdout().print(f"{name:<{width}}  {value}")

@@ -9,12 +9,8 @@ command = LazyGroup(
     help="Look at the cluster, move its leaders, replace its nodes.",
     commands_by_name={
         "status": LazyCommand("mainstem.cli.cluster.status", "Show nodes, write groups and disks."),
-        "transfer-leader": LazyCommand(
-            "mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."
-        ),
-        "feature-level": LazyCommand(
-            "mainstem.cli.cluster.feature_level", "Show or raise what the nodes may write."
-        ),
+        "transfer-leader": LazyCommand("mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."),
+        "feature-level": LazyCommand("mainstem.cli.cluster.feature_level", "Show or raise what the nodes may write."),
         "recover": LazyCommand(
             "mainstem.cli.cluster.recover", "Have a stopped node believe what its directories hold."
         ),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mainstem.cli import options
 from mainstem.cli.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from mainstem.storage.repair.lost_blocks import Loss
 
 ACCOUNT = """\
 {write_dir}: node {node_id}, {starts} starts remembered, {others} other nodes known by theirs{loss}
@@ -42,6 +46,25 @@ Do this on one node, the one that has most (`cluster status` of each says how fa
 the others will not come back. Then have new nodes, of new node ids, take their places: mainstem cluster replace.
 """
 
+LOST = """\
+{write_dir}: {where}
+{fault}
+"""
+
+LOST_PART = """\
+  --give-up {name}    {blocks} of write group {group}
+{details}
+"""
+
+GIVEN_UP = """\
+Whatever of {names} is not in the list above stays. From the node's next start on
+- consumers that read the offsets given up get the next ones that exist, and are told nothing else;
+- no offset is given out twice: queues whose end is not known go on as much higher as the list says;
+- idempotent producers are not told, and what a lost block did other than append (a topic created or deleted, records
+  deleted) is done again by the node where the metadata say so, or is not done.
+If another node or a copy of the file has what is lost, use that instead: this cannot be taken back.
+"""
+
 
 @click.command("recover")
 @options.neither
@@ -49,29 +72,116 @@ the others will not come back. Then have new nodes, of new node ids, take their 
     "--write-dir",
     required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Disk 1 of the node, which must be stopped.",
+    help="The node's write_dir, disk 1. The node must be stopped.",
 )
-@click.option("--alone", is_flag=True, help="The other nodes are lost for good: go on without them.")
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what would be given up.")
-def command(write_dir: Path, alone: bool, yes: bool) -> None:
+@click.option("--alone", is_flag=True, help="Go on without the other nodes, which are lost for good.")
+@click.option(
+    "--lost", "list_lost", is_flag=True, help="List the blocks of the journal that cannot be read or got elsewhere."
+)
+@click.option(
+    "--give-up",
+    "give_up",
+    multiple=True,
+    metavar="GROUP:FIRST-LAST",
+    help="Give up these blocks of a write group, as --lost names them. May be given several times.",
+)
+@click.option("--yes", is_flag=True, help="Do it. Without this option the command only says what would be given up.")
+def command(write_dir: Path, alone: bool, list_lost: bool, give_up: tuple[str, ...], yes: bool) -> None:
     """Have a stopped node believe what its directories hold, whatever the others remember.
 
-    A node on an older copy of its directories is found out by the others, and has no vote until they have brought it up
-    to date. Where they cannot, as all were restored from backups of different moments, somebody has to say that what is
-    there is all there is. That gives up what only newer directories held.
+    The other nodes notice a node that runs on an older copy of its directories, and give it no vote until they have
+    brought it up to date. Where they cannot, because all were restored from backups of different moments, this command
+    declares that the directories hold all there is. That gives up what only newer directories held.
 
-    With --alone a node goes on whose cluster has lost its majority for good.
+    --alone is for a cluster that has lost its majority for good: the node goes on by itself.
+
+    --lost lists what a node could not read of its journal, and no other node can give, with the offsets that are lost
+    with it; --give-up gives that up, and nothing else, so that the write group is served again.
     """
-    asyncio.run(_recover(write_dir, alone=alone, yes=yes))
+    if list_lost or give_up:
+        if alone:
+            raise CommandFailed("--alone goes with neither --lost nor --give-up: give them one after the other")
+        asyncio.run(_give_up(write_dir, give_up, yes=yes))
+    else:
+        asyncio.run(_recover(write_dir, alone=alone, yes=yes))
+
+
+async def _give_up(write_dir: Path, names: tuple[str, ...], *, yes: bool) -> None:
+    from mainstem.node import DirectoryInUse, lock
+    from mainstem.storage.disks.disk_files import DiskFiles
+    from mainstem.storage.errors import StorageError
+    from mainstem.storage.repair.lost_blocks import LostBlocks
+
+    locked = None
+    if yes:
+        try:
+            locked = lock(write_dir)
+        except DirectoryInUse as error:
+            raise CommandFailed(f"{error}; recover works on a stopped node") from error
+    files = DiskFiles(write_dir)
+    try:
+        lost = await LostBlocks.open(files)
+        losses = [loss for loss in lost.losses if not loss.replaced]
+        if not losses:
+            click.echo(f"{write_dir}: nothing is known to be lost. A start, or a reader, finds out: start the node")
+        for loss in losses:
+            click.echo(_told(write_dir, loss), nl=False)
+        if not names:
+            return
+        lost.check(names)
+        click.echo(GIVEN_UP.format(names=", ".join(names)), nl=False)
+        if yes:
+            await lost.give_up(names)
+            click.echo("done: start the node")
+        else:
+            click.echo("nothing was changed; give --yes to do it")
+    except StorageError as error:
+        raise CommandFailed(str(error)) from error
+    finally:
+        await files.close()
+        if locked is not None:
+            os.close(locked)
+
+
+def _told(write_dir: Path, loss: Loss) -> str:
+    told = LOST.format(write_dir=write_dir, where=loss.where, fault=loss.fault)
+    for part in loss.parts:
+        details = [f"{it.queue}: {_offsets(it.first, it.last)}" for it in part.offsets]
+        if part.others:
+            details.append(f"and offsets of {part.others} more queues")
+        if not part.known:
+            details.append("which other queues had batches there cannot be told; the ends of all queues are known")
+        if part.open_queues:
+            details.append(
+                f"perhaps the newest offsets of any of {part.open_queues} queues that have no later batch: each of "
+                f"them goes on {part.raised_by} higher"
+            )
+        if part.members:
+            details.append(f"nodes {', '.join(map(str, part.members))} may have it: start them first")
+        if not loss.stand_ins and not loss.missing:
+            details.append("cannot be given up: which blocks lay where cannot be told; restore the segment")
+        if part.given_up:
+            details.append("given up; the next start does it")
+        blocks = (
+            f"block {part.first}" if part.first == part.last else f"blocks {part.first} to {part.last or 'the end'}"
+        )
+        told += LOST_PART.format(
+            name=part.name, group=part.group, blocks=blocks, details="\n".join(f"      {line}" for line in details)
+        )
+    return told
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
 async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
-    from mainstem.nameserver.starts_file import NAME, StartsFile
+    from mainstem.nameserver.disk.starts_file import NAME, StartsFile
     from mainstem.node import DirectoryInUse, lock
-    from mainstem.storage.disk_files import DiskFiles
+    from mainstem.storage.disks.disk_files import DiskFiles
 
     if not (write_dir / NAME).exists():
-        raise CommandFailed(f"{write_dir} remembers no starts: it is no write_dir of a node that was started")
+        raise CommandFailed(f"{write_dir} remembers no starts: it is not the write_dir of a node that was ever started")
     try:
         locked = lock(write_dir)
     except DirectoryInUse as error:
@@ -82,7 +192,7 @@ async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
         remembers = starts.remembers
         given_up = sorted(remembers.seen)
         if alone and not given_up:
-            raise CommandFailed(f"{write_dir} knows of no other nodes: there is nobody to go on without")
+            raise CommandFailed(f"{write_dir} knows of no other nodes, so there are none to go on without")
         click.echo(
             (ALONE if alone else ACCOUNT).format(
                 write_dir=write_dir,

@@ -6,6 +6,7 @@ import click
 
 from mainstem.cli import options
 from mainstem.cli.http_node import HttpNode
+from mainstem.cli.output import print_json
 from mainstem.console.views import ReplaceNodeRequest
 
 
@@ -14,12 +15,16 @@ from mainstem.console.views import ReplaceNodeRequest
 @click.argument("new", type=click.IntRange(min=1))
 @options.http_only
 @options.token
-def command(http: str, token: str | None, old: int, new: int) -> None:
+@options.as_json
+def command(http: str, token: str | None, old: int, new: int, as_json: bool) -> None:
     """Have node NEW take the place of node OLD, which may be dead.
 
-    NEW runs, with empty directories and a node id of its own. Every write group with a replica on OLD gets one on NEW,
-    and so does the metadata. `cluster status` shows how far that is; stop OLD when it is in no write group any more. It
-    may be asked again: what is done stays done.
+    Start NEW first, with empty directories and a node id of its own. Every write group with a replica on OLD gets one
+    on NEW, and so does the metadata. `cluster status` shows how far that is; stop OLD when no write group has it any
+    more. The command may be given again: what is done stays done.
     """
     HttpNode(http, token).post("/v1/cluster/replace", ReplaceNodeRequest(old=old, new=new))
-    click.echo(f"node {new} is taking the place of node {old}; follow it with: mainstem cluster status")
+    if as_json:
+        print_json({"old": old, "new": new})
+    else:
+        click.echo(f"node {new} is taking the place of node {old}; follow it with: mainstem cluster status")

@@ -4,59 +4,93 @@ from __future__ import annotations
 
 import click
 
+from mainstem.address import Address, AddressError, parsed
 from mainstem.cli import options
 from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import duration, print_json, print_table, size, stdout
-from mainstem.console.views import ClusterView, DiskView, ReplicaView
+from mainstem.cli.output import counted, duration, print_fields, print_json, print_table, print_text, size
+from mainstem.console.views import ClusterView, DiskView, NodeView, ReplicaView
 
 
 @click.command("status")
 @options.http_only
 @options.as_json
 def command(http: str, as_json: bool) -> None:
-    """Show nodes, write groups and disks."""
+    """Show nodes, write groups and disks.
+
+    The node that is asked asks the others. An address without a host has the host of the node's Kafka address.
+    """
     view = HttpNode(http).get("/v1/cluster", ClusterView)
     if as_json:
         print_json(view)
         return
-    console = stdout()
-    console.print(f"cluster {view.cluster_id}: {view.topics} topics, {view.partitions} partitions")
-    console.print(f"feature level {view.feature_level}{_higher(view)}\n", highlight=False)
+    contents = f"{counted(view.topics, 'topic')}, {counted(view.partitions, 'partition')}"
+    print_text(f"cluster {view.cluster_id}: {contents}")
+    print_text(f"feature level {view.feature_level}{_higher(view)}\n")
+    _print_nodes(view)
+    print_text()
     print_table(
-        ["NODE", "STATE", "KAFKA", "RPC", "HTTP", "ROLES", "VERSION", "UP"],
+        [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "~REPLICAS"],
         [
             (
-                node.node_id, node.state, f"{node.host}:{node.port}", node.rpc or "-", node.http or "-",
-                ",".join(node.roles), node.version, duration(node.uptime_seconds) if node.uptime_seconds else "-",
+                group.group, group.leader if group.leader >= 0 else "none", group.term, group.committed,
+                ", ".join(_replica(it) for it in sorted(group.replicas, key=lambda replica: replica.node)) or "-",
             )
-            for node in view.nodes
-        ],
-        empty="no nodes",
-    )
-    for node in view.nodes:
-        if node.reason:
-            console.print(f"node {node.node_id} is {node.state}: {node.reason}", highlight=False)
-        if node.not_back:
-            groups = ", ".join(map(str, node.not_back))
-            console.print(
-                f"node {node.node_id} has forgotten what it acknowledged ({node.forgot}): it has no vote in write "
-                f"groups {groups} before it has caught up",
-                highlight=False,
-            )
-    console.print()
-    print_table(
-        [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "REPLICAS"],
-        [
-            (group.group, group.leader, group.term, group.committed, ", ".join(map(_replica, group.replicas)))
-            for group in view.write_groups
+            for group in sorted(view.write_groups, key=lambda group: group.group)
         ],
         empty="no write groups",
+    )  # fmt: skip
+    leader = f"node {view.metadata_leader}" if view.metadata_leader >= 0 else "no node, as far as this one knows"
+    print_text()
+    print_fields(
+        [
+            ("metadata", f"led by {leader}"),
+            ("disk 1", _disk(view.write_disk)),
+            ("disk 2", _disk(view.store_disk) if view.store_disk else "not on this node"),
+        ]
     )
-    if view.metadata_leader >= 0:
-        console.print(f"\nmetadata led by node {view.metadata_leader}", highlight=False)
-    console.print()
-    console.print(f"disk 1  {_disk(view.write_disk)}")
-    console.print(f"disk 2  {_disk(view.store_disk) if view.store_disk else 'not on this node'}")
+
+
+def _print_nodes(view: ClusterView) -> None:
+    nodes = sorted(view.nodes, key=lambda node: node.node_id)
+    racks = any(node.rack for node in nodes)
+    roles = len({frozenset(node.roles) for node in nodes}) > 1
+    print_table(
+        [
+            ">NODE", "STATE", "UP", "VERSION", "~KAFKA", "~HTTP", "~RPC",
+            *(["~RACK"] if racks else []), *(["~ROLES"] if roles else []),
+        ],
+        [
+            (
+                node.node_id, node.state, duration(node.uptime_seconds) if node.uptime_seconds else "-",
+                node.version or "-", Address(node.host, node.port), _short(node, node.http), _short(node, node.rpc),
+                *([node.rack or "-"] if racks else []), *([",".join(node.roles) or "-"] if roles else []),
+            )
+            for node in nodes
+        ],
+        empty="no nodes",
+    )  # fmt: skip
+    for node in nodes:
+        if node.reason:
+            print_text(f"node {node.node_id} is {node.state}: {node.reason}")
+        for group, reason in sorted(node.waiting.items()):
+            print_text(f"node {node.node_id} does not serve write group {group}: {reason}")
+        if node.not_back:
+            groups = ", ".join(map(str, node.not_back))
+            print_text(
+                f"node {node.node_id} has forgotten what it acknowledged ({node.forgot}): it has no vote in write "
+                f"groups {groups} before it has caught up"
+            )
+
+
+def _short(node: NodeView, address: str | None) -> str:
+    """An address without the host that stands beside it already."""
+    if address is None:
+        return "-"
+    try:
+        host, port = parsed(address, port_min=0)
+    except AddressError:  # of another version: shown as it is told
+        return address
+    return f":{port}" if host == node.host else address
 
 
 def _higher(view: ClusterView) -> str:

@@ -6,6 +6,7 @@ import click
 
 from mainstem.cli import options
 from mainstem.cli.http_node import HttpNode
+from mainstem.cli.output import print_json
 from mainstem.console.views import TransferLeaderRequest
 
 
@@ -14,11 +15,15 @@ from mainstem.console.views import TransferLeaderRequest
 @click.argument("node", type=click.IntRange(min=1))
 @options.http_only
 @options.token
-def command(http: str, token: str | None, group: int, node: int) -> None:
-    """Have NODE lead the write group GROUP.
+@options.as_json
+def command(http: str, token: str | None, group: int, node: int, as_json: bool) -> None:
+    """Have NODE lead write group GROUP.
 
-    The node must hold a replica of the group. Clients find the new leader by themselves. After some seconds the
-    cluster moves the group back to the leader that placement prefers, if that is another one and well.
+    NODE must hold a replica of the write group. Clients find the new leader by themselves. After some seconds the
+    cluster moves the write group back to the leader that placement prefers, if that is another node and well.
     """
     HttpNode(http, token).post("/v1/cluster/transfer-leader", TransferLeaderRequest(group=group, to=node))
-    click.echo(f"write group {group}: node {node} is asked to lead")
+    if as_json:
+        print_json({"group": group, "asked_to_lead": node})
+    else:
+        click.echo(f"write group {group}: node {node} is asked to lead")

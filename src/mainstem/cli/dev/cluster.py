@@ -89,13 +89,14 @@ class DevNode:
             if reason is None:
                 return
             if time.monotonic() >= deadline:
-                raise ClusterFailed(f"node {self.node_id} is not ready after {START_SECONDS_MAX:.0f} s: {reason}; "
-                                    f"its log is {self.log}")
+                raise ClusterFailed(
+                    f"node {self.node_id} is not ready after {START_SECONDS_MAX:.0f} s: {reason}; its log is {self.log}"
+                )
             time.sleep(POLL_SECONDS)
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        return f"{lines[-1] if lines else 'nothing said'} (log: {self.log})"
+        return f"{lines[-1] if lines else 'it said nothing'} (log: {self.log})"
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -114,12 +115,30 @@ class DevNode:
 
 @click.command("cluster")
 @click.argument("nodes", type=click.IntRange(1, NODES_MAX), default=3)
-@click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), default=Path("dev-cluster"),
-              show_default=True, help="Where the nodes' directories are; kept when the cluster stops.")
-@click.option("--port", type=click.IntRange(1, 65000), default=9091, show_default=True,
-              help="Kafka listeners are at this port + 1, + 2, …; HTTP 100 above them, node RPC 200 above.")
-@click.option("--restart", is_flag=True, help="Start a node that ended again.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Any key, for all nodes; repeatable.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("dev-cluster"),
+    show_default=True,
+    help="Keep the nodes' directories here; they stay when the cluster stops.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65000),
+    metavar="N",
+    default=9091,
+    show_default=True,
+    help="Listen for Kafka clients at this port + 1, + 2, …; HTTP 100 above them, node RPC 200 above.",
+)
+@click.option("--restart", is_flag=True, help="Start a node again that has ended.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set any key of the configuration, for all nodes; repeatable.",
+)
 def command(nodes: int, directory: Path, port: int, restart: bool, settings: tuple[str, ...]) -> None:
     """Run a cluster of NODES nodes (default 3) on this machine until Ctrl-C."""
     cluster = [DevNode(directory.absolute(), node_id, port, nodes, settings) for node_id in range(1, nodes + 1)]
@@ -147,10 +166,12 @@ def _tell(cluster: list[DevNode]) -> None:
         process = node.process.pid if node.process is not None else "-"
         click.echo(f"node {node.node_id}: kafka {node.kafka}, http {node.http}, pid {process}, log {node.log}")
     first = cluster[0]
-    click.echo(f"\nready. Try:\n  mainstem cluster status --http {first.http}\n"
-               f"  mainstem topic create hello --partitions 6 --bootstrap {first.kafka}\n"
-               f"  kcat -b {','.join(node.kafka for node in cluster)} -L\n"
-               f"  kill -9 {first.process.pid if first.process else '…'}    # node 1; the others go on\n")
+    click.echo(
+        f"\nready. Try:\n  mainstem cluster status --http {first.http}\n"
+        f"  mainstem topic create hello --partitions 6 --bootstrap {first.kafka}\n"
+        f"  kcat -b {','.join(node.kafka for node in cluster)} -L\n"
+        f"  kill -9 {first.process.pid if first.process else '…'}    # node 1; the others go on\n"
+    )
     sys.stdout.flush()
 
 
@@ -162,8 +183,10 @@ def _watch(cluster: list[DevNode], *, restart: bool) -> None:
             if code is None:
                 continue
             again = f"mainstem serve --config {os.path.relpath(node.directory / 'mainstem.toml')}"
-            click.echo(f"node {node.node_id} ended with {_how(code)}; "
-                       + ("it is started again" if restart else f"start it again with: {again}"))
+            click.echo(
+                f"node {node.node_id} ended with {_how(code)}; "
+                + ("it is started again" if restart else f"start it again with: {again}")
+            )
             if restart:
                 time.sleep(RESTART_SECONDS)
                 node.start()

@@ -10,7 +10,7 @@ command = LazyGroup(
     commands_by_name={
         "list": LazyCommand("mainstem.cli.group.list", "List the consumer groups."),
         "describe": LazyCommand("mainstem.cli.group.describe", "Show members, offsets and lag per partition."),
-        "reset-offsets": LazyCommand("mainstem.cli.group.reset_offsets", "Move a group's offsets."),
-        "delete": LazyCommand("mainstem.cli.group.delete", "Delete groups that have no members."),
+        "reset-offsets": LazyCommand("mainstem.cli.group.reset_offsets", "Move the offsets of a consumer group."),
+        "delete": LazyCommand("mainstem.cli.group.delete", "Delete consumer groups that have no members."),
     },
 )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
+from mainstem.cli import names, options
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.output import print_json
 
 
 @click.command("delete")
-@click.argument("groups", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("groups", type=names.GROUP, metavar="GROUP...", nargs=-1, required=True)
 @options.kafka_only
 @options.as_json
 def command(groups: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Delete groups that have no members."""
+    """Delete consumer groups that have no members, and their offsets."""
     from mainstem.cli import kafka_node
 
     admin = kafka_node.admin(bootstrap)
@@ -22,13 +22,13 @@ def command(groups: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     deleted, failures = [], []
     for group, future in futures.items():
         try:
-            kafka_node.outcome(future, f"group {group} was not deleted")
+            kafka_node.outcome(future, f"consumer group {group} was not deleted")
         except RequestRefused as failure:
             failures.append(str(failure))
         else:
             deleted.append(group)
             if not as_json:
-                click.echo(f"deleted group {group}")
+                click.echo(f"deleted consumer group {group}")
     if as_json:
         print_json({"deleted": deleted})
     if failures:

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
+from mainstem.cli import names, options
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.output import print_json, print_table
+from mainstem.cli.output import counted, print_json, print_table, print_text
 
 
 @click.command("describe")
-@click.argument("group")
+@click.argument("group", type=names.GROUP)
 @options.kafka_only
 @options.as_json
 def command(group: str, bootstrap: str, as_json: bool) -> None:
-    """Show a group's members, offsets and lag per partition."""
+    """Show a consumer group's members, offsets and lag per partition.
+
+    The command lists every partition of the topics that the group reads. END is the offset after the last message. LAG
+    counts the offsets from the committed one to END; where nothing is committed (-), all that the partition has.
+    """
     from mainstem.cli import kafka_node
-    from mainstem.cli.group.offsets import committed
+    from mainstem.cli.group.offsets import of_all_partitions
 
     admin = kafka_node.admin(bootstrap)
     futures = admin.describe_consumer_groups([group], request_timeout=kafka_node.REQUEST_SECONDS)
-    description = kafka_node.outcome(futures[group], f"group {group}")
+    description = kafka_node.outcome(futures[group], f"consumer group {group}")
     owners = {
         (queue.topic, queue.partition): member
         for member in description.members
         for queue in (member.assignment.topic_partitions if member.assignment else [])
     }
-    offsets = committed(admin, group, owners)
+    offsets = of_all_partitions(admin, group, owners)
     state = description.state.name.lower()
     if state == "dead" and not offsets:
-        raise RequestRefused(f"there is no group {group}")
+        raise RequestRefused(f"there is no consumer group {group}; `mainstem group list` shows those there are")
     if as_json:
         rows = []
         for queue in offsets:
@@ -41,14 +45,17 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
         ]
         print_json({"group": group, "state": state, "members": members, "partitions": rows})
         return
-    lag = sum(queue.lag or 0 for queue in offsets)
-    click.echo(f"group {group}: {state}, {len(description.members)} members, lag {lag}\n")
+    lag = sum(queue.lag for queue in offsets)
+    members_told = counted(len(description.members), "member")
+    print_text(f"consumer group {group}: {state}, {members_told}, lag {lag:,}\n")
     rows_drawn = []
     for queue in offsets:
         owner = owners.get((queue.topic, queue.partition))
+        committed = "-" if queue.committed is None else queue.committed
         reader = f"{owner.client_id} {owner.host}" if owner else "-"
-        figures = ("-" if value is None else value for value in (queue.committed, queue.end, queue.lag))
-        rows_drawn.append((queue.topic, queue.partition, *figures, reader))
+        rows_drawn.append((queue.topic, queue.partition, committed, queue.end, queue.lag, reader))
     print_table(
-        ["TOPIC", ">PARTITION", ">COMMITTED", ">END", ">LAG", "MEMBER"], rows_drawn, empty="no committed offsets"
+        ["~TOPIC", ">PARTITION", ">COMMITTED", ">END", ">LAG", "~MEMBER"],
+        rows_drawn,
+        empty="no committed offsets",
     )

@@ -1,4 +1,4 @@
-"""A group's committed offsets against its queues: what describe and reset-offsets both need."""
+"""A consumer group's committed offsets against its queues: what describe and reset-offsets both need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from mainstem.cli import kafka_node
-from mainstem.cli.position import bounds
+from mainstem.cli.errors import RequestRefused
+from mainstem.cli.position import bounds, partitions_of
 
 
 class GroupOffset(NamedTuple):
@@ -19,24 +20,37 @@ class GroupOffset(NamedTuple):
     """None: the group has none here; where it begins is up to its members."""
     log_start: int
     end: int
+    """The offset after the last one."""
 
     @property
-    def lag(self) -> int | None:
-        """Records yet to be read: what retention took is not among them. None where nothing is committed."""
-        return None if self.committed is None else max(self.end - max(self.committed, self.log_start), 0)
+    def lag(self) -> int:
+        """Offsets yet to be read: what retention took is not among them; where nothing is committed, all there are."""
+        return max(self.end - max(self.committed or 0, self.log_start), 0)
 
 
-def committed(
-    admin: AdminClient, group: str, assigned: Collection[tuple[str, int]] = ()
-) -> list[GroupOffset]:
-    """Every queue the group has an offset for, and those `assigned` to its members, in order.
-    Raises RequestRefused."""
+def committed(admin: AdminClient, group: str) -> list[GroupOffset]:
+    """Every queue that the group has an offset for, in order. Raises RequestRefused."""
+    offsets = _committed(admin, group)
+    ranges = bounds(admin, sorted(offsets))
+    return [GroupOffset(*queue, offsets[queue], *ranges[queue]) for queue in ranges]
+
+
+def of_all_partitions(admin: AdminClient, group: str, assigned: Collection[tuple[str, int]]) -> list[GroupOffset]:
+    """Every queue of the topics that the group has an offset in or a member reads, in order: one that nobody has
+    committed for has a lag, too. Topics that were deleted are left out. Raises RequestRefused."""
+    offsets = _committed(admin, group)
+    queues = set()
+    for topic in {topic for topic, _ in (*offsets, *assigned)}:
+        try:
+            queues |= {(topic, partition) for partition in partitions_of(admin, topic)}
+        except RequestRefused:
+            continue
+    ranges = bounds(admin, sorted(queues))
+    return [GroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
+
+
+def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     request = ConsumerGroupTopicPartitions(group)
     futures = admin.list_consumer_group_offsets([request], request_timeout=kafka_node.REQUEST_SECONDS)
-    found = kafka_node.outcome(futures[group], f"no offsets of group {group}")
-    offsets = {
-        (queue.topic, queue.partition): queue.offset for queue in found.topic_partitions if queue.offset >= 0
-    }
-    queues = sorted({*offsets, *assigned})
-    ranges = bounds(admin, queues)
-    return [GroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in queues]
+    found = kafka_node.outcome(futures[group], f"no offsets of consumer group {group}")
+    return {(queue.topic, queue.partition): queue.offset for queue in found.topic_partitions if queue.offset >= 0}

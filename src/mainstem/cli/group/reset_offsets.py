@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options, position
+from mainstem.cli import names, options, position
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.output import print_json, print_table
+from mainstem.cli.output import print_json, print_table, stderr
 
 
 @click.command("reset-offsets")
-@click.argument("group")
-@click.option("--to", "target", type=position.PositionType(), required=True, help=position.HELP)
-@click.option("-t", "--topic", "topics", multiple=True, help="Default: every topic the group has offsets for.")
+@click.argument("group", type=names.GROUP)
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this; repeatable."
+    "--to",
+    "target",
+    type=position.PositionType(),
+    required=True,
+    help=f"Where the group reads on: {position.HELP}",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Move the offsets in this topic; repeatable. Default: every topic that the group has offsets in.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    metavar="N",
+    multiple=True,
+    help="Move only this one; repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @options.kafka_only
 @options.as_json
 def command(
@@ -28,7 +46,10 @@ def command(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Move a group's offsets. The group must have no members."""
+    """Move the offsets of a consumer group, which must have no members.
+
+    An offset outside a partition is moved to its beginning or end.
+    """
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     from mainstem.cli import kafka_node
@@ -43,7 +64,9 @@ def command(
     )
     chosen = [queue for queue in queues if not partitions or queue[1] in partitions]
     if not chosen:
-        raise RequestRefused(f"group {group} has no offsets there to move; --topic names what it should read")
+        raise RequestRefused(
+            f"consumer group {group} has no offsets there to move; name the topic that it is to read with --topic"
+        )
     after = position.resolved(admin, position.bounds(admin, chosen), target)
     if not dry_run:
         request = ConsumerGroupTopicPartitions(
@@ -61,8 +84,10 @@ def command(
     if as_json:
         print_json({"group": group, "moved": not dry_run, "partitions": rows})
     else:
+        if dry_run:
+            stderr().print("nothing was moved: this is a dry run")
         print_table(
-            ["TOPIC", ">PARTITION", ">BEFORE", ">AFTER"],
+            ["~TOPIC", ">PARTITION", ">BEFORE", ">AFTER"],
             [("-" if value is None else value for value in row.values()) for row in rows],
             empty="nothing to move",
         )

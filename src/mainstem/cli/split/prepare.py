@@ -5,16 +5,19 @@ from __future__ import annotations
 import click
 
 from mainstem.cli import options
+from mainstem.cli.output import print_json
 from mainstem.pipeline.config import PipelineConfig
 
 
 @click.command("prepare")
 @options.neither
-def command() -> None:
+@options.as_json
+def command(as_json: bool) -> None:
     """Have Spark start in half the time on this machine.
 
-    Runs Spark once and keeps the classes it loads in a file of some 170 MB below ~/.cache (or XDG_CACHE_HOME), from
-    which every local splitter of this user then starts. After an update of Java or Spark there is a new one to write.
+    The command runs Spark once and writes the classes that it loads to a file of some 170 MB below ~/.cache (or
+    XDG_CACHE_HOME), from which every local splitter of this user then starts. Run it again after an update of Java or
+    Spark.
     """
     from mainstem.pipeline.java import require_java
 
@@ -22,8 +25,12 @@ def command() -> None:
     from mainstem.pipeline.class_archive import archive_of, write_archive
 
     archive = archive_of(java)
-    if archive.exists():
-        click.echo(f"{archive} is there already; splitters start from it")
-        return
-    write_archive(java, PipelineConfig().driver_memory)
-    click.echo(f"{archive} is written; splitters start from it")
+    existed = archive.exists()
+    if not existed:
+        write_archive(java, PipelineConfig().driver_memory)
+    if as_json:
+        print_json({"archive": str(archive), "written": not existed})
+    elif existed:
+        click.echo(f"{archive} exists already; splitters start from it")
+    else:
+        click.echo(f"wrote {archive}; splitters start from it")

@@ -17,14 +17,14 @@ from mainstem.console.views import SplitEndpoint
     context_settings={"ignore_unknown_options": True},
     epilog="Further options go to the split application; `mainstem split run -- --help` lists them.",
 )
-@click.option("--master", help="Spark master: local[N], spark://…, yarn, k8s://…")
+@click.option("--master", help="Where Spark runs: local[N], spark://…, yarn, k8s://…")
 @click.option("--once", is_flag=True, help="Split everything committed now, then end.")
 @options.http_only
 @click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
 def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) -> None:
     """Run a splitter against a node, here or on a Spark cluster.
 
-    It takes the node's split lease; the embedded splitter gives way.
+    The splitter takes the node's split lease; the embedded splitter gives way.
     """
     arguments = [*(["--master", master] if master else []), *(["--once"] if once else []), *more]
     if "--help" not in more:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
+from mainstem.cli import names, options
 from mainstem.cli.output import print_json
 
 
 @click.command("alter")
-@click.argument("topic")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
+@click.argument("topic", type=names.TOPIC)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="Grow to this many partitions.")
 @options.configs
-@click.option("--unset", metavar="KEY", multiple=True, help="Back to the default; repeatable.")
+@click.option("--unset", metavar="KEY", multiple=True, help="Return a config to its default; repeatable.")
 @options.kafka_only
 @options.as_json
 def command(
@@ -34,13 +34,11 @@ def command(
 
     from mainstem.cli import kafka_node
 
-    assigned = options.pairs(configs, "--set")
+    assigned = options.topic_configs(configs)
     if not assigned and not unset and partitions is None:
         raise click.UsageError("nothing to change: give --partitions, --set or --unset")
     admin = kafka_node.admin(bootstrap)
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in assigned.items()
-    ]
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in assigned.items()]
     entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
     if entries:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)

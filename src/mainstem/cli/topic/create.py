@@ -10,10 +10,21 @@ from mainstem.cli.output import print_json
 
 @click.command("create")
 @click.argument("topic")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Default: the node's num_partitions.")
-@click.option("--replication-factor", type=click.IntRange(min=1), help="Default: the node's.")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many partitions. Default: the node's num_partitions.",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Copies of every partition. Default: the node's.",
+)
 @options.configs
-@click.option("--if-not-exists", is_flag=True, help="Be content with a topic that is there already.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed where the topic exists already, and leave it as it is.")
 @options.kafka_only
 @options.as_json
 def command(
@@ -34,7 +45,7 @@ def command(
         topic,
         num_partitions=partitions or -1,
         replication_factor=replication_factor or -1,
-        config=options.pairs(configs, "--set"),
+        config=options.topic_configs(configs),
     )
     admin = kafka_node.admin(bootstrap)
     future = admin.create_topics([wanted], request_timeout=kafka_node.REQUEST_SECONDS)[topic]
@@ -42,4 +53,4 @@ def command(
     if as_json:
         print_json({"topic": topic, "created": created})
     else:
-        click.echo(f"created topic {topic}" if created else f"topic {topic} is there already")
+        click.echo(f"created topic {topic}" if created else f"topic {topic} exists already")

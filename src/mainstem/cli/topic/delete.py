@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
+from mainstem.cli import names, options
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.output import print_json
 
 
 @click.command("delete")
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.argument("topics", type=names.TOPIC, metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @options.kafka_only
 @options.as_json
 def command(topics: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:

@@ -1,30 +1,45 @@
-"""`mainstem topic describe`: a topic as a tree, down to the files on disk 2."""
+"""`mainstem topic describe`: a topic down to the files that hold it on either disk, and their indexes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from rich.tree import Tree
 
-from mainstem.cli import options
+from mainstem.cli import names, options
+from mainstem.cli.errors import RequestRefused
 from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import print_json, size, stdout
+from mainstem.cli.output import counted, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views import TopicView
 
 if TYPE_CHECKING:
     from mainstem.cli.topic.view import PartitionTree, TopicTree
 
-_FILES_DRAWN_MAX = 8
-"""Files drawn under one partition, the newest; `--json` has them all."""
+_FILES_SHOWN_MAX = 24
+"""Files told without being asked for; `--partition` and `--json` have them all."""
 
 
 @click.command("describe")
-@click.argument("topic")
+@click.argument("topic", type=names.TOPIC)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    metavar="N",
+    multiple=True,
+    help="Show only this partition, with all its files; repeatable.",
+)
 @options.both
 @options.as_json
-def command(topic: str, bootstrap: str, http: str, as_json: bool) -> None:
-    """Draw a topic: partitions, offsets and, where HTTP answers, bytes on each disk and files."""
+def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, as_json: bool) -> None:
+    """Show a topic's partitions, offsets and, where HTTP answers, its bytes and files on each disk.
+
+    START is a partition's first offset and END the offset after its last one. The queue store on disk 2 has the offsets
+    below SPLIT; the journal on disk 1 has those from there on, and may still have some below. Files are segments of the
+    journal and runs of the queue store; INDEX counts the entries that their index has for the partition.
+    """
     from mainstem.cli import kafka_node
     from mainstem.cli.topic import view
 
@@ -36,47 +51,79 @@ def command(topic: str, bootstrap: str, http: str, as_json: bool) -> None:
             tree = view.with_files(tree, seen)
         else:
             node.tell("has another topic of this name: another cluster?", "bytes and files are left out")
+    if partitions:
+        if unknown := set(partitions) - {one.partition for one in tree.partitions}:
+            raise RequestRefused(f"topic {topic} has no partition {min(unknown)}; it has {len(tree.partitions)}")
+        tree = view.only(tree, partitions)
     if as_json:
         print_json(tree)
     else:
-        stdout().print(drawn(tree))
+        print_topic(tree, all_files=bool(partitions))
 
 
-def drawn(topic: TopicTree) -> Tree:
+def print_topic(topic: TopicTree, *, all_files: bool) -> None:
     """The topic as text for people; what is None is left out."""
-    offsets = sum(partition.high_watermark - partition.log_start for partition in topic.partitions)
-    title = f"{topic.name}  {len(topic.partitions)} partitions, {offsets} offsets"
-    if any(partition.unsplit_bytes is not None for partition in topic.partitions):
-        journal = sum(partition.unsplit_bytes or 0 for partition in topic.partitions)
-        stored = sum(partition.stored_bytes or 0 for partition in topic.partitions)
-        title += f", {size(journal)} in the journal, {size(stored)} in the queue store"
-    tree = Tree(title)
-    tree.add(f"id {topic.topic_id}{', internal' if topic.internal else ''}")
+    offsets = sum(one.high_watermark - one.log_start for one in topic.partitions)
+    print_text(f"{topic.name}: {counted(len(topic.partitions), 'partition')}, {counted(offsets, 'offset')}\n")
     configs = ", ".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))
-    tree.add(f"configs {configs or '(defaults)'}")
-    for partition in topic.partitions:
-        _draw_partition(tree, partition)
-    return tree
-
-
-def _draw_partition(tree: Tree, one: PartitionTree) -> None:
-    offsets = f"offsets {one.log_start}..{one.high_watermark}"
-    branch = tree.add(f"partition {one.partition}  {offsets}, leader {one.leader}")
-    if one.split_end is None or one.end is None or one.files is None:
+    fields = [
+        ("id", topic.topic_id + (", internal" if topic.internal else "")),
+        ("configs", configs or "all defaults"),
+    ]
+    if any(one.unsplit_bytes is not None for one in topic.partitions):
+        fields += [
+            ("journal", size(sum(one.unsplit_bytes or 0 for one in topic.partitions))),
+            ("store", size(sum(one.stored_bytes or 0 for one in topic.partitions))),
+        ]
+    print_fields(fields)
+    print_text()
+    known = [one for one in topic.partitions if one.files is not None]
+    if not known:
+        print_table(
+            [">PARTITION", ">LEADER", ">EPOCH", ">START", ">END"],
+            [(it.partition, it.leader, it.leader_epoch, it.log_start, it.high_watermark) for it in topic.partitions],
+            empty="no partitions",
+        )
         return
-    branch.label = f"{branch.label}, write group {one.write_group}"
-    unsplit_from = max(one.log_start, one.split_end)
-    unsplit = f"offsets {unsplit_from}..{one.end} unsplit" if unsplit_from < one.end else "nothing unsplit"
-    branch.add(f"disk 1  journal      {size(one.unsplit_bytes)}, {unsplit}")
-    held = f", offsets {one.log_start}..{unsplit_from} in {_files(len(one.files))}" if one.files else ""
-    store = branch.add(f"disk 2  queue store  {size(one.stored_bytes)}{held}")
-    hidden = len(one.files) - _FILES_DRAWN_MAX
-    if hidden > 0:
-        store.add(f"… {_files(hidden)} that are older")
-    for file in one.files[max(hidden, 0) :]:
-        share = f"{size(file.queue_bytes)} of {size(file.file_bytes)}"
-        store.add(f"{file.kind} {file.name}  offsets {file.first_offset}..{file.last_offset}, {share}")
+    print_table(
+        [">PARTITION", ">LEADER", ">GROUP", ">START", ">SPLIT", ">END", ">JOURNAL", ">STORE", ">FILES"],
+        map(_partition_row, topic.partitions),
+        empty="no partitions",
+    )
+    files = [row for one in known for row in _file_rows(one)]
+    if not files:
+        return
+    print_text()
+    if len(files) > _FILES_SHOWN_MAX and not all_files:
+        print_text(f"{counted(len(files), 'entry', 'entries')} in files; --partition N shows those of a partition")
+        return
+    print_table([">PARTITION", "IN", "~FILE", ">START", ">END", ">BYTES", ">INDEX"], files, empty="no files")
 
 
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
+def _partition_row(one: PartitionTree) -> Sequence[object]:
+    """A partition that the node does not know yet has only what Kafka says."""
+    if one.split_end is None or one.files is None:
+        return one.partition, one.leader, "-", one.log_start, "-", one.high_watermark, "-", "-", "-"
+    return (
+        one.partition, one.leader, one.write_group, one.log_start, max(one.log_start, one.split_end),
+        one.high_watermark, size(one.unsplit_bytes), size(one.stored_bytes), len(one.files) + len(one.segments or ()),
+    )  # fmt: skip
+
+
+def _file_rows(one: PartitionTree) -> Iterator[Sequence[object]]:
+    for file in one.files or ():
+        bytes_of = size(file.queue_bytes)
+        yield (
+            one.partition,
+            "store",
+            file.name,
+            file.first_offset,
+            file.last_offset + 1,
+            bytes_of,
+            file.index_rows,
+        )
+    for segment in one.segments or ():
+        yield (
+            one.partition, "journal", segment.name, segment.first_offset, segment.last_offset + 1,
+            size(segment.queue_bytes), segment.index_rows,
+        )  # fmt: skip

@@ -31,7 +31,7 @@ def command(internal: bool, bootstrap: str, http: str, as_json: bool) -> None:
         print_json({"topics": topics})
         return
     print_table(
-        ["TOPIC", ">PARTITIONS", ">JOURNAL", ">QUEUE STORE"],
+        ["~TOPIC", ">PARTITIONS", ">JOURNAL", ">QUEUE STORE"],
         [(topic.name, topic.partitions, size(topic.unsplit_bytes), size(topic.stored_bytes)) for topic in topics],
         empty="no topics",
     )

@@ -10,7 +10,7 @@ These structs are what `--json` prints: fields are added and never renamed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Off
 
 from mainstem.cli import kafka_node
 from mainstem.cli.position import answers
-from mainstem.console.views import FileView, PartitionView, TopicSummary, TopicView
+from mainstem.console.views import FileView, PartitionView, SegmentView, TopicSummary, TopicView
 
 
 class TopicLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +47,7 @@ class PartitionTree(msgspec.Struct, frozen=True, kw_only=True):
     unsplit_bytes: int | None = None
     stored_bytes: int | None = None
     files: Sequence[FileView] | None = None
+    segments: Sequence[SegmentView] | None = None
 
 
 class TopicTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +134,17 @@ def with_files(topic: TopicTree, seen: TopicView) -> TopicTree:
                 unsplit_bytes=view.unsplit_bytes,
                 stored_bytes=view.stored_bytes,
                 files=view.files,
+                segments=view.segments,
             )
             for partition in topic.partitions
         ],
     )
+
+
+def only(topic: TopicTree, partitions: Collection[int]) -> TopicTree:
+    """The tree with these partitions alone."""
+    kept = [one for one in topic.partitions if one.partition in partitions]
+    return msgspec.structs.replace(topic, partitions=kept)
 
 
 def _overrides(admin: AdminClient, name: str) -> dict[str, str]:

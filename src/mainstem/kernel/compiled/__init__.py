@@ -10,7 +10,7 @@ from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
-from mainstem.kernel.compiled.group_log import GroupLog, append_all
+from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
 from mainstem.kernel.compiled.produce import (
     TOPIC_IDS_FROM,
     ProduceScan,
@@ -20,8 +20,8 @@ from mainstem.kernel.compiled.produce import (
 )
 from mainstem.kernel.compiled.producer_states import Producers as ProducerStates
 from mainstem.kernel.compiled.queue_table import QueueTable
+from mainstem.kernel.compiled.recent_index import IndexedBlock, RecentIndex
 from mainstem.kernel.compiled.record_walk import first_keyless, walk_timestamps
-from mainstem.kernel.compiled.unsplit_index import IndexedBlock, UnsplitIndex
 from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
     Entry,
@@ -45,7 +45,6 @@ __all__ = [
     "FetchPlan",
     "FetchScan",
     "FetchTopic",
-    "GroupLog",
     "IndexedBlock",
     "PickLimits",
     "PickSource",
@@ -54,13 +53,14 @@ __all__ = [
     "ProducerState",
     "ProducerStates",
     "QueueTable",
+    "RecentIndex",
     "ScannedBatch",
     "ScannedTopic",
     "SeenBatch",
     "TimestampWalk",
-    "UnsplitIndex",
     "Watch",
     "Watches",
+    "WriteGroupLog",
     "append_all",
     "crc32c",
     "first_damaged",

@@ -3,17 +3,10 @@
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from mainstem.kernel.compiled.batch_header cimport CHECKED_FROM, CHECKSUM_AT, LEADER_EPOCH_AT, LENGTH_AT, LENGTH_EXCLUDES, MAGIC, MAGIC_AT
 from mainstem.kernel.compiled.bytes_io cimport ms_crc32c, ms_crc_prepare, ms_read_u32, ms_read_u64
 
 ms_crc_prepare()
-
-cdef enum:
-    LENGTH_EXCLUDES = 12
-    EPOCH_AT = 12
-    MAGIC_AT = 16
-    MAGIC = 2
-    CRC_AT = 17
-    CRC_COVERS_FROM = 21
 
 cdef Py_ssize_t LARGE_BYTES = 4 * 1024 * 1024
 """Some hundreds of microseconds of work. With less, an event loop that lets go would wait longer to get back."""
@@ -28,16 +21,16 @@ cdef Py_ssize_t damaged(
     cdef const uint8_t *batch
     for number in range(count):
         start, length = starts[number], lengths[number]
-        if start < 0 or length < CRC_COVERS_FROM or length > size or start > size - length:
+        if start < 0 or length < CHECKED_FROM or length > size or start > size - length:
             return number
         batch = data + start
         if <int64_t> ms_read_u64(batch) != base_offsets[number]:
             return number
-        if <int64_t> ms_read_u32(batch + 8) + LENGTH_EXCLUDES != length:  # as unsigned: a negative one is no match
+        if <int64_t> ms_read_u32(batch + LENGTH_AT) + LENGTH_EXCLUDES != length:  # as unsigned: a negative one is no match
             return number
-        if <int32_t> ms_read_u32(batch + EPOCH_AT) != leader_epochs[number] or batch[MAGIC_AT] != MAGIC:
+        if <int32_t> ms_read_u32(batch + LEADER_EPOCH_AT) != leader_epochs[number] or batch[MAGIC_AT] != MAGIC:
             return number
-        if ms_crc32c(0, batch + CRC_COVERS_FROM, length - CRC_COVERS_FROM) != ms_read_u32(batch + CRC_AT):
+        if ms_crc32c(0, batch + CHECKED_FROM, length - CHECKED_FROM) != ms_read_u32(batch + CHECKSUM_AT):
             return number
     return -1
 

@@ -8,6 +8,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from mainstem.kernel.compiled.batch_header cimport (
+    ATTRIBUTES_AT, CHECKED_FROM, CHECKSUM_AT, HEADER_BYTES, LOG_APPEND_TIME_BIT, MAX_TIMESTAMP_AT,
+)
 from mainstem.kernel.compiled.bytes_io cimport (
     ms_crc32c,
     ms_crc_prepare,
@@ -25,8 +28,6 @@ ms_crc_prepare()
 cdef Py_ssize_t CHUNK_BYTES = layout.CHUNK_BYTES
 cdef enum:
     ROWS_START = 16
-    BATCH_HEADER_BYTES = 61
-    LOG_APPEND_TIME_BIT = 8
 
 
 cdef class Chunk:
@@ -125,7 +126,7 @@ cdef class BlockBuilder:
         cdef Py_buffer view
         PyObject_GetBuffer(batch.data, &view, PyBUF_SIMPLE)
         try:
-            if view.len < BATCH_HEADER_BYTES:
+            if view.len < HEADER_BYTES:
                 raise ValueError(f"{view.len} bytes are no batch")
             fill_batch(&fields, batch, view.len)
             self.put(<const uint8_t *> view.buf, &fields, base_offset, leader_epoch, log_append_time_ms)
@@ -158,10 +159,10 @@ cdef void restamp(uint8_t *batch, Row *row, int64_t log_append_time_ms) noexcept
     """Make a batch one that was made at that time."""
     row.attributes |= LOG_APPEND_TIME_BIT
     row.max_timestamp = log_append_time_ms
-    ms_write_u16(batch + 21, <uint16_t> row.attributes)
-    ms_write_u64(batch + 35, <uint64_t> log_append_time_ms)
-    row.crc = ms_crc32c(0, batch + 21, row.length - 21)
-    ms_write_u32(batch + 17, row.crc)
+    ms_write_u16(batch + ATTRIBUTES_AT, <uint16_t> row.attributes)
+    ms_write_u64(batch + MAX_TIMESTAMP_AT, <uint64_t> log_append_time_ms)
+    row.crc = ms_crc32c(0, batch + CHECKED_FROM, row.length - CHECKED_FROM)
+    ms_write_u32(batch + CHECKSUM_AT, row.crc)
 
 
 cdef int fill_batch(Batch *fields, batch, Py_ssize_t size) except -1:

@@ -13,6 +13,9 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from mainstem.kernel.compiled.batch_header cimport (
+    CHECKED_FROM, CHECKSUM_AT, LAST_OFFSET_DELTA_AT, LEADER_EPOCH_AT, LENGTH_AT, LENGTH_EXCLUDES, MAGIC, MAGIC_AT,
+)
 from mainstem.kernel.compiled.bytes_io cimport ms_crc32c, ms_crc_prepare, ms_read_u32, ms_read_u64
 from mainstem.kernel.compiled.fetch_plan cimport (
     ANSWERED_WITH_BATCHES,
@@ -24,7 +27,7 @@ from mainstem.kernel.compiled.fetch_plan cimport (
 from mainstem.kernel.compiled.fetch_rows cimport NOBODY, Part, PlanRow
 from mainstem.kernel.compiled.layout cimport Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
-from mainstem.kernel.compiled.unsplit_index cimport UnsplitIndex
+from mainstem.kernel.compiled.recent_index cimport RecentIndex
 
 from mainstem.kernel.pure import disk_picks as twin
 
@@ -36,13 +39,6 @@ ms_crc_prepare()
 cdef enum:
     CHUNKS_MAX = 64
     SOURCES_MAX = 64
-    LENGTH_EXCLUDES = 12
-    EPOCH_AT = 12
-    MAGIC_AT = 16
-    MAGIC = 2
-    CRC_AT = 17
-    CRC_COVERS_FROM = 21
-    LAST_DELTA_AT = 23
     EXTENT_BATCH_BYTES = 27      # what is looked at of a batch within an extent
     PICKS_MAX = 0x7FFFFFF0
 
@@ -155,7 +151,7 @@ cdef class DiskPicks:
     # --- picking ----------------------------------------------------------------------------------------
 
     def choose(
-        self, QueueTable table not None, UnsplitIndex index not None, list logs not None, slots, sources, limits
+        self, QueueTable table not None, RecentIndex index not None, list logs not None, slots, sources, limits
     ):
         cdef Rows rows[SOURCES_MAX]
         cdef Py_buffer views[SOURCES_MAX]
@@ -194,7 +190,7 @@ cdef class DiskPicks:
             PyBuffer_Release(&groups)
 
     cdef int choose_from(
-        self, QueueTable table, UnsplitIndex index, list logs, const uint16_t *groups, const Rows *sources,
+        self, QueueTable table, RecentIndex index, list logs, const uint16_t *groups, const Rows *sources,
         Py_ssize_t source_count, const Limits *limits,
     ) except -1:
         cdef FetchPlan plan = self.plan
@@ -544,14 +540,14 @@ cdef void check_all(Pick *picks, Py_ssize_t count, bint extents) noexcept nogil:
 
 
 cdef bint is_batch(const Pick *pick) noexcept nogil:
-    if pick.length < CRC_COVERS_FROM or <int64_t> ms_read_u64(pick.bytes) != pick.base_offset:
+    if pick.length < CHECKED_FROM or <int64_t> ms_read_u64(pick.bytes) != pick.base_offset:
         return False
-    if <int64_t> ms_read_u32(pick.bytes + 8) + LENGTH_EXCLUDES != pick.length:     # unsigned: a negative one is no match
+    if <int64_t> ms_read_u32(pick.bytes + LENGTH_AT) + LENGTH_EXCLUDES != pick.length:     # unsigned: a negative one is no match
         return False
-    if <int32_t> ms_read_u32(pick.bytes + EPOCH_AT) != pick.leader_epoch or pick.bytes[MAGIC_AT] != MAGIC:
+    if <int32_t> ms_read_u32(pick.bytes + LEADER_EPOCH_AT) != pick.leader_epoch or pick.bytes[MAGIC_AT] != MAGIC:
         return False
     return (
-        ms_crc32c(0, pick.bytes + CRC_COVERS_FROM, pick.length - CRC_COVERS_FROM) == ms_read_u32(pick.bytes + CRC_AT)
+        ms_crc32c(0, pick.bytes + CHECKED_FROM, pick.length - CHECKED_FROM) == ms_read_u32(pick.bytes + CHECKSUM_AT)
     )
 
 
@@ -568,8 +564,8 @@ cdef bint within(
     while pick.length - position >= EXTENT_BATCH_BYTES:
         batch = pick.bytes + position
         base = <int64_t> ms_read_u64(batch)
-        size = <int64_t> <int32_t> ms_read_u32(batch + 8) + LENGTH_EXCLUDES
-        last_delta = <int32_t> ms_read_u32(batch + LAST_DELTA_AT)
+        size = <int64_t> <int32_t> ms_read_u32(batch + LENGTH_AT) + LENGTH_EXCLUDES
+        last_delta = <int32_t> ms_read_u32(batch + LAST_OFFSET_DELTA_AT)
         if size < EXTENT_BATCH_BYTES or size > pick.length - position or last_delta < 0 or not 0 <= base <= LARGEST:
             break
         next_offset = base + last_delta + 1

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.fetch_rows cimport Answer, Part, PlanRow, PlanTopic
 from mainstem.kernel.compiled.queue_table cimport QueueTable
-from mainstem.kernel.compiled.unsplit_index cimport Stretches, UnsplitIndex
+from mainstem.kernel.compiled.recent_index cimport Stretches, RecentIndex
 
 cdef enum:
     # What `answer_from_memory` made of a row.
@@ -73,7 +73,7 @@ cdef class FetchPlan:
     cdef int32_t next_row(self) noexcept nogil
     cdef int64_t budget(self, const PlanRow *row, int64_t reserved) noexcept nogil
     cdef int answer_from_memory(
-        self, int32_t number, QueueTable table, UnsplitIndex index, list logs, const uint16_t *groups, int64_t reserved
+        self, int32_t number, QueueTable table, RecentIndex index, list logs, const uint16_t *groups, int64_t reserved
     ) except -1
     cdef void reject(self, PlanRow *row, int verdict) noexcept nogil
     cdef void found(

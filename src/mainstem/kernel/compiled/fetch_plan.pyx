@@ -25,7 +25,7 @@ from mainstem.kernel.compiled.fetch_rows cimport (
     PlanRow,
     PlanTopic,
 )
-from mainstem.kernel.compiled.group_log cimport GroupLog
+from mainstem.kernel.compiled.group_log cimport WriteGroupLog
 from mainstem.kernel.compiled.layout cimport (
     FENCED_LEADER_EPOCH,
     NOT_LEADER,
@@ -38,11 +38,11 @@ from mainstem.kernel.compiled.layout cimport (
     UNKNOWN_QUEUE,
 )
 from mainstem.kernel.compiled.queue_table cimport QueueTable
-from mainstem.kernel.compiled.unsplit_index cimport (
+from mainstem.kernel.compiled.recent_index cimport (
     NOT_CACHED,
     IndexedBlock,
     Stretch,
-    UnsplitIndex,
+    RecentIndex,
 )
 
 from mainstem.kernel.layout import Verdict
@@ -57,9 +57,11 @@ cdef enum:
     AHEAD = 6                # rows whose slots are asked for before they are needed
     SPARE = 64               # rows or topics that may lie idle before the arrays are made anew
     ROWS_MAX = 0x7FFFFFF0
+    VERDICTS_MAX = 64
 
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
+assert max(Verdict) < VERDICTS_MAX
 assert SLOTS == 1 << (64 - SLOT_SHIFT)
 
 
@@ -218,6 +220,15 @@ cdef class FetchPlan:
         """Nothing was found yet: the next batch comes back whole, whatever its size."""
         return self.found_bytes == 0
 
+    @property
+    def topics_named(self):
+        """Topics that were asked for, those without partitions included."""
+        return self.topic_count
+
+    def topic_keys(self):
+        """Of the topics that `begin` may ask about, perhaps more than once."""
+        return list(self.keys)
+
     def begin(self, resolve, bytes_max):
         """Start a round of at most about `bytes_max` bytes. `resolve` is asked once per topic."""
         cdef int64_t most = bytes_max
@@ -282,12 +293,16 @@ cdef class FetchPlan:
             number = row.next
         return found
 
-    def epoch_checks(self):
-        """The partitions whose readers' histories are to be compared with the queues' before they are read."""
-        cdef int32_t number = self.first_row
+    def epoch_checks(self, after=NOBODY, most=ROWS_MAX):
+        """The partitions whose readers' histories are to be compared with the queues' before they are read, `most` of
+        them, from behind the row `after` on."""
+        cdef int32_t number = after, count_max = most
         cdef PlanRow *row
         cdef list found = []
-        while number != NOBODY:
+        if number >= self.row_end or number < NOBODY:
+            raise IndexError(f"no partition {number}")
+        number = self.first_row if number == NOBODY else self.rows[number].next
+        while number != NOBODY and len(found) < count_max:
             row = &self.rows[number]
             if row.last_fetched_epoch >= 0 and not row.settled:
                 found.append(
@@ -409,7 +424,7 @@ cdef class FetchPlan:
         if next_offset < high_watermark:     # what comes while waiting would not get through either
             self.final = True
 
-    def read_cached(self, QueueTable table not None, UnsplitIndex index not None, list logs not None, slots):
+    def read_cached(self, QueueTable table not None, RecentIndex index not None, list logs not None, slots):
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
         each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
         many partitions were answered with batches."""
@@ -436,7 +451,7 @@ cdef class FetchPlan:
         return served
 
     cdef int answer_from_memory(
-        self, int32_t number, QueueTable table, UnsplitIndex index, list logs, const uint16_t *groups, int64_t reserved
+        self, int32_t number, QueueTable table, RecentIndex index, list logs, const uint16_t *groups, int64_t reserved
     ) except -1:
         """Settle a row, when so many bytes of the round are promised to others, if memory alone can."""
         cdef Py_ssize_t first_part = self.part_count, group, stretch_number
@@ -458,8 +473,8 @@ cdef class FetchPlan:
             self.reject(row, UNKNOWN_QUEUE)
             return ANSWERED
         if row.current_leader_epoch != -1:
-            if type(log) is GroupLog:
-                verdict = epoch_verdict(row.current_leader_epoch, (<GroupLog> log).term)
+            if type(log) is WriteGroupLog:
+                verdict = epoch_verdict(row.current_leader_epoch, (<WriteGroupLog> log).term)
             else:
                 verdict = epoch_verdict(row.current_leader_epoch, log.term)
         if verdict == OK and not slot.log_start <= row.fetch_offset <= slot.next_offset:
@@ -510,17 +525,29 @@ cdef class FetchPlan:
     # --- the answer -------------------------------------------------------------------------------------
 
     def errors(self, codes):
-        """The error codes of this round, by `codes` of verdicts."""
+        """How often each error code occurs in this round, by `codes` of verdicts, in the order in which they occur
+        first."""
         cdef int32_t number = self.first_row
         cdef PlanRow *row
-        cdef list found = []
+        cdef int64_t counts[VERDICTS_MAX]
+        cdef int32_t seen[VERDICTS_MAX]
+        cdef int32_t verdict
+        cdef int place, seen_count = 0
+        cdef dict found = {}
         if not self.final:
             return found
+        memset(counts, 0, VERDICTS_MAX * sizeof(int64_t))
         while number != NOBODY:
             row = &self.rows[number]
             if row.verdict != OK:
-                found.append(codes[row.verdict])
+                if not counts[row.verdict]:
+                    seen[seen_count] = row.verdict
+                    seen_count += 1
+                counts[row.verdict] += 1
             number = row.next
+        for place in range(seen_count):
+            code = codes[seen[place]]
+            found[code] = found.get(code, 0) + counts[seen[place]]
         return found
 
     def response(
@@ -649,6 +676,7 @@ cdef class FetchPlan:
         if self.topic_of is None or asked is self:
             raise ValueError("the plan is no session's")
         self.let_go()
+        self.round += 1     # whoever is in the middle of one finds another plan
         self.follow(asked)
         for key, partitions in forgotten:
             topic = self.topic_of.get(key)

@@ -9,7 +9,7 @@ from mainstem.kernel.compiled.queue_table cimport QueueTable
 
 
 @cython.final
-cdef class GroupLog:
+cdef class WriteGroupLog:
     cdef readonly int group
     cdef public int32_t term
     cdef public int64_t applied_index

@@ -12,6 +12,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.string cimport memcpy
 
+from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES
 from mainstem.kernel.compiled.block cimport BlockBuilder, Tail, fill_batch, put_copied
 from mainstem.kernel.compiled.bytes_io cimport ms_crc_prepare
 from mainstem.kernel.compiled.layout cimport (
@@ -35,7 +36,6 @@ from mainstem.model import SLOTS, AppendResult, Outcome
 cdef enum:
     AHEAD = 8                    # batches whose slots are asked for before they are needed: a power of two
     SLOT_SHIFT = 52              # `model.slot_of`
-    BATCH_HEADER_BYTES = 61
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 assert SLOTS == 1 << (64 - SLOT_SHIFT)
@@ -47,7 +47,7 @@ cdef QueueTable NO_QUEUES = QueueTable()
 cdef int64_t requests = 0
 
 
-cdef class GroupLog:
+cdef class WriteGroupLog:
     """Appends to and applies the log of one write group."""
 
     def __init__(
@@ -182,7 +182,7 @@ cdef class GroupLog:
         cdef int64_t index
         PyObject_GetBuffer(batch.data, &view, PyBUF_SIMPLE)
         try:
-            if view.len < BATCH_HEADER_BYTES:
+            if view.len < HEADER_BYTES:
                 raise ValueError(f"{view.len} bytes are no batch")
             fill_batch(&fields, batch, view.len)
             fields.verdict = OK
@@ -282,7 +282,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     cdef Batch *batch
     cdef const uint8_t *frame = scan.frame_bytes()
     cdef const uint16_t *groups = &slots[0]
-    cdef GroupLog log = None
+    cdef WriteGroupLog log = None
     cdef int32_t log_group = -1
     cdef QueueTable table = None
     cdef Slot *slot
@@ -294,7 +294,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     requests += 1
     for entry in logs:
         if entry is not None:
-            table = (<GroupLog?> entry).table
+            table = (<WriteGroupLog?> entry).table
             break
     if table is None:     # nothing is led here
         table = NO_QUEUES
@@ -309,7 +309,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
             if group != log_group:
                 if group >= len(logs):
                     raise IndexError(f"no write group {group}")
-                log = <GroupLog?> logs[group] if logs[group] is not None else None
+                log = <WriteGroupLog?> logs[group] if logs[group] is not None else None
                 log_group = group
             if log is not None and batch.producer_id < 0:
                 run = log.put_run(scan, place, frame, groups, ahead)

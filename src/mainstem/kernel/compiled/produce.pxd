@@ -2,11 +2,9 @@ cimport cython
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from mainstem.kernel.compiled.batch_header cimport CHECKED_FROM
 from mainstem.kernel.compiled.bytes_io cimport ms_crc32c
 from mainstem.kernel.compiled.layout cimport BAD_CHECKSUM, Batch
-
-cdef enum:
-    CHECKED_FROM = 21        # where that begins in a batch which its checksum covers
 
 
 cdef inline bint sum_is_right(const Batch *batch, const uint8_t *frame) noexcept nogil:

@@ -17,6 +17,11 @@ from cpython.memoryview cimport PyMemoryView_Check
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from mainstem.kernel.compiled.batch_header cimport (
+    ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CHECKSUM_AT, COMPRESSION_MASK, CONTROL_BIT, HEADER_BYTES,
+    LAST_OFFSET_DELTA_AT, LENGTH_AT, LENGTH_EXCLUDES, LOG_APPEND_TIME_BIT, MAGIC_AT, MAX_TIMESTAMP_AT, NO_TIMESTAMP,
+    PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RECORD_COUNT_AT, TRANSACTIONAL_BIT,
+)
 from mainstem.kernel.compiled.bytes_io cimport (
     ms_crc_prepare,
     ms_prefetch,
@@ -41,6 +46,7 @@ from mainstem.kernel.compiled.layout cimport (
     NO_BATCH,
     OK,
     OLD_FORMAT,
+    STORAGE_BUSY,
     TIMESTAMP_OUT_OF_RANGE,
     TRANSACTIONAL,
     TRANSACTIONAL_ID,
@@ -64,8 +70,9 @@ from mainstem.kernel.compiled.request_body cimport (
 
 from collections.abc import Sequence
 
-from mainstem.kernel.errors import MalformedProduce
+from mainstem.kernel.errors import MalformedProduce, ManyTopics
 from mainstem.kernel.layout import Verdict
+from mainstem.kernel.pure import produce as twin
 from mainstem.kernel.pure.produce import VERDICT_OF_OUTCOME, ScannedBatch, ScannedTopic
 from mainstem.model import BatchAppend
 
@@ -83,35 +90,18 @@ cdef enum:
     AHEAD = 8                # batches whose headers are asked for in advance, were they all of one size
     LENGTH_BYTES = 8         # partition and length, in front of a batch
     ENTRIES_MAX = 100000
+    TOPICS_AT_ONCE_MAX = 10000   # five milliseconds: a Python object is made per topic, and the broker asked
 
     PRODUCE_KEY = 0
     FRAME_LENGTH_BYTES = 4
     HEAD_BYTES = 10              # API key, version, correlation id, length of the client id
     PLAIN_BYTES = 4              # tags of the header if there are any, a null transactional id, acks
 
-    # where the fields of a batch stand
-    LENGTH_AT = 8
-    MAGIC_AT = 16
-    CHECKSUM_AT = 17
-    ATTRIBUTES_AT = 21
-    LAST_OFFSET_DELTA_AT = 23
-    BASE_TIMESTAMP_AT = 27
-    MAX_TIMESTAMP_AT = 35
-    PRODUCER_ID_AT = 43
-    PRODUCER_EPOCH_AT = 51
-    BASE_SEQUENCE_AT = 53
-    RECORD_COUNT_AT = 57
-    HEADER_BYTES = 61
-    LENGTH_OVERHEAD_BYTES = 12
-
-    COMPRESSION_MASK = 0x07
     ZSTD = 4
-    NO_TIMESTAMP = -1
-    LOG_APPEND_TIME_BIT = 0x08
-    TRANSACTIONAL_BIT = 0x10
-    CONTROL_BIT = 0x20
 
 TOPIC_IDS_FROM = IDS_FROM
+
+assert twin.TOPICS_AT_ONCE_MAX == TOPICS_AT_ONCE_MAX and twin.ENTRIES_MAX == ENTRIES_MAX
 
 cdef Py_ssize_t LARGE_BYTES = 4 * 1024 * 1024
 """From here on the interpreter is let go of while checksums are computed: some hundred microseconds of work. With
@@ -401,19 +391,48 @@ cdef class ProduceScan:
         return encode_responses(self.version, self._requests, self._topics, self.batches, self.batch_count, errors)
 
     def errors(self, errors):
-        """The codes of the response that are not 0, in order."""
+        """How often each code of the response occurs that is not 0, in the order in which they occur first."""
         self.check()
         return codes_of(self.batches, self.batch_count, errors)
+
+    @property
+    def has_unnumbered(self):
+        """Some accepted batch is of a producer that numbers nothing."""
+        cdef Py_ssize_t number
+        self.check()
+        for number in range(self.batch_count):
+            if self.batches[number].record_count > 0 and self.batches[number].producer_id < 0:
+                return True
+        return False
+
+    @property
+    def lacks_room(self):
+        """The store had no room for some accepted batch of a producer that numbers nothing."""
+        cdef Py_ssize_t number
+        cdef Batch *batch
+        self.check()
+        for number in range(self.batch_count):
+            batch = &self.batches[number]
+            if batch.record_count > 0 and batch.producer_id < 0 and batch.verdict == STORAGE_BUSY:
+                return True
+        return False
+
+    @property
+    def topic_count(self):
+        return len(self._topics)
 
 
 Sequence.register(ProduceScan)
 
 
-def scan_produce(frame, Py_ssize_t position, int version, resolve, int64_t now_ms=0):
+def scan_produce(
+    frame, Py_ssize_t position, int version, resolve, int64_t now_ms=0, int64_t topics_max=ENTRIES_MAX
+):
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
     `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
-    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce.
+    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce, and
+    ManyTopics before anything of more than `topics_max` topics is looked at.
     """
     cdef ProduceScan scan = ProduceScan.__new__(ProduceScan)
     cdef Reader reader
@@ -427,7 +446,7 @@ def scan_produce(frame, Py_ssize_t position, int version, resolve, int64_t now_m
     reader.size = scan._view.len
     reader.position = position
     doubts.unchecked = doubts.refused = 0
-    _walk(scan, &reader, resolve, &doubts)
+    _walk(scan, &reader, resolve, &doubts, topics_max)
     _end_scan(scan, &doubts, scan._view.len - position)
     return scan
 
@@ -440,7 +459,8 @@ def scan_burst(
     plain, `requests_max` at the most. None: the first is not, it is to be looked at by itself.
 
     Plain are sound requests of the versions from 3 to 13 and of up to `frame_bytes_max` bytes, whose header has an
-    ASCII client id or none, and neither tagged fields nor a transactional id; they agree in version and acks.
+    ASCII client id or none, and neither tagged fields nor a transactional id; they agree in version and acks, and have
+    no more than 10,000 topics together.
     `by_name` and `by_id` resolve topics as for `scan_produce`.
     """
     cdef ProduceScan scan
@@ -465,7 +485,7 @@ def scan_burst(
         reader.size = head.stop
         reader.position = head.body
         try:
-            _walk(scan, &reader, by_id if head.version >= IDS_FROM else by_name, &doubts)
+            _walk(scan, &reader, by_id if head.version >= IDS_FROM else by_name, &doubts, TOPICS_AT_ONCE_MAX)
         except MalformedProduce:
             if not scan._requests:
                 return None
@@ -499,7 +519,9 @@ cdef int _end_scan(ProduceScan scan, const Doubts *doubts, Py_ssize_t bytes_scan
 # --- the walk -----------------------------------------------------------------------------------------------
 
 
-cdef int _walk(ProduceScan scan, Reader *reader, object resolve, Doubts *doubts) except -1:
+cdef int _walk(
+    ProduceScan scan, Reader *reader, object resolve, Doubts *doubts, int64_t topics_max
+) except -1:
     """Add one request, from its body on, to the scan."""
     cdef Rules rules
     cdef Topic named
@@ -517,6 +539,8 @@ cdef int _walk(ProduceScan scan, Reader *reader, object resolve, Doubts *doubts)
         raise _malformed(scan, reader)
     if topic_count > ENTRIES_MAX:
         raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
+    if topic_count + len(scan._topics) > topics_max:
+        raise ManyTopics(f"{topic_count} topics, more than are scanned at once")
     for number in range(topic_count):
         _read_topic(scan, reader, flexible, &named)
         if read_count(reader, flexible, PARTITION_BYTES_MIN, &partition_count):
@@ -715,7 +739,7 @@ cdef inline int32_t _judge(
         return OLD_FORMAT
     if size < HEADER_BYTES:
         return BAD_LENGTH
-    batch_size = <int64_t> <int32_t> ms_read_u32(data + LENGTH_AT) + LENGTH_OVERHEAD_BYTES
+    batch_size = <int64_t> <int32_t> ms_read_u32(data + LENGTH_AT) + LENGTH_EXCLUDES
     if batch_size > size or batch_size < HEADER_BYTES or data[MAGIC_AT] != 2:
         return BAD_LENGTH
     if batch_size < size:

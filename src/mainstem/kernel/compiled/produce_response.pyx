@@ -65,13 +65,24 @@ cdef bytes encode_responses(
 
 cdef object codes_of(const Batch *batches, Py_ssize_t batch_count, object errors):
     cdef Failure failures[VERDICTS_MAX]
-    cdef Py_ssize_t number
+    cdef int64_t counts[VERDICTS_MAX]
+    cdef int32_t seen[VERDICTS_MAX]
+    cdef Py_ssize_t number, seen_count = 0
+    cdef int32_t verdict
+    cdef dict codes = {}
     if _look_up(batches, batch_count, errors, failures) is None:
-        return ()
-    codes = []
+        return codes
+    memset(counts, 0, VERDICTS_MAX * sizeof(int64_t))
     for number in range(batch_count):
-        if failures[batches[number].verdict].code:
-            codes.append(failures[batches[number].verdict].code)
+        verdict = batches[number].verdict
+        if not counts[verdict]:
+            seen[seen_count] = verdict
+            seen_count += 1
+        counts[verdict] += 1
+    for number in range(seen_count):
+        verdict = seen[number]
+        if failures[verdict].code:
+            codes[failures[verdict].code] = codes.get(failures[verdict].code, 0) + counts[verdict]
     return codes
 
 

@@ -602,6 +602,34 @@ cdef class ProducerStates:
         own.used = used
         own.changed = changed
 
+    def held(self, names):
+        """Rows of those of these producers, `KEY`s of the twin one behind the other, whose committed states are here, in
+        that order; partial ones are marked. Raises `MalformedImage` for names that are cut short."""
+        cdef bytes wanted = bytes(names)
+        cdef const Name *name = <const Name *> PyBytes_AS_STRING(wanted)
+        cdef Py_ssize_t count = len(wanted) // <Py_ssize_t> sizeof(Name), place, found = 0
+        cdef State *state
+        cdef bytes rows
+        if len(wanted) % <Py_ssize_t> sizeof(Name):
+            raise MalformedImage(f"{len(wanted)} bytes are not a number of names of {sizeof(Name)}")
+        for place in range(count):
+            found += self.find(
+                self._committed, hash_of(name[place].queue_id, name[place].producer_id), name[place].queue_id,
+                name[place].producer_id,
+            ) != NULL
+        rows = PyBytes_FromStringAndSize(NULL, found * <Py_ssize_t> sizeof(State))
+        found = 0
+        for place in range(count):
+            state = self.find(
+                self._committed, hash_of(name[place].queue_id, name[place].producer_id), name[place].queue_id,
+                name[place].producer_id,
+            )
+            if state != NULL:
+                as_row(<State *> PyBytes_AS_STRING(rows) + found, state)
+                (<State *> PyBytes_AS_STRING(rows) + found).partial = state.partial
+                found += 1
+        return rows
+
     # --- checkpoint -----------------------------------------------------------------------------------------
 
     cdef Key *sorted(self) except NULL:

@@ -1,4 +1,4 @@
-"""The kernel in plain Python: the fallback where nothing could be compiled, and the oracle of the tests."""
+"""The kernel in plain Python: the fallback where the compiled kernel is missing, and the oracle of the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
-from mainstem.kernel.pure.group_log import GroupLog, append_all
+from mainstem.kernel.pure.group_log import WriteGroupLog, append_all
 from mainstem.kernel.pure.produce import (
     TOPIC_IDS_FROM,
     ProduceScan,
@@ -20,8 +20,8 @@ from mainstem.kernel.pure.produce import (
 )
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
+from mainstem.kernel.pure.recent_index import Entry, IndexedBlock, RecentIndex
 from mainstem.kernel.pure.record_walk import TimestampWalk, first_keyless, walk_timestamps
-from mainstem.kernel.pure.unsplit_index import Entry, IndexedBlock, UnsplitIndex
 from mainstem.kernel.pure.watches import Watch, Watches
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "FetchPlan",
     "FetchScan",
     "FetchTopic",
-    "GroupLog",
     "IndexedBlock",
     "PickLimits",
     "PickSource",
@@ -43,13 +42,14 @@ __all__ = [
     "ProducerState",
     "ProducerStates",
     "QueueTable",
+    "RecentIndex",
     "ScannedBatch",
     "ScannedTopic",
     "SeenBatch",
     "TimestampWalk",
-    "UnsplitIndex",
     "Watch",
     "Watches",
+    "WriteGroupLog",
     "append_all",
     "crc32c",
     "first_damaged",

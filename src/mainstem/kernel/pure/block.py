@@ -7,23 +7,22 @@ of memory, its arena: small blocks cost what they hold, and no payload is ever m
 
 from __future__ import annotations
 
-import struct
-
+from mainstem.kernel.batch_header import (
+    ATTRIBUTES,
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    CHECKSUM,
+    CHECKSUM_AT,
+    HEADER_BYTES,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP_AT,
+    TIMESTAMP,
+)
 from mainstem.kernel.layout import CHUNK_BYTES, ROW
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.model import BatchAppend
-
-BASE_OFFSET = struct.Struct(">q")
-LEADER_EPOCH = struct.Struct(">i")
-LEADER_EPOCH_POSITION = 12
-CHECKSUM = struct.Struct(">I")
-CHECKSUM_POSITION = 17
-ATTRIBUTES = struct.Struct(">h")
-ATTRIBUTES_POSITION = 21
-MAX_TIMESTAMP = struct.Struct(">q")
-MAX_TIMESTAMP_POSITION = 35
-BATCH_HEADER_BYTES = 61
-LOG_APPEND_TIME_BIT = 0x08
 
 
 class Arena:
@@ -58,17 +57,16 @@ class BlockBuilder:
         self.batch_count = 0
 
     def fits(self, size: int) -> bool:
-        """Is there room behind the batches that are in already? A chunk of its own is found for a first one."""
+        """Whether there is room behind the batches in the block. A first batch always fits: it gets a chunk of its
+        own."""
         return not self.batch_count or size <= self._arena.room
 
-    def add(
-        self, batch: BatchAppend, base_offset: int, leader_epoch: int, log_append_time_ms: int = -1
-    ) -> None:
+    def add(self, batch: BatchAppend, base_offset: int, leader_epoch: int, log_append_time_ms: int = -1) -> None:
         """Copy a validated batch in, as the one that starts at `base_offset`; with `log_append_time_ms`, as one
         that was made at that time (its timestamps and checksum are renewed). Raises `BufferError` while a view of
         the directory is held, `ValueError` for what is no batch or does not fit."""
         size = len(batch.data)
-        if size < BATCH_HEADER_BYTES:
+        if size < HEADER_BYTES:
             raise ValueError(f"{size} bytes are no batch")
         if not self.fits(size):
             raise ValueError("the block does not continue in another chunk")
@@ -77,14 +75,14 @@ class BlockBuilder:
         position = len(payload)
         payload += batch.data
         BASE_OFFSET.pack_into(payload, position, base_offset)
-        LEADER_EPOCH.pack_into(payload, position + LEADER_EPOCH_POSITION, leader_epoch)
+        LEADER_EPOCH.pack_into(payload, position + LEADER_EPOCH_AT, leader_epoch)
         attributes, max_timestamp, crc = batch.attributes, batch.max_timestamp, batch.crc
         if log_append_time_ms >= 0:
             attributes, max_timestamp = attributes | LOG_APPEND_TIME_BIT, log_append_time_ms
-            ATTRIBUTES.pack_into(payload, position + ATTRIBUTES_POSITION, attributes)
-            MAX_TIMESTAMP.pack_into(payload, position + MAX_TIMESTAMP_POSITION, max_timestamp)
-            crc = crc32c(bytes(memoryview(payload)[position + ATTRIBUTES_POSITION : position + size]))
-            CHECKSUM.pack_into(payload, position + CHECKSUM_POSITION, crc)
+            ATTRIBUTES.pack_into(payload, position + ATTRIBUTES_AT, attributes)
+            TIMESTAMP.pack_into(payload, position + MAX_TIMESTAMP_AT, max_timestamp)
+            crc = crc32c(bytes(memoryview(payload)[position + ATTRIBUTES_AT : position + size]))
+            CHECKSUM.pack_into(payload, position + CHECKSUM_AT, crc)
         self._directory += ROW.pack(
             batch.queue_id,
             base_offset,

@@ -1,14 +1,14 @@
-"""What the pending partitions of a fetch plan are to be answered with from files of one kind, all of them together.
+"""Picks, for all pending partitions of a fetch plan together, the batches that answer them from files of one kind.
 
-`choose` goes over the partitions once, in order. What memory can tell is told; for the others batches are picked from
-the rows of indexes (`EXTENT_ROW`, sorted by queue and offset), each partition's from one source to the next, within
-the round's bytes, a window of the files, and a bound of chunks. `chunks` says which aligned chunks of the files that
-takes, `put` looks the batches up in them and settles the partitions.
+`choose` goes over the partitions once, in order. It answers those that memory holds; for the others it picks batches
+from the rows of indexes (`EXTENT_ROW`, sorted by queue and offset), each partition's from one source to the next,
+within the round's bytes, a window of the files, and a bound of chunks. `chunks` says which aligned chunks of the files
+that takes, `put` looks the batches up in them and settles the partitions.
 
-Nothing here raises over what a file holds. A partition whose offset is elsewhere, or whose first batch is missing, is
-damaged, or has meanwhile fallen to retention, stays pending, for a read of its own that finds out why; one in whose
-batches damage comes later gets those before it. So all that is put was asked for, begins at the offset or holds it,
-has no gap, and has passed its CRC32C.
+No content of a file makes these functions raise. A partition whose offset is elsewhere, or whose first batch is
+missing, is damaged, or has meanwhile fallen to retention, stays pending, for a read of its own that finds out why; one
+in whose batches damage comes later gets those before it. So all that is put was asked for, begins at the offset or
+holds it, has no gap, and has passed its CRC32C.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mainstem.kernel.batch_header import LENGTH_EXCLUDES
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT, PICK_SOURCES_MAX
-from mainstem.kernel.pure.batch_check import LENGTH_EXCLUDES, is_batch
+from mainstem.kernel.pure.batch_check import is_batch
 from mainstem.kernel.pure.checksum import crc32c
-from mainstem.kernel.pure.fetch_plan import FetchPlan, PlanRow, groups_of_slots
-from mainstem.kernel.pure.group_log import GroupLog
+from mainstem.kernel.pure.fetch_plan import FetchPlan, groups_of_slots
+from mainstem.kernel.pure.group_log import WriteGroupLog
+from mainstem.kernel.pure.plan_row import PlanRow
 from mainstem.kernel.pure.queue_table import QueueTable
-from mainstem.kernel.pure.unsplit_index import UnsplitIndex
+from mainstem.kernel.pure.recent_index import RecentIndex
 from mainstem.model import Buffer, slot_of
 
 CHUNKS_MAX = 64
-"""Of one pick: bounds the memory that one answer holds on to."""
+"""Chunks of one pick: bounds the memory that one answer holds on to."""
 
 ROW = struct.Struct("<QqqqQIIIIi4x")
 """`EXTENT_ROW`: queue id, base offset, last offset, max timestamp, position, length, batches, records, CRC, leader
@@ -37,7 +39,7 @@ EXTENT_BATCH = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch."""
 
 LARGEST = (1 << 62) - 1
-"""Positions and offsets beyond are nobody's: sums of two stay within 64 bits."""
+"""Valid positions and offsets stay below this, so that sums of two stay within 64 bits."""
 
 
 class PickSource(NamedTuple):
@@ -48,14 +50,14 @@ class PickSource(NamedTuple):
 
 
 class PickLimits(NamedTuple):
-    """How far one pick goes."""
+    """The bounds of one pick."""
 
     room: int
     """Bytes of the round that may come from disks, with what the round has found so far…"""
     bytes_max: int
     """…and how many of them this pick may promise, about: what is more stays pending."""
     partitions_max: int
-    """Looked for at most."""
+    """The most partitions looked for."""
     source_bytes: int
     """From the beginning of a source to that of the next, as far as windows are concerned."""
     start: int
@@ -111,8 +113,8 @@ class DiskPicks:
     def choose(
         self,
         table: QueueTable,
-        index: UnsplitIndex,
-        logs: Sequence[GroupLog | None],
+        index: RecentIndex,
+        logs: Sequence[WriteGroupLog | None],
         slots: Buffer,
         sources: Sequence[PickSource],
         limits: PickLimits,
@@ -148,9 +150,7 @@ class DiskPicks:
                     self._answers.append(_Answer(row, budget, whole_first, picks))
                     self.bytes += size
             if nothing_fits:
-                plan.found(
-                    row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), (), row.fetch_offset
-                )
+                plan.found(row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), (), row.fetch_offset)
 
     def _pick(
         self,
@@ -161,7 +161,7 @@ class DiskPicks:
         whole_first: bool,
         limits: PickLimits,
     ) -> tuple[list[_Pick], int, bool]:
-        """Of one partition; how many bytes; whether its first batch is there and does not fit."""
+        """Pick for one partition. Returns how many bytes, and whether its first batch is there and does not fit."""
         picks: list[_Pick] = []
         size = first = 0
         offset = row.fetch_offset
@@ -187,11 +187,7 @@ class DiskPicks:
                 ):
                     return picks, size, False
                 whole = whole_first and not picks
-                if (
-                    not whole
-                    and length > budget - size
-                    and (not self._extents or batches <= 1 or size >= budget)
-                ):
+                if not whole and length > budget - size and (not self._extents or batches <= 1 or size >= budget):
                     return picks, size, not picks
                 if not self._take_chunks(number, position, length):
                     return picks, size, False
@@ -240,15 +236,11 @@ class DiskPicks:
                 continue
             records, next_offset, full = self._records(answer, views)
             if records or full:
-                plan.found(
-                    row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), records, next_offset
-                )
+                plan.found(row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), records, next_offset)
                 served += bool(records)
         return served
 
-    def _records(
-        self, answer: _Answer, views: dict[tuple[int, int], memoryview]
-    ) -> tuple[list[Buffer], int, bool]:
+    def _records(self, answer: _Answer, views: dict[tuple[int, int], memoryview]) -> tuple[list[Buffer], int, bool]:
         """Whole batches, the offset behind them, whether more are there that do not fit."""
         records: list[Buffer] = []
         offset, left = answer.row.fetch_offset, answer.budget
@@ -288,7 +280,7 @@ class DiskPicks:
 
 
 def _first_row(rows: memoryview, queue_id: int, offset: int) -> int:
-    """Where the first row lies that is of the queue and ends at or behind the offset, or would be."""
+    """The place of the first row of the queue that ends at or behind the offset, or where it would be."""
     low, high = 0, len(rows) // ROW.size
     while low < high:
         middle = (low + high) // 2
@@ -300,21 +292,14 @@ def _first_row(rows: memoryview, queue_id: int, offset: int) -> int:
     return low * ROW.size
 
 
-def _within(
-    data: memoryview, offset: int, budget: int, whole_first: bool, goes_on: bool
-) -> tuple[int, int, int, bool]:
-    """Of an extent's batches those from `offset` on that fit: where they begin and end, the offset behind them, and
-    whether others do not fit. The first holds the offset, or with `goes_on` begins there; malformed ones end it."""
+def _within(data: memoryview, offset: int, budget: int, whole_first: bool, goes_on: bool) -> tuple[int, int, int, bool]:
+    """The batches of an extent from `offset` on that fit: where they begin and end, the offset behind them, and whether
+    others do not fit. The first holds the offset, or with `goes_on` begins there; malformed ones end it."""
     position, start, stop = 0, 0, 0
     while len(data) - position >= EXTENT_BATCH.size:
         base, length, last_delta = EXTENT_BATCH.unpack_from(data, position)
         size = length + LENGTH_EXCLUDES
-        if (
-            size < EXTENT_BATCH.size
-            or size > len(data) - position
-            or last_delta < 0
-            or not 0 <= base <= LARGEST
-        ):
+        if size < EXTENT_BATCH.size or size > len(data) - position or last_delta < 0 or not 0 <= base <= LARGEST:
             break
         next_offset = base + last_delta + 1
         if next_offset > offset:

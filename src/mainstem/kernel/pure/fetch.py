@@ -14,7 +14,8 @@ import struct
 from typing import NamedTuple
 
 from mainstem.kernel.errors import MalformedBody, MalformedFetch
-from mainstem.kernel.pure.fetch_plan import FetchKey, FetchPlan
+from mainstem.kernel.pure.fetch_plan import FetchPlan
+from mainstem.kernel.pure.plan_row import FetchKey
 from mainstem.kernel.pure.request_body import read_count, read_text_length, skip_tags
 
 SESSIONS_FROM = 7
@@ -24,9 +25,10 @@ FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 REPLICA_STATE_FROM = 15
 
-ENTRIES_MAX = 2_000_000
-"""Topics and partitions of one request, forgotten ones included: a million topics with one partition each. An entry
-costs about a hundred bytes of memory while the request lasts, and may wait for a minute."""
+ENTRIES_MAX = 125_000
+"""Topics and partitions of one request, forgotten ones included: the largest clusters have some thousand partitions on
+a node. An entry costs about a hundred and fifty bytes of memory while the request lasts, and may wait for a minute;
+each look at all of them is a turn of the event loop, of some ten milliseconds for so many."""
 
 _TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
 _PARTITION_BYTES_MIN = 16  # version 4: index, offset, size
@@ -91,9 +93,7 @@ def _scan(frame: memoryview, position: int, version: int) -> FetchScan:
         position += size
     if flexible:
         skip_tags(frame, position)
-    return FetchScan(
-        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, plan, forgotten
-    )
+    return FetchScan(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, plan, forgotten)
 
 
 def _topics(frame: memoryview, position: int, version: int, plan: FetchPlan) -> tuple[int, int]:

@@ -1,31 +1,31 @@
-"""The partitions a reader asks for, and what one round of reading made of each.
+"""A fetch plan holds the partitions a reader asks for, and the outcome of each in one round of reading.
 
-A plan is filled by the scan of a request. A session keeps its plan and changes it by the plans of later requests;
-then it also knows what the reader was told last, so that an incremental answer names only what is news.
+A plan is filled by the scan of a request. A session keeps its plan and changes it by the plans of later requests; then
+it also knows the last answer to the reader, so that an incremental answer names only changes.
 
 A round goes through the partitions in order: `begin` settles what is wrong with the request, `read_cached` answers
 from memory up to the first partition it cannot answer, which is then `pending` and answered by `put`, and so on.
 Each read may take what the ones before left of the round's bytes; only the first batch of all comes back whole
 whatever its size. `response` makes the frame for the wire and lets go of the batches.
 
-Pure-Python twin of the compiled plan. Batches are never looked into: they are stretches of bytes that somebody else
-holds, and the plan keeps them alive until it has answered.
+Pure-Python twin of the compiled plan. The plan never reads into batches: they are stretches of bytes of other owners,
+and the plan keeps them alive until it has answered.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Verdict
 from mainstem.kernel.pure.fetch_response import write_fetch_response
-from mainstem.kernel.pure.group_log import GroupLog
+from mainstem.kernel.pure.group_log import WriteGroupLog
+from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
 from mainstem.kernel.pure.queue_table import QueueTable
-from mainstem.kernel.pure.unsplit_index import UnsplitIndex
+from mainstem.kernel.pure.recent_index import RecentIndex
 from mainstem.model import SLOTS, Buffer, Outcome, QueueRead, QueueSlice, queue_id_of, slot_of
-
-FetchKey = str | bytes
-"""A topic as the request names it: by name, or by the 16 bytes of its id."""
 
 VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
     Outcome.OK: Verdict.OK,
@@ -39,8 +39,8 @@ VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
 
 
 class FetchTopic:
-    """What the broker tells a plan about a topic: its `number` and how many `partitions` it has, or the verdict on all
-    of its partitions."""
+    """The facts about a topic that the broker gives a plan: its `number` and how many `partitions` it has, or the
+    verdict on all of its partitions."""
 
     __slots__ = ("number", "partitions", "refusal")
 
@@ -61,7 +61,7 @@ class EpochCheck(NamedTuple):
 
 
 class PlannedPartition(NamedTuple):
-    """One partition of a plan, for those who want to look at it."""
+    """One partition of a plan, for tests and logs."""
 
     key: FetchKey
     partition: int
@@ -80,91 +80,6 @@ class PlannedPartition(NamedTuple):
     diverging: tuple[int, int] | None
 
 
-class PlanTopic:
-    """A topic of the plan."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, key: FetchKey) -> None:
-        self.key = key
-
-
-class PlanRow:
-    """One partition: what is asked for, what came of it in this round, what the reader was told last."""
-
-    __slots__ = (
-        "bytes_max",
-        "current_leader_epoch",
-        "diverging",
-        "fetch_offset",
-        "high_watermark",
-        "last_fetched_epoch",
-        "log_start",
-        "partition",
-        "queue_id",
-        "records",
-        "settled",
-        "size",
-        "told_error",
-        "told_high_watermark",
-        "told_log_start",
-        "topic",
-        "verdict",
-    )
-
-    def __init__(
-        self,
-        topic: PlanTopic,
-        partition: int,
-        fetch_offset: int,
-        bytes_max: int,
-        current_leader_epoch: int,
-        last_fetched_epoch: int,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.ask(fetch_offset, bytes_max, current_leader_epoch, last_fetched_epoch)
-        self.told_error = False
-        self.told_high_watermark = -1
-        self.told_log_start = -1
-        self.queue_id = 0
-        self.reset(Verdict.OK)
-
-    def ask(
-        self, fetch_offset: int, bytes_max: int, current_leader_epoch: int, last_fetched_epoch: int
-    ) -> None:
-        self.fetch_offset = fetch_offset
-        self.bytes_max = bytes_max
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-
-    def reset(self, verdict: int) -> None:
-        self.settled = verdict != Verdict.OK
-        self.verdict = verdict
-        self.high_watermark = -1
-        self.log_start = -1
-        self.records: Sequence[Buffer] = ()
-        self.size = 0
-        self.diverging: tuple[int, int] | None = None
-        """Epoch and end offset where the reader's history left the queue's."""
-
-    @property
-    def is_news(self) -> bool:
-        return (
-            self.size > 0
-            or self.verdict != Verdict.OK
-            or self.told_error
-            or self.high_watermark != self.told_high_watermark
-            or self.log_start != self.told_log_start
-            or self.diverging is not None
-        )
-
-    def tell(self) -> None:
-        self.told_error = self.verdict != Verdict.OK
-        self.told_high_watermark = self.high_watermark
-        self.told_log_start = self.log_start
-
-
 class FetchPlan:
     """Made by `scan_fetch`, with the partitions of the request in their order."""
 
@@ -179,14 +94,14 @@ class FetchPlan:
         self.round = 0
         """How many rounds have begun. Two requests of a session may overlap: the later one takes the plan over."""
         self.bytes = 0
-        """Found in this round."""
+        """Bytes found in this round."""
         self.final = False
         """Waiting cannot make the answer better: something is wrong, more is there than the limits let through, or
         there is nothing to wait for."""
         self.wanted_bytes = 0
         """Most bytes that the partitions' own limits let through. At least 0."""
         self.asks_epochs = False
-        """Some reader says which leader epoch it read last: see `epoch_checks`."""
+        """True when a partition names the leader epoch its reader read last: see `epoch_checks`."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -194,12 +109,10 @@ class FetchPlan:
     # --- for the scan -----------------------------------------------------------------------------------
 
     def add_topic(self, key: FetchKey) -> None:
-        """The topic of the partitions added next."""
+        """Begin a topic: the partitions added next belong to it."""
         self._topics.append(PlanTopic(key))
 
-    def add_partition(
-        self, partition: int, offset: int, bytes_max: int, leader_epoch: int, fetched_epoch: int
-    ) -> None:
+    def add_partition(self, partition: int, offset: int, bytes_max: int, leader_epoch: int, fetched_epoch: int) -> None:
         self._add(PlanRow(self._topics[-1], partition, offset, max(0, bytes_max), leader_epoch, fetched_epoch))
 
     def _add(self, row: PlanRow) -> None:
@@ -208,6 +121,15 @@ class FetchPlan:
         self.asks_epochs = self.asks_epochs or row.last_fetched_epoch >= 0
 
     # --- a round ----------------------------------------------------------------------------------------
+
+    @property
+    def topics_named(self) -> int:
+        """Topics that were asked for, those without partitions included."""
+        return len(self._topics if self._index is None else self.topic_keys())
+
+    def topic_keys(self) -> list[FetchKey]:
+        """Keys of the topics that `begin` may ask about, perhaps more than once."""
+        return list(dict.fromkeys(row.topic.key for row in self._rows))
 
     def begin(self, resolve: Callable[[FetchKey], FetchTopic], bytes_max: int) -> None:
         """Start a round of at most about `bytes_max` bytes. `resolve` is asked once per topic."""
@@ -234,7 +156,7 @@ class FetchPlan:
 
     @property
     def settled(self) -> bool:
-        """Nothing is pending in this round."""
+        """Whether no partition is pending in this round."""
         return self._next() is None
 
     def partitions(self) -> list[PlannedPartition]:
@@ -248,15 +170,17 @@ class FetchPlan:
             for row in self._rows
         ]  # fmt: skip
 
-    def epoch_checks(self) -> list[EpochCheck]:
-        """The partitions whose readers' histories are to be compared with the queues' before they are read."""
-        return [
-            EpochCheck(
-                place, row.queue_id, row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch
-            )
-            for place, row in enumerate(self._rows)
+    def epoch_checks(self, after: int = -1, most: int = 2**31 - 1) -> list[EpochCheck]:
+        """The partitions whose readers' histories are to be compared with the queues' before they are read, `most` of
+        them, from behind the row `after` on."""
+        if not -1 <= after < max(len(self._rows), 1):
+            raise IndexError(f"no partition {after}")
+        checks = (
+            EpochCheck(place, row.queue_id, row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch)
+            for place, row in enumerate(islice(self._rows, after + 1, None), after + 1)
             if row.last_fetched_epoch >= 0 and not row.settled
-        ]
+        )
+        return list(islice(checks, most))
 
     def diverge(self, row: int, epoch: int, end_offset: int) -> None:
         """Settle a partition with the place where its reader's history left the queue's."""
@@ -265,7 +189,7 @@ class FetchPlan:
         found.diverging = (epoch, end_offset)
 
     def fail(self, row: int) -> None:
-        """Settle a partition of which something could not be read."""
+        """Settle a partition whose data could not be read."""
         self._refuse(self._rows[row], Verdict.STORAGE_FAILED)
 
     def _refuse(self, row: PlanRow, verdict: int) -> None:
@@ -274,7 +198,7 @@ class FetchPlan:
 
     @property
     def whole_first(self) -> bool:
-        """Nothing was found yet: the next batch comes back whole, whatever its size."""
+        """Whether no batch was found yet, so that the next comes back whole, whatever its size."""
         return self.bytes == 0
 
     def _next(self) -> PlanRow | None:
@@ -293,11 +217,11 @@ class FetchPlan:
         return QueueRead(row.queue_id, row.fetch_offset, self.budget(row))
 
     def budget(self, row: PlanRow, reserved: int = 0) -> int:
-        """What the round still has for a partition when so much is promised to others."""
+        """Bytes the round still has for a partition when `reserved` bytes are promised to others."""
         return max(0, min(row.bytes_max, self._bytes_max - self.bytes - reserved))
 
     def put(self, found: QueueSlice) -> None:
-        """Settle the pending partition with what was read."""
+        """Settle the pending partition with the batches of a read."""
         row = self._next()
         if row is None:
             raise ValueError("nothing is pending")
@@ -324,7 +248,7 @@ class FetchPlan:
             self.final = True
 
     def read_cached(
-        self, table: QueueTable, index: UnsplitIndex, logs: Sequence[GroupLog | None], slots: Buffer
+        self, table: QueueTable, index: RecentIndex, logs: Sequence[WriteGroupLog | None], slots: Buffer
     ) -> int:
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
         each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
@@ -347,8 +271,8 @@ class FetchPlan:
         self,
         row: PlanRow,
         table: QueueTable,
-        index: UnsplitIndex,
-        logs: Sequence[GroupLog | None],
+        index: RecentIndex,
+        logs: Sequence[WriteGroupLog | None],
         groups: Sequence[int],
         reserved: int,
     ) -> bool | None:
@@ -393,9 +317,10 @@ class FetchPlan:
 
     # --- the answer -------------------------------------------------------------------------------------
 
-    def errors(self, codes: Sequence[int]) -> list[int]:
-        """The error codes of this round, by `codes` of verdicts."""
-        return [codes[row.verdict] for row in self._rows if row.verdict != Verdict.OK]
+    def errors(self, codes: Sequence[int]) -> dict[int, int]:
+        """How often each error code occurs in this round, by `codes` of verdicts, in the order in which they occur
+        first."""
+        return dict(Counter(codes[row.verdict] for row in self._rows if row.verdict != Verdict.OK))
 
     def response(
         self,
@@ -450,6 +375,7 @@ class FetchPlan:
         if asked is self:
             raise ValueError("the plan is no session's")
         self.release()
+        self.round += 1  # whoever is in the middle of one finds another plan
         self._follow(asked._rows)
         for key, partitions in forgotten:
             for partition in partitions:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from mainstem.kernel.layout import Verdict
+from mainstem.kernel.pure.plan_row import PlanRow
 from mainstem.model import Buffer
-
-if TYPE_CHECKING:
-    from mainstem.kernel.pure.fetch_plan import PlanRow
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13

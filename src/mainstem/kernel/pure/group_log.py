@@ -1,4 +1,4 @@
-"""The hot half of a write group: what happens to every batch, when it is appended and when it is applied.
+"""The hot half of a write group: it appends every batch, and applies the rows of committed blocks.
 
 `append` gives a batch its offset and copies it into the group's open block, or says why not; `apply` makes the rows
 of a committed block part of the queue table and the producers' states. Blocks themselves (when they are opened,
@@ -47,7 +47,7 @@ OUTCOME_OF_VERDICT = {verdict: outcome for outcome, verdict in VERDICT_OF_OUTCOM
 
 
 class OpenBlock(Protocol):
-    """What a write group hands in: a block with nothing in it."""
+    """An empty block that the write group provides."""
 
     @property
     def index(self) -> int: ...
@@ -56,7 +56,7 @@ class OpenBlock(Protocol):
     def builder(self) -> BlockBuilder: ...
 
 
-class GroupLog:
+class WriteGroupLog:
     """Appends to and applies the log of one write group."""
 
     def __init__(
@@ -73,13 +73,13 @@ class GroupLog:
         than `batch_bytes_max` are refused."""
         self.group = group
         self.term = 0
-        """The leader epoch that goes into what is appended."""
+        """The leader epoch that is stamped into appended batches."""
         self.applied_index = 0
         self.appended_bytes = 0
         """Bytes of batches appended since the start."""
         self.appended_batches = 0
         self.pending_bytes = 0
-        """Of these, not yet applied."""
+        """Bytes of these that are not yet applied."""
         self._table = table
         self._producers = producers
         self._open_block = open_block
@@ -145,7 +145,7 @@ class GroupLog:
         return block
 
     def close(self) -> None:
-        """What is appended from now on goes into another block."""
+        """Close the open block; the next batch goes into a new one."""
         self._open = None
 
     def apply(self, directory: Buffer, index: int, created_ms: int) -> list[tuple[int, int]]:
@@ -167,18 +167,16 @@ class GroupLog:
             if cells[base + WATCHED]:
                 watched.append((queue_id, length))
             if producer_id >= 0:
-                producers.applied(
-                    queue_id, producer_id, epoch, sequence, count, base_offset, index, created_ms
-                )
+                producers.applied(queue_id, producer_id, epoch, sequence, count, base_offset, index, created_ms)
         return watched
 
     def applied_bytes(self, size: int) -> None:
-        """Of what was appended, `size` bytes are applied."""
+        """Note that `size` of the appended bytes are applied."""
         self.pending_bytes -= size
 
 
 def append_all(
-    batches: Sequence[BatchAppend], logs: Sequence[GroupLog | None], slots: memoryview, now_ms: int
+    batches: Sequence[BatchAppend], logs: Sequence[WriteGroupLog | None], slots: memoryview, now_ms: int
 ) -> tuple[list[AppendResult], list[tuple[int, int]]]:
     """Append batches of any queues, in order. `slots` has the group of each of the 4,096 slots as u16; `logs` the
     log of each group, None where another node leads it. Returns one result per batch (for a `ProduceScan`: the scan

@@ -1,15 +1,15 @@
-"""The Produce request: from the bytes of its body to checked batches, and from what became of them to the response.
+"""The Produce request: scanned from the bytes of its body into checked batches, and answered with the outcome of each.
 
-`scan_produce` walks a body once and leaves one `ScannedBatch` per partition in a `ProduceScan`. The store writes into
-those what it made of them, and `ProduceScan.response` encodes them. The batches that passed are also a sequence of
+`scan_produce` walks a body once and leaves one `ScannedBatch` per partition in a `ProduceScan`. The store writes its
+results into those, and `ProduceScan.response` encodes them. The batches that passed are also a sequence of
 `BatchAppend`, made one by one as they are asked for: what a store that does not know the kernel is given.
 
-Two kinds of wrong are kept apart. A body whose own structure is wrong (lengths beyond the end, trailing bytes) raises
+Two kinds of errors are kept apart. A body whose own structure is wrong (lengths beyond the end, trailing bytes) raises
 `MalformedProduce`. A partition whose records are wrong gets a `Verdict`, and the others are not concerned.
 
-Records are exactly one batch of format 2, as Kafka demands from version 3 on. What Kafka answers to the rest, and so
-do we: nothing, an older format, or more than one batch is an invalid record; a batch that is shorter than it says, or
-whose checksum is wrong, is a corrupt message.
+Records are exactly one batch of format 2, as Kafka demands from version 3 on. Other input gets Kafka's answers: no
+batch, an older format, or more than one batch is an invalid record; a batch that is shorter than it says, or whose
+checksum is wrong, is a corrupt message.
 
 A scan holds the frame until `release`: no longer than the call that appends its batches.
 """
@@ -17,13 +17,24 @@ A scan holds the frame until `release`: no longer than the call that appends its
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple, overload
 
-from mainstem.kernel.errors import MalformedBody, MalformedProduce
-from mainstem.kernel.layout import NO_TIMESTAMP, TIMESTAMP_DISTANCE_MAX, Verdict
+from mainstem.kernel.batch_header import (
+    CHECKED_FROM,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER,
+    LENGTH_EXCLUDES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+)
+from mainstem.kernel.errors import MalformedBody, MalformedProduce, ManyTopics
+from mainstem.kernel.layout import NO_TIMESTAMP, TIMESTAMP_DISTANCE_MAX, TOPICS_AT_ONCE_MAX, Verdict
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.produce_response import ErrorTable, encode_response
 from mainstem.kernel.pure.request_body import (
@@ -44,26 +55,12 @@ TOPIC_ID_BYTES = 16
 ACKS = (-1, 0, 1)
 ACKS_ALL = -1
 
-VERDICT_OF_OUTCOME = {
-    outcome: Verdict[outcome.name] for outcome in Outcome if outcome.name in Verdict.__members__
-}
+VERDICT_OF_OUTCOME = {outcome: Verdict[outcome.name] for outcome in Outcome if outcome.name in Verdict.__members__}
 """They share their names. An outcome of reads alone has no verdict."""
 
-_COMPRESSION_MASK = 0x07
 _COMPRESSION_LAST = 4  # none, gzip, snappy, lz4, zstd
 _ZSTD = 4
 _ZSTD_FROM = 7
-_LOG_APPEND_TIME_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
-
-_BATCH = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base timestamp, max
-timestamp, producer id, producer epoch, base sequence, record count."""
-_MAGIC_POSITION = 16
-_CHECKED_FROM = 21
-_LENGTH_OVERHEAD_BYTES = 12
-"""What a batch's length field leaves out: the base offset and itself."""
 
 _TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
 _PARTITION_BYTES_MIN = 6  # flexible: index, null records, no tags
@@ -83,7 +80,7 @@ _I16 = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceTopic:
-    """What the broker tells the scan about a topic."""
+    """The facts about a topic that the broker gives the scan."""
 
     number: int = 0
     """u32, the upper half of its queue ids."""
@@ -96,7 +93,7 @@ class ProduceTopic:
     timestamp_before_ms_max: int = TIMESTAMP_DISTANCE_MAX
     """How far a timestamp may lie before the node's clock, unless the store stamps its own time."""
     timestamp_after_ms_max: int = TIMESTAMP_DISTANCE_MAX
-    """How far after it."""
+    """How far a timestamp may lie after the node's clock."""
     refusal: int = Verdict.OK
     """The verdict on all of its batches; OK: judge each."""
     refusal_acks_all: int = Verdict.OK
@@ -116,7 +113,7 @@ class ScannedTopic(NamedTuple):
 
 @dataclass(slots=True)
 class ScannedBatch:
-    """One partition of the request: what the scan found, then what the store made of it.
+    """One partition of the request: the scan's findings, then the store's result.
 
     Accepted are the batches whose verdict was OK after the scan. Of the others, the fields from `queue_id` to
     `log_append_time` are 0.
@@ -127,7 +124,7 @@ class ScannedBatch:
     start: int
     """Where the records start in the frame."""
     length: int
-    """Of the records, bytes."""
+    """Bytes of the records."""
     queue_id: int = 0
     record_count: int = 0
     last_offset_delta: int = 0
@@ -144,7 +141,7 @@ class ScannedBatch:
     log_start_offset: int = -1
     group: int = 0
     block_index: int = 0
-    """Of the block that must be applied before it may be told; 0: none."""
+    """Index of the block that must be applied before the result may be told; 0: none."""
 
 
 class ProduceScan(Sequence[BatchAppend]):
@@ -166,13 +163,13 @@ class ProduceScan(Sequence[BatchAppend]):
         self._resolved: list[ProduceTopic] = []
         self._frame: memoryview | None = frame
         self._requests: list[tuple[int, int]] = []
-        """Of a burst: correlation id and number of topics of each request."""
+        """Correlation id and number of topics of each request of a burst."""
         self.bytes_taken = 0
-        """Of a burst: of the frames it was made from, their lengths included."""
+        """Bytes of the frames that a burst was made from, their lengths included."""
 
     @property
     def request_count(self) -> int:
-        """Of a burst."""
+        """How many requests a burst has."""
         return len(self._requests)
 
     @property
@@ -189,7 +186,7 @@ class ProduceScan(Sequence[BatchAppend]):
         return len(self._accepted)
 
     def scanned(self) -> list[ScannedBatch]:
-        """Copies of all batches, for those who want to look at them."""
+        """Copies of all scanned batches, for tests and logs."""
         return [replace(batch) for batch in self.batches]
 
     # --- the accepted batches, for a store ------------------------------------------------------------------
@@ -256,8 +253,8 @@ class ProduceScan(Sequence[BatchAppend]):
         self.batches[number] = ScannedBatch(batch.partition, Verdict(verdict), batch.start, batch.length)
 
     def settle(self, results: Sequence[AppendResult]) -> None:
-        """Take what a store made of the accepted batches, in their order. Raises ValueError unless there is one
-        result for each."""
+        """Take a store's results for the accepted batches, in their order. Raises ValueError unless there is one result
+        for each."""
         if len(results) != len(self._accepted):
             raise ValueError(f"{len(results)} results for {len(self._accepted)} batches")
         for batch, result in zip(self._accepted, results, strict=True):
@@ -281,7 +278,7 @@ class ProduceScan(Sequence[BatchAppend]):
         ]
 
     def resettle(self, number: int, result: AppendResult, group: int, block_index: int) -> None:
-        """What became of a batch that was `cold`, and the block it waits for."""
+        """Set the result of a batch that was `cold`, and the block it waits for."""
         if number < 0 or self.batches[number].verdict != Verdict.COLD_PRODUCER:
             raise IndexError(f"no cold batch {number}")
         batch = self.batches[number]
@@ -292,8 +289,8 @@ class ProduceScan(Sequence[BatchAppend]):
         batch.group, batch.block_index = group, block_index
 
     def fail(self, verdict: int, group: int = 0, block_index: int = 0) -> None:
-        """What was appended is lost: every accepted batch that is well so far gets this verdict; with a block's group
-        and index, only those that wait for that block."""
+        """Fail the appended batches: every accepted batch without an error so far gets this verdict; with a block's
+        group and index, only those that wait for that block."""
         failure = Verdict(verdict)
         for batch in self._accepted:
             waits = not block_index or (batch.group, batch.block_index) == (group, block_index)
@@ -309,7 +306,7 @@ class ProduceScan(Sequence[BatchAppend]):
         return encode_response(self.version, correlation_id, self.topics, self.batches, errors)
 
     def responses(self, errors: ErrorTable) -> bytes:
-        """The same for a burst: the frames of the responses to all its requests, one behind the other."""
+        """The frames of the responses to all requests of a burst, one behind the other."""
         topics, batches = iter(self.topics), iter(self.batches)
         frames = []
         for correlation_id, topic_count in self._requests:
@@ -318,10 +315,24 @@ class ProduceScan(Sequence[BatchAppend]):
             frames.append(encode_response(self.version, correlation_id, own, answered, errors))
         return b"".join(frames)
 
-    def errors(self, errors: ErrorTable) -> Sequence[int]:
-        """The codes of the response that are not 0, in order."""
+    def errors(self, errors: ErrorTable) -> dict[int, int]:
+        """How often each code of the response occurs that is not 0, in the order in which they occur first."""
         codes = (errors[batch.verdict][0] for batch in self.batches if batch.verdict != Verdict.OK)
-        return [code for code in codes if code]
+        return dict(Counter(code for code in codes if code))
+
+    @property
+    def topic_count(self) -> int:
+        return len(self.topics)
+
+    @property
+    def has_unnumbered(self) -> bool:
+        """Some accepted batch is of a producer that numbers nothing."""
+        return any(batch.producer_id < 0 for batch in self._accepted)
+
+    @property
+    def lacks_room(self) -> bool:
+        """The store had no room for some accepted batch of a producer that numbers nothing."""
+        return any(batch.producer_id < 0 and batch.verdict == Verdict.STORAGE_BUSY for batch in self._accepted)
 
 
 def scan_produce(
@@ -330,16 +341,18 @@ def scan_produce(
     version: int,
     resolve: Callable[[bytes], ProduceTopic],
     now_ms: int = 0,
+    topics_max: int = ENTRIES_MAX,
 ) -> ProduceScan:
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
     `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
-    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce.
+    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce, and
+    ManyTopics before anything of more than `topics_max` topics is looked at.
     """
     if not (VERSION_FIRST <= version <= VERSION_LAST and 0 <= position <= len(frame)):
         raise ValueError(f"no Produce body: version {version}, position {position} of {len(frame)} bytes")
     scan = ProduceScan(frame, version, now_ms)
-    _walk(scan, frame, position, resolve)
+    _walk(scan, frame, position, resolve, topics_max)
     scan._accepted = [batch for batch in scan.batches if batch.record_count]
     return scan
 
@@ -358,8 +371,8 @@ def scan_burst(
     plain, `requests_max` at the most. None: the first is not, it is to be looked at by itself.
 
     Plain are sound requests of the versions from 3 to 13 and of up to `frame_bytes_max` bytes, whose header has an
-    ASCII client id or none, and neither tagged fields nor a transactional id; they agree in version and acks.
-    `by_name` and `by_id` resolve topics as for `scan_produce`.
+    ASCII client id or none, and neither tagged fields nor a transactional id; they agree in version and acks, and
+    have no more than 10,000 topics together. `by_name` and `by_id` resolve topics as for `scan_produce`.
     """
     if not 0 <= start <= stop <= len(frames):
         raise ValueError(f"no frames: {start} to {stop} of {len(frames)} bytes")
@@ -370,8 +383,9 @@ def scan_burst(
     scan.acks = head.acks
     while head is not None and (head.version, head.acks) == (scan.version, scan.acks):
         topic_count, batch_count = len(scan.topics), len(scan.batches)
+        resolve = by_id if head.version >= TOPIC_IDS_FROM else by_name
         try:
-            _walk(scan, frames[: head.stop], head.body, by_id if head.version >= TOPIC_IDS_FROM else by_name)
+            _walk(scan, frames[: head.stop], head.body, resolve, TOPICS_AT_ONCE_MAX)
         except MalformedProduce:
             if not scan._requests:
                 return None
@@ -387,18 +401,18 @@ def scan_burst(
 
 
 class _Head(NamedTuple):
-    """What stands in front of a plain request's topics."""
+    """The fields in front of a plain request's topics."""
 
     version: int
     correlation_id: int
     acks: int
     body: int
     stop: int
-    """Of the frame."""
+    """Position behind the frame."""
 
 
 def _plain_head(frames: memoryview, start: int, stop: int, frame_bytes_max: int) -> _Head | None:
-    """Of the whole frame of a plain request that stands at `start`, if one does."""
+    """The head of the plain request whose whole frame lies at `start`; None if there is none."""
     if stop - start < _HEAD.size:
         return None
     size, api_key, version, correlation_id, client_id_bytes = _HEAD.unpack_from(frames, start)
@@ -424,11 +438,15 @@ def _plain_head(frames: memoryview, start: int, stop: int, frame_bytes_max: int)
 
 
 def _walk(
-    scan: ProduceScan, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic]
+    scan: ProduceScan,
+    frame: memoryview,
+    position: int,
+    resolve: Callable[[bytes], ProduceTopic],
+    topics_max: int,
 ) -> None:
     """Add one request, whose body fills `frame` from `position`, to the scan."""
     try:
-        stop = _scan(scan, frame, position, resolve)
+        stop = _scan(scan, frame, position, resolve, topics_max)
     except (IndexError, struct.error):
         raise MalformedProduce(f"a Produce v{scan.version} request of {len(frame)} bytes ends early") from None
     except MalformedProduce:
@@ -440,7 +458,11 @@ def _walk(
 
 
 def _scan(
-    scan: ProduceScan, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic]
+    scan: ProduceScan,
+    frame: memoryview,
+    position: int,
+    resolve: Callable[[bytes], ProduceTopic],
+    topics_max: int,
 ) -> int:
     flexible = scan.version >= FLEXIBLE_FROM
     size, position = read_text_length(frame, position, flexible)
@@ -451,6 +473,8 @@ def _scan(
     topic_count, position = read_count(frame, position, flexible, _TOPIC_BYTES_MIN)
     if topic_count > ENTRIES_MAX:
         raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
+    if topic_count + len(scan.topics) > topics_max:
+        raise ManyTopics(f"{topic_count} topics, more than are scanned at once")
     for _ in range(topic_count):
         if scan.version >= TOPIC_IDS_FROM:
             size = TOPIC_ID_BYTES
@@ -481,7 +505,7 @@ def _scan(
 
 
 def _refusal(scan: ProduceScan, topic: ProduceTopic) -> int:
-    """What refuses all batches of a topic, or OK."""
+    """The verdict that refuses all batches of a topic, or OK."""
     if scan.acks not in ACKS:
         return Verdict.INVALID_ACKS
     if scan.transactional:
@@ -506,24 +530,24 @@ def _judge(
     (
         base_offset, _, _, _, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, record_count,
-    ) = _BATCH.unpack_from(frame, start)  # fmt: skip
+    ) = HEADER.unpack_from(frame, start)  # fmt: skip
     unnumbered = producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0)
     verdict = Verdict.OK
-    if crc != crc32c(frame[start + _CHECKED_FROM : start + size]):
+    if crc != crc32c(frame[start + CHECKED_FROM : start + size]):
         verdict = Verdict.BAD_CHECKSUM
     elif record_count < 1 or record_count != last_offset_delta + 1:
         verdict = Verdict.BAD_COUNT
     elif base_offset != 0 or producer_id < -1 or unnumbered:
         verdict = Verdict.BAD_FIELD
-    elif attributes & _COMPRESSION_MASK > _COMPRESSION_LAST:
+    elif attributes & COMPRESSION_MASK > _COMPRESSION_LAST:
         verdict = Verdict.BAD_COMPRESSION
-    elif attributes & _CONTROL_BIT:
+    elif attributes & CONTROL_BIT:
         verdict = Verdict.CONTROL
-    elif attributes & _TRANSACTIONAL_BIT:
+    elif attributes & TRANSACTIONAL_BIT:
         verdict = Verdict.TRANSACTIONAL
-    elif scan.version < _ZSTD_FROM and attributes & _COMPRESSION_MASK == _ZSTD:
+    elif scan.version < _ZSTD_FROM and attributes & COMPRESSION_MASK == _ZSTD:
         verdict = Verdict.ZSTD_TOO_OLD
-    elif attributes & _LOG_APPEND_TIME_BIT and not topic.log_append_time:
+    elif attributes & LOG_APPEND_TIME_BIT and not topic.log_append_time:
         verdict = Verdict.INVALID_TIMESTAMP
     elif not topic.log_append_time and not _in_range(topic, scan._now_ms, base_timestamp, max_timestamp):
         verdict = Verdict.TIMESTAMP_OUT_OF_RANGE
@@ -544,17 +568,17 @@ def _in_range(topic: ProduceTopic, now_ms: int, base_timestamp: int, max_timesta
 
 
 def _shape(frame: memoryview, start: int, size: int) -> Verdict:
-    """Are these bytes one whole batch?"""
+    """The verdict whether these bytes are one whole batch."""
     if size == 0:
         return Verdict.NO_BATCH
-    if size <= _MAGIC_POSITION:
+    if size <= MAGIC_AT:
         return Verdict.BAD_LENGTH
-    magic = frame[start + _MAGIC_POSITION]
+    magic = frame[start + MAGIC_AT]
     if magic < 2:
         return Verdict.OLD_FORMAT
-    if size < _BATCH.size:
+    if size < HEADER.size:
         return Verdict.BAD_LENGTH
-    batch_size = read_i32(frame, start + 8)[0] + _LENGTH_OVERHEAD_BYTES
-    if batch_size > size or batch_size < _BATCH.size or magic != 2:
+    batch_size = read_i32(frame, start + 8)[0] + LENGTH_EXCLUDES
+    if batch_size > size or batch_size < HEADER.size or magic != 2:
         return Verdict.BAD_LENGTH
     return Verdict.MANY_BATCHES if batch_size < size else Verdict.OK

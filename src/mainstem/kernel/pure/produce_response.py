@@ -1,4 +1,4 @@
-"""The Produce response, encoded from what became of the batches of a request.
+"""Encodes the Produce response from the outcomes of the batches of a request.
 
 Its fields are `protocol.messages.produce.ProduceResponse`; the codec is the oracle of its bytes. What this broker
 never has to say (record errors, another leader, throttling) is written as its default.
@@ -37,7 +37,7 @@ _NO_TAGS = b"\x00"
 
 
 class _Answered(Protocol):
-    """Of `ScannedBatch`, what a response tells."""
+    """The fields of `ScannedBatch` that a response has."""
 
     partition: int
     verdict: int
@@ -82,7 +82,7 @@ def encode_response(
 
 
 def _tail(version: int, message: bytes | None) -> bytes:
-    """What follows the fixed fields of a partition. Raises ValueError for a message that is too long."""
+    """The bytes behind the fixed fields of a partition. Raises ValueError for a message that is too long."""
     if message is not None and len(message) > MESSAGE_BYTES_MAX:
         raise ValueError(f"an error message of {len(message)} bytes, more than a string may have")
     if version >= _FLEXIBLE_FROM:

@@ -1,4 +1,4 @@
-"""Idempotent producers: which sequence numbers a queue has seen from each producer id.
+"""Producer states: the sequence numbers that a queue has seen from each idempotent producer.
 
 Two layers. `committed` changes only when a block is applied, and is what checkpoints carry; the overlay holds
 what was appended and not yet applied. A batch is checked against the overlay first. Were the two one, a
@@ -15,7 +15,7 @@ for a batch that is not the next it expects an answer for, takes a new epoch and
 of that was committed is there twice. And of a batch accepted from an unknown producer it concludes that those before it
 were, too: they are lost.
 
-The committed states kept here are a cache of what the node has in files (`storage/producer_files.py`). One that
+The committed states kept here are a cache of what the node has in files (`storage/state/producer_files.py`). One that
 changed is written there sooner or later (`changed`); one that is there as it is here may go (`evict`). Of those that
 have gone the kernel knows the names (`set_cold`), and answers `COLD_PRODUCER` for them, until the node has read them
 (`warm`). A block is applied without reading: what it brings for a producer that has gone makes a state without its
@@ -46,7 +46,7 @@ EXPIRE_LIMIT = 1 << 14
 """Producers looked at per call of `expire`: a few milliseconds of the event loop even if all of them are gone."""
 
 INDEX_MAX = (1 << 63) - 1
-"""No block comes after this one."""
+"""An index behind all blocks."""
 
 PATIENCE = 100
 """Refusals of a known producer's batches that skip sequence numbers before they are out of order. With the backoff of
@@ -54,8 +54,8 @@ Kafka's clients (100 ms, growing to 1 s) at least 2.5 s, when four batches wait 
 leader takes to be elected; and at most 100 s, within the two minutes after which they give a batch up."""
 
 UNKNOWN_PATIENCE = 10
-"""The same for a producer that is unknown, before it may start there: twice as many batches as clients have in flight,
-so that all of two volleys are refused whose first was."""
+"""Refusals of an unknown producer before it may start there: twice as many batches as clients have in flight, so that
+all of two volleys are refused whose first was."""
 
 COUNTERS = 1024
 """Counts of refusals of known producers, and as many of unknown ones: 8 KiB. What is counted is rare and soon over."""
@@ -88,7 +88,7 @@ class SeenBatch(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What one queue knows of one producer; `batches` oldest first, at most five."""
+    """The state of one producer in one queue; `batches` oldest first, at most five."""
 
     epoch: int
     batches: tuple[SeenBatch, ...]
@@ -129,7 +129,7 @@ class ProducerStates:
         """At each place a count in the lowest 7 bits, above it the mark of who was refused last; unknown producers' in
         the second half. 0: nobody."""
         self._unswept: list[Key] = []
-        """What `expire` has yet to look at in this round."""
+        """Producers that `expire` has yet to check in this round."""
         self.asked: list[tuple[int, int, int]] = []
         """(write group, queue id, producer id) of batches that were answered `COLD_PRODUCER`; who reads them empties
         it. The groups of a node share one."""
@@ -141,16 +141,14 @@ class ProducerStates:
         self._changed: set[Key] = set()
         self._partial: set[Key] = set()
         self._used: set[Key] = set()
-        """Those that came back since `evict` looked at them."""
+        """Producers that came back since `evict` last checked them."""
         self._listed: list[Key] = []
-        """What `changed` has yet to hand out in this round."""
+        """Producers that `changed` has yet to hand out in this round."""
         self._passing: list[Key] = []
-        """What `evict` has yet to look at in this round."""
+        """Producers that `evict` has yet to check in this round."""
 
-    def check(
-        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int
-    ) -> Verdict:
-        """May this batch be appended?"""
+    def check(self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int) -> Verdict:
+        """Judge whether a batch may be appended."""
         key = key_of(queue_id, producer_id)
         place, mark = place_of(*key)
         state = self._overlay.get(key)
@@ -210,9 +208,7 @@ class ProducerStates:
         """Remember a batch that went into block `block_index`, in the overlay."""
         key = key_of(queue_id, producer_id)
         state = self._overlay.get(key) or self._committed.get(key)
-        self._overlay[key] = grown(
-            state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
-        )
+        self._overlay[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
 
     def applied(
         self,
@@ -234,16 +230,14 @@ class ProducerStates:
         else:
             self._used.add(key)
         if state is None or not state.batches or state.batches[-1].base_offset < base_offset:
-            self._committed[key] = grown(
-                state, epoch, base_sequence, record_count, base_offset, block_index, now_ms
-            )
+            self._committed[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
             self._changed.add(key)
         waiting = self._overlay.get(key)
         if waiting is not None and waiting.batches[-1].block_index <= block_index:
             del self._overlay[key]
 
     def discard_overlay(self) -> None:
-        """Forget everything appended and not applied, and what was refused."""
+        """Forget everything appended and not applied, and the counts of refusals."""
         self._overlay.clear()
         self._refusals = array("I", bytes(4 * 2 * COUNTERS))
 
@@ -285,7 +279,7 @@ class ProducerStates:
         self._cold = [memoryview(one).cast("B") for one in names]
 
     def is_cold(self, queue_id: int, producer_id: int) -> bool:
-        """Does a file have a state of this producer?"""
+        """Whether a file has a state of this producer."""
         key = key_of(queue_id, producer_id)
         for names in self._cold:
             low, high = 0, len(names) // KEY.size
@@ -318,7 +312,7 @@ class ProducerStates:
         return bytes(rows)
 
     def all_changed(self) -> None:
-        """What was handed out as changed came to nothing."""
+        """Count all states as changed again, because those handed out were not saved."""
         self._changed = set(self._committed)
 
     def evict(self, target: int, limit: int) -> int:
@@ -352,6 +346,20 @@ class ProducerStates:
             state = joined(state, newer)
         self._committed[key] = state
 
+    def held(self, names: Buffer) -> bytes:
+        """Rows of those of these producers, `KEY`s one behind the other, whose committed states are here, in that
+        order; partial ones are marked. Raises `MalformedImage` for names that are cut short."""
+        if len(names) % KEY.size:
+            raise MalformedImage(f"{len(names)} bytes are not a number of names of {KEY.size}")
+        rows = bytearray()
+        for key in KEY.iter_unpack(names):
+            state = self._committed.get(key)
+            if state is not None:
+                row = bytearray(row_of(key[0], key[1], state))
+                row[PARTIAL_AT] = key in self._partial
+                rows += row
+        return bytes(rows)
+
     # --- checkpoint -------------------------------------------------------------------------------------
 
     def dump(self) -> list[tuple[int, int, ProducerState]]:
@@ -362,7 +370,7 @@ class ProducerStates:
         ]
 
     def load(self, states: Iterable[tuple[int, int, ProducerState]]) -> None:
-        """Take over what `dump` gave."""
+        """Load the states of a `dump`."""
         for queue_id, producer_id, (epoch, batches, last_timestamp_ms) in states:
             key = key_of(queue_id, producer_id)
             self._committed[key] = ProducerState(epoch, batches[-REMEMBERED_BATCHES:], last_timestamp_ms)
@@ -370,11 +378,11 @@ class ProducerStates:
             self._partial.discard(key)
 
     def image(self) -> bytes:
-        """What `dump` gives, as rows of `ROW`."""
+        """The states of a `dump`, as rows of `ROW`."""
         return b"".join(row_of(*row) for row in self.dump())
 
     def load_image(self, image: bytes) -> None:
-        """Take over what `image` gave. Raises `MalformedImage`, and nothing was taken over."""
+        """Load an `image`. Raises `MalformedImage`, and loads nothing then."""
         self.load(states_of(image))
 
     def __len__(self) -> int:
@@ -384,9 +392,7 @@ class ProducerStates:
 def row_of(queue_id: int, producer_id: int, state: ProducerState) -> bytes:
     cells = list(itertools.chain.from_iterable(state.batches))
     cells += [0] * (4 * REMEMBERED_BATCHES - len(cells))
-    return ROW.pack(
-        queue_id, producer_id, state.last_timestamp_ms, state.epoch, len(state.batches), *cells
-    )
+    return ROW.pack(queue_id, producer_id, state.last_timestamp_ms, state.epoch, len(state.batches), *cells)
 
 
 def states_of(image: Buffer) -> list[tuple[int, int, ProducerState]]:
@@ -394,9 +400,7 @@ def states_of(image: Buffer) -> list[tuple[int, int, ProducerState]]:
     if len(image) % ROW.size:
         raise MalformedImage(f"{len(image)} bytes are not a number of rows of {ROW.size}")
     states = []
-    for number, (queue_id, producer_id, last_timestamp_ms, epoch, count, *cells) in enumerate(
-        ROW.iter_unpack(image)
-    ):
+    for number, (queue_id, producer_id, last_timestamp_ms, epoch, count, *cells) in enumerate(ROW.iter_unpack(image)):
         if count > REMEMBERED_BATCHES:
             raise MalformedImage(f"row {number} has {count} batches")
         batches = tuple(SeenBatch(*cells[4 * place : 4 * place + 4]) for place in range(count))
@@ -405,7 +409,7 @@ def states_of(image: Buffer) -> list[tuple[int, int, ProducerState]]:
 
 
 def joined(older: ProducerState, newer: ProducerState) -> ProducerState:
-    """Two pieces of what one queue knows of one producer, put together: of one epoch the newest batches of both."""
+    """Join two states of one producer in one queue: within one epoch, the newest batches of both."""
     if older.epoch != newer.epoch:
         return newer
     kept = older.batches
@@ -415,7 +419,8 @@ def joined(older: ProducerState, newer: ProducerState) -> ProducerState:
 
 
 def place_of(queue_id: int, producer_id: int) -> tuple[int, int]:
-    """Where refusals of a producer are counted, and its mark there: the highest ten bits of a hash, the next 25."""
+    """The place where refusals of a producer are counted, and its mark there: the highest ten bits of a hash, the next
+    25."""
     spread = (queue_id * SPREAD + producer_id) * SPREAD
     return spread >> 54 & COUNTERS - 1, spread >> 22 & 0xFFFFFF80
 

@@ -49,7 +49,7 @@ class QueueTable:
         """Per topic at least one, by partition."""
         self._chunks: list[memoryview] = []
         self._free: list[tuple[int, int]] = []
-        """(first slot, slots) of what dropped topics left, by slot; neighbours are joined."""
+        """(first slot, slots) that dropped topics left free, by slot; neighbours are joined."""
         self._slots_used = 0
 
     # --- ranges -----------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Walking the inflated records of a batch in place: when they were made, and whether all have a key.
+"""Walks the inflated records of a batch in place, to find their timestamps and whether all have a key.
 
-No object is made per record. A walk goes over the whole batch once; what is wrong with the records ends it there, so
-that what stands before the damage still counts. Every length is checked against the record it stands in, every record
-against the bytes that are there. The names of headers are lengths here, not text.
+No object is made per record. A walk goes over the whole batch once; a malformed record ends it there, and the records
+before the damage still count. Every length is checked against the record it stands in, every record against the bytes
+that are there. The names of headers are lengths here, not text.
 
 Timestamps are told as differences from the batch's base timestamp, offsets as differences from its base offset.
 """

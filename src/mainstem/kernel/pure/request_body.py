@@ -1,9 +1,9 @@
 """Reading the fields of a request's body in place: every length is checked against the bytes that remain, every array
 count against the smallest size of its elements, before anything is made of it.
 
-Each function takes the frame and a position and returns a value and the position behind it. What is wrong is a
-MalformedBody; reading past the end raises IndexError or struct.error. Both are for the caller to translate, who knows
-which request it is.
+Each function takes the frame and a position and returns a value and the position behind it. A malformed field raises
+MalformedBody; reading past the end raises IndexError or struct.error. The caller translates both, as it knows which
+request it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from mainstem.kernel.errors import MalformedBody
 
 TEXT_BYTES_MAX = 32767
-"""Of a string, in every version: its length was an int16 once."""
+"""The most bytes of a string, in every version: its length was once an int16."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")

@@ -1,8 +1,8 @@
-"""Who waits for something to be committed to which queues.
+"""Watches know which readers wait for which queues to get committed batches.
 
 A watch is one reader's: it fires once, when enough bytes have been committed to its queues together, or when one of
-them changed in another way. The table marks the queues that are watched, so that applying a block tells only of the
-batches somebody waits for. Costs nothing per queue that nobody waits for.
+them changed in another way. The table marks the watched queues, so that applying a block reports only their batches. A
+queue without a watch costs nothing.
 
 Pure-Python twin of the compiled watches.
 """
@@ -21,7 +21,7 @@ L = TypeVar("L")
 
 
 class Watch(Generic[L]):
-    """One reader's. Made by `Watches.begin`."""
+    """The watch of one reader. Made by `Watches.begin`."""
 
     __slots__ = ("fired", "listener", "missing", "queue_ids")
 
@@ -91,9 +91,7 @@ class Watches(Generic[L]):
 
     def topic_gone(self, topic_number: int) -> list[L]:
         """The listeners of the watches of a topic's queues: they fire."""
-        return self.changed(
-            [queue_id for queue_id in self._by_queue if topic_number_of(queue_id) == topic_number]
-        )
+        return self.changed([queue_id for queue_id in self._by_queue if topic_number_of(queue_id) == topic_number])
 
     @staticmethod
     def _fire(watch: Watch[L], enough: bool, found: list[L]) -> None:

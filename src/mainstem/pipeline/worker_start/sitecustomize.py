@@ -1,9 +1,9 @@
-"""Run by each Python process that Spark starts beside a node, before anything else (`session.start_session` puts this
-directory on their path).
+"""Each Python process that Spark starts beside a node runs this before anything else (`session.start_session` puts
+this directory on their path).
 
-Spark has its workers import pyspark from a zip of sources, which each of them compiles anew: a second of processor time
-per process. Where the zip belongs to an installed pyspark, the same modules are taken from there, compiled once and for
-all. Whatever module of this name it hides is run afterwards.
+Spark has its workers import pyspark from a zip of sources, which each of them compiles anew: a second of processor
+time per process. If the zip belongs to an installed pyspark, this module has them import the installed modules, which
+are compiled already. If it hides another module of its name, it runs that one afterwards.
 """
 
 import os

@@ -64,9 +64,7 @@ class ApiDeclaration:
         return self.flexible_from is not None and version >= self.flexible_from
 
 
-def _declare(
-    name: str, request: type[Any], response: type[Any], version_max: int | None = None
-) -> ApiDeclaration:
+def _declare(name: str, request: type[Any], response: type[Any], version_max: int | None = None) -> ApiDeclaration:
     asked, answered = declaration_of(request), declaration_of(response)
     assert asked.versions == answered.versions, f"{name}: request and response have different versions"
     assert asked.flexible == answered.flexible, f"{name}: request and response turn flexible apart"
@@ -113,9 +111,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse),
             _declare("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
             _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
-            _declare(
-                "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-            ),
+            _declare("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
             _declare("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
         )

@@ -24,9 +24,7 @@ class TopicPartition:
 class ConsumerProtocolSubscription:
     topics: tuple[str, ...] = wire(array(string))
     user_data: bytes | None = wire(binary, nullable="0+", default=None)
-    owned_partitions: tuple[TopicPartition, ...] = wire(
-        array(TopicPartition), "1+", default=(), ignorable=True
-    )
+    owned_partitions: tuple[TopicPartition, ...] = wire(array(TopicPartition), "1+", default=(), ignorable=True)
     generation_id: int = wire(int32, "2+", default=-1, ignorable=True)
     rack_id: str | None = wire(string, "3+", nullable="3+", default=None, ignorable=True)
 

@@ -14,9 +14,7 @@ class CreatePartitionsAssignment:
 class CreatePartitionsTopic:
     name: str = wire(string)
     count: int = wire(int32)
-    assignments: tuple[CreatePartitionsAssignment, ...] | None = wire(
-        array(CreatePartitionsAssignment), nullable="0+"
-    )
+    assignments: tuple[CreatePartitionsAssignment, ...] | None = wire(array(CreatePartitionsAssignment), nullable="0+")
 
 
 @message(api_key=37, versions="0-3", flexible="2+", elements_max=250_000)

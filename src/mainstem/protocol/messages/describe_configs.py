@@ -33,9 +33,7 @@ class DescribeConfigsResourceResult:
     read_only: bool = wire(boolean)
     config_source: int = wire(int8, "1+", default=-1, ignorable=True)
     is_sensitive: bool = wire(boolean)
-    synonyms: tuple[DescribeConfigsSynonym, ...] = wire(
-        array(DescribeConfigsSynonym), "1+", default=(), ignorable=True
-    )
+    synonyms: tuple[DescribeConfigsSynonym, ...] = wire(array(DescribeConfigsSynonym), "1+", default=(), ignorable=True)
     config_type: int = wire(int8, "3+", default=0, ignorable=True)
     documentation: str | None = wire(string, "3+", nullable="0+", default=None, ignorable=True)
 

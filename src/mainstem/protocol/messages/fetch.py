@@ -58,7 +58,7 @@ class ForgottenTopic:
     partitions: tuple[int, ...] = wire(array(int32), "7+")
 
 
-@message(api_key=1, versions="4-18", flexible="12+", elements_max=2_000_000)
+@message(api_key=1, versions="4-18", flexible="12+", elements_max=125_000)
 class FetchRequest:
     cluster_id: str | None = wire(string, "12+", nullable="12+", tag=0, default=None, ignorable=True)
     replica_id: int = wire(int32, "0-14", default=-1)
@@ -138,6 +138,4 @@ class FetchResponse:
     error_code: int = wire(int16, "7+", default=0, ignorable=True)
     session_id: int = wire(int32, "7+", default=0)
     responses: tuple[FetchableTopicResponse, ...] = wire(array(FetchableTopicResponse))
-    node_endpoints: tuple[NodeEndpoint, ...] = wire(
-        array(NodeEndpoint), "16+", tag=0, default=(), ignorable=True
-    )
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), "16+", tag=0, default=(), ignorable=True)

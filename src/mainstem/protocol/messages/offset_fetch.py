@@ -40,9 +40,7 @@ class OffsetFetchRequestGroup:
     group_id: str = wire(string, "8+")
     member_id: str | None = wire(string, "9+", nullable="9+", default=None, ignorable=True)
     member_epoch: int = wire(int32, "9+", default=-1, ignorable=True)
-    topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(
-        array(OffsetFetchRequestTopics), "8+", nullable="8+"
-    )
+    topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(array(OffsetFetchRequestTopics), "8+", nullable="8+")
 
 
 @message(api_key=9, versions="1-10", flexible="6+", elements_max=250_000)

@@ -93,6 +93,4 @@ class NodeEndpoint:
 class ProduceResponse:
     responses: tuple[TopicProduceResponse, ...] = wire(array(TopicProduceResponse))
     throttle_time_ms: int = wire(int32, "1+", default=0, ignorable=True)
-    node_endpoints: tuple[NodeEndpoint, ...] = wire(
-        array(NodeEndpoint), "10+", tag=0, default=(), ignorable=True
-    )
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(array(NodeEndpoint), "10+", tag=0, default=(), ignorable=True)

@@ -1,7 +1,7 @@
 """Record batches, format v2: headers, checksums, records, compression and lookup.
 
 Batches stay encoded from socket to socket; a batch is decoded only to look up timestamps, to check or
-rewrite records (compaction), and by clients. `NewBatch` is what a producer sent, `StoredBatch` what has an
+rewrite records (compaction), and by clients. `NewBatch` is a producer's batch, `StoredBatch` one that has an
 offset: two types, so that one cannot be taken for the other.
 """
 
@@ -15,7 +15,7 @@ from mainstem.protocol.records.batch import (
     stored_batches,
     verify_checksum,
 )
-from mainstem.protocol.records.builder import NewRecord, build_batch, build_control_batch
+from mainstem.protocol.records.builder import NewRecord, build_batch, build_control_batch, build_empty_batch
 from mainstem.protocol.records.compression import Compression
 from mainstem.protocol.records.header import BatchHeader, TimestampType, read_batch_header, walk_batches
 from mainstem.protocol.records.lookup import RecordPosition, find_max_timestamp, find_timestamp
@@ -34,6 +34,7 @@ __all__ = [
     "TimestampType",
     "build_batch",
     "build_control_batch",
+    "build_empty_batch",
     "find_max_timestamp",
     "find_timestamp",
     "read_batch_header",

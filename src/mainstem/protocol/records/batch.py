@@ -6,30 +6,28 @@ for LogAppendTime, a handful that it does, after which it is computed anew.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mainstem.kernel.batch_header import (
+    ATTRIBUTES,
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    BASE_OFFSET_AT,
+    CHECKED_FROM,
+    CHECKSUM,
+    CHECKSUM_AT,
+    HEADER_BYTES,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP_AT,
+    TIMESTAMP,
+)
 from mainstem.model import Buffer
 from mainstem.protocol.errors import CorruptBatch
 from mainstem.protocol.records.checksum import crc32c
-from mainstem.protocol.records.header import (
-    ATTRIBUTES_POSITION,
-    CHECKSUM_POSITION,
-    HEADER_BYTES,
-    LEADER_EPOCH_POSITION,
-    LOG_APPEND_TIME_BIT,
-    MAX_TIMESTAMP_POSITION,
-    BatchHeader,
-    read_batch_header,
-    walk_batches,
-)
-
-_OFFSET = struct.Struct(">q")
-_EPOCH = struct.Struct(">i")
-_CHECKSUM = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
-_TIMESTAMP = struct.Struct(">q")
+from mainstem.protocol.records.header import BatchHeader, read_batch_header, walk_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,8 @@ class NewBatch:
 
     @classmethod
     def parse(cls, data: Buffer) -> NewBatch:
-        """Check what a produce request must get right: one whole batch in `data`, its checksum, and as many
-        records as its offsets say. Records are not decoded. Raises `CorruptBatch`, `UnsupportedMagic`."""
+        """Check a produce request's batch: one whole batch in `data`, its checksum, and as many records as
+        its offsets say. Records are not decoded. Raises `CorruptBatch`, `UnsupportedMagic`."""
         header = read_batch_header(data)
         if header.size_bytes != len(data):
             raise CorruptBatch(f"{len(data) - header.size_bytes} bytes follow the batch", header.size_bytes)
@@ -84,17 +82,17 @@ def stored_batches(buffer: Buffer, *, partial_last: bool = False) -> Iterator[St
 
 def verify_checksum(data: Buffer, header: BatchHeader) -> None:
     """Raise `CorruptBatch` unless the checksum of the one batch in `data` is right."""
-    computed = crc32c(data, ATTRIBUTES_POSITION)
+    computed = crc32c(data, CHECKED_FROM)
     if computed != header.checksum:
         what = f"the batch's checksum is {header.checksum:#010x}, its bytes have {computed:#010x}"
-        raise CorruptBatch(what, CHECKSUM_POSITION)
+        raise CorruptBatch(what, CHECKSUM_AT)
 
 
 def restamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Write a batch's place in a queue into it. The checksum does not cover these fields."""
     assert len(batch) >= HEADER_BYTES
-    _OFFSET.pack_into(batch, 0, base_offset)
-    _EPOCH.pack_into(batch, LEADER_EPOCH_POSITION, leader_epoch)
+    BASE_OFFSET.pack_into(batch, BASE_OFFSET_AT, base_offset)
+    LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
@@ -103,7 +101,7 @@ def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
     Records keep their own deltas; readers take the batch's max timestamp for each of them.
     """
     assert len(batch) >= HEADER_BYTES
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, ATTRIBUTES_POSITION)
-    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
-    _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_POSITION, timestamp_ms)
-    _CHECKSUM.pack_into(batch, CHECKSUM_POSITION, crc32c(batch, ATTRIBUTES_POSITION))
+    (attributes,) = ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)
+    ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
+    TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
+    CHECKSUM.pack_into(batch, CHECKSUM_AT, crc32c(batch, CHECKED_FROM))

@@ -6,30 +6,27 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mainstem.kernel.batch_header import (
+    CHECKED_FROM,
+    CHECKSUM,
+    CHECKSUM_AT,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_EXCLUDES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
 from mainstem.model import TimestampType
 from mainstem.protocol.records.batch import NewBatch
 from mainstem.protocol.records.checksum import crc32c
 from mainstem.protocol.records.compression import Compression, compress
-from mainstem.protocol.records.header import (
-    ATTRIBUTES_POSITION,
-    CHECKSUM_POSITION,
-    CONTROL_BIT,
-    FIXED,
-    HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
-    LOG_APPEND_TIME_BIT,
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    TRANSACTIONAL_BIT,
-    read_batch_header,
-)
+from mainstem.protocol.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, read_batch_header
 from mainstem.protocol.records.record import ControlType, Headers
 from mainstem.protocol.records.varint import append_signed_varint
 
 _NO_LEADER_EPOCH = -1
-_CHECKSUM = struct.Struct(">I")
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
 
@@ -70,11 +67,11 @@ def build_batch(
     )
     data = bytearray(HEADER_BYTES)
     data += payload
-    FIXED.pack_into(
+    HEADER.pack_into(
         data,
         0,
         0,
-        len(data) - LENGTH_OVERHEAD_BYTES,
+        len(data) - LENGTH_EXCLUDES,
         _NO_LEADER_EPOCH,
         MAGIC,
         0,
@@ -87,7 +84,33 @@ def build_batch(
         base_sequence,
         len(records),
     )
-    _CHECKSUM.pack_into(data, CHECKSUM_POSITION, crc32c(data, ATTRIBUTES_POSITION))
+    CHECKSUM.pack_into(data, CHECKSUM_AT, crc32c(data, CHECKED_FROM))
+    whole = bytes(data)
+    return NewBatch(whole, read_batch_header(whole))
+
+
+def build_empty_batch() -> NewBatch:
+    """A batch that takes one offset and has no record, as compaction leaves where a record was: clients go on behind
+    it."""
+    data = bytearray(HEADER_BYTES)
+    HEADER.pack_into(
+        data,
+        0,
+        0,
+        len(data) - LENGTH_EXCLUDES,
+        _NO_LEADER_EPOCH,
+        MAGIC,
+        0,
+        Compression.NONE,
+        0,
+        -1,
+        -1,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        0,
+    )
+    CHECKSUM.pack_into(data, CHECKSUM_AT, crc32c(data, CHECKED_FROM))
     whole = bytes(data)
     return NewBatch(whole, read_batch_header(whole))
 

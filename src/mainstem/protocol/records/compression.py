@@ -26,8 +26,9 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 INFLATION_RATIO_MAX = 1_000
 INFLATED_BYTES_MIN = 4 * 1024 * 1024
-"""What a batch may inflate to where nobody reads its records but this node: a thousand times its size. Logs that repeat
-themselves compress by a few hundred; less than this bound is never refused, for it costs some milliseconds."""
+"""Bytes to which a batch may inflate that only this node reads: a thousand times its size. Logs that repeat
+themselves compress by a few hundred; a result below this bound is never refused, as it costs only some
+milliseconds."""
 
 _FIRST_OFFER_BYTES = 64 * 1024  # most batches decompress into this at the first try
 _GROWTH = 4
@@ -114,7 +115,7 @@ _DECOMPRESS_INTO: dict[Compression, Callable[[Any, Any], int]] = {
 
 
 def inflated_bytes_max(compressed_bytes: int) -> int:
-    """How much may come out of a batch of this size that is looked into."""
+    """The most bytes that may come out of a batch of this size when its records are checked."""
     return min(DECOMPRESSED_BYTES_MAX, max(INFLATED_BYTES_MIN, INFLATION_RATIO_MAX * compressed_bytes))
 
 

@@ -1,53 +1,35 @@
 """The fixed header of a record batch, and walking over batches without decoding them.
 
-A batch is 61 bytes of header and then its records, compressed as a whole or not at all::
-
-    0  base offset      i64     21 attributes        i16     43 producer id     i64
-    8  length           i32     23 last offset delta i32     51 producer epoch  i16
-    12 leader epoch     i32     27 base timestamp    i64     53 base sequence   i32
-    16 magic            i8      35 max timestamp     i64     57 record count    i32
-    17 checksum         u32
-
-`length` counts from byte 12; the checksum covers everything from byte 21, so base offset and leader epoch can
-be stamped without computing it again.
+`kernel/batch_header.py` says where its fields stand.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mainstem.kernel.batch_header import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH,
+    LENGTH_AT,
+    LENGTH_EXCLUDES,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+)
 from mainstem.model import Buffer, TimestampType
 from mainstem.protocol.errors import CorruptBatch, UnsupportedMagic
 from mainstem.protocol.records.compression import Compression, compression_of
 
 __all__ = ["BatchHeader", "TimestampType", "read_batch_header", "walk_batches"]
 
-MAGIC = 2
-HEADER_BYTES = 61
-LENGTH_POSITION = 8
-LENGTH_OVERHEAD_BYTES = 12
-"""What `length` leaves out: base offset and length itself."""
-LEADER_EPOCH_POSITION = 12
-MAGIC_POSITION = 16
-CHECKSUM_POSITION = 17
-ATTRIBUTES_POSITION = 21
-"""Also where the checksummed part starts."""
-MAX_TIMESTAMP_POSITION = 35
-
-COMPRESSION_MASK = 0x07
-LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-
-NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-
-FIXED = struct.Struct(">qiibIhiqqqhii")
-_LENGTH = struct.Struct(">i")
 
 
 class BatchHeader(NamedTuple):
@@ -70,7 +52,7 @@ class BatchHeader(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The whole batch, header included."""
-        return self.length + LENGTH_OVERHEAD_BYTES
+        return self.length + LENGTH_EXCLUDES
 
     @property
     def last_offset(self) -> int:
@@ -87,7 +69,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression_code(self) -> int:
-        """As it stands there, whether there is such a compression or not."""
+        """The code in the attributes, even if no compression has it."""
         return self.attributes & COMPRESSION_MASK
 
     @property
@@ -111,19 +93,19 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     `CorruptBatch` for what is no batch. The checksum is not looked at.
     """
     remaining = len(buffer) - position
-    if position < 0 or remaining <= MAGIC_POSITION:
+    if position < 0 or remaining <= MAGIC_AT:
         raise CorruptBatch(f"{max(remaining, 0)} bytes have no room for a batch header", position)
-    magic = buffer[position + MAGIC_POSITION]
+    magic = buffer[position + MAGIC_AT]
     if magic < MAGIC:
-        raise UnsupportedMagic(magic, position + MAGIC_POSITION)
+        raise UnsupportedMagic(magic, position + MAGIC_AT)
     if magic > MAGIC:
-        raise CorruptBatch(f"unknown record format {magic}", position + MAGIC_POSITION)
+        raise CorruptBatch(f"unknown record format {magic}", position + MAGIC_AT)
     if remaining < HEADER_BYTES:
         raise CorruptBatch(f"{remaining} bytes have no room for a batch header", position)
-    header = BatchHeader._make(FIXED.unpack_from(buffer, position))
-    if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES or header.size_bytes > remaining:
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if header.length < HEADER_BYTES - LENGTH_EXCLUDES or header.size_bytes > remaining:
         what = f"a batch claims {header.length} bytes after its length, {remaining} are there in all"
-        raise CorruptBatch(what, position + LENGTH_POSITION)
+        raise CorruptBatch(what, position + LENGTH_AT)
     if header.record_count < 0 or header.last_offset_delta < 0:
         what = f"a batch claims {header.record_count} records, the last at +{header.last_offset_delta}"
         raise CorruptBatch(what, position)
@@ -147,7 +129,7 @@ def walk_batches(buffer: Buffer, *, partial_last: bool = False) -> Iterator[tupl
 
 
 def _is_partial(buffer: Buffer, position: int, end: int) -> bool:
-    if end - position < LENGTH_POSITION + _LENGTH.size:
+    if end - position < LENGTH_AT + LENGTH.size:
         return True
-    (length,) = _LENGTH.unpack_from(buffer, position + LENGTH_POSITION)
-    return bool(length >= 0 and length + LENGTH_OVERHEAD_BYTES > end - position)
+    (length,) = LENGTH.unpack_from(buffer, position + LENGTH_AT)
+    return bool(length >= 0 and length + LENGTH_EXCLUDES > end - position)

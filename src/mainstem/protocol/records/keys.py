@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 
 from mainstem.kernel import first_keyless
+from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import Buffer
 from mainstem.protocol.errors import ProtocolError, RecordsTooLarge
 from mainstem.protocol.records.compression import Compression, decompress, inflated_bytes_max
-from mainstem.protocol.records.header import HEADER_BYTES, read_batch_header
+from mainstem.protocol.records.header import read_batch_header
 
 
 class Keys(enum.Enum):
@@ -19,7 +20,7 @@ class Keys(enum.Enum):
 
 
 def is_compressed(data: Buffer) -> bool:
-    """Of a batch whose header was checked before."""
+    """Whether the batch, whose header was checked before, is compressed."""
     return read_batch_header(data).compression_code != Compression.NONE
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mainstem.kernel import walk_timestamps
+from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import TimestampType
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.records.batch import StoredBatch
 from mainstem.protocol.records.compression import decompress, inflated_bytes_max
-from mainstem.protocol.records.header import HEADER_BYTES
 
 RISING_MAX = 16
 """Kept of a batch: about 2 KB. A batch that was produced within 16 ms has no more, whatever its size."""
@@ -30,7 +30,7 @@ _ANY_TIMESTAMP = -(1 << 63)
 
 
 class RecordPosition(NamedTuple):
-    """Where a record is and the timestamp (ms) it was found by."""
+    """The offset of a record and the timestamp (ms) by which it was found."""
 
     offset: int
     timestamp: int
@@ -38,7 +38,7 @@ class RecordPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """What one walk finds out about the records of a batch, from some offset on."""
+    """The findings of one walk over the records of a batch, from some offset on."""
 
     found: RecordPosition | None
     """The record that was looked for."""
@@ -92,9 +92,7 @@ def look_into(batch: StoredBatch, timestamp: int, offset_min: int) -> BatchTimes
     return BatchTimes(found, greatest, rising, walk.all_rising and not damaged, damaged)
 
 
-def find_timestamp(
-    batches: Iterable[StoredBatch], timestamp: int, offset_min: int = 0
-) -> RecordPosition | None:
+def find_timestamp(batches: Iterable[StoredBatch], timestamp: int, offset_min: int = 0) -> RecordPosition | None:
     """The first record at `offset_min` or later whose timestamp is at least `timestamp`; None if there is none."""
     for batch in batches:
         if may_have(batch, timestamp, offset_min):

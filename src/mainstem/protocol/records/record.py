@@ -11,11 +11,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import TimestampType
 from mainstem.protocol.errors import CorruptBatch
 from mainstem.protocol.records.batch import NewBatch, StoredBatch
 from mainstem.protocol.records.compression import DECOMPRESSED_BYTES_MAX, decompress
-from mainstem.protocol.records.header import HEADER_BYTES, BatchHeader
+from mainstem.protocol.records.header import BatchHeader
 from mainstem.protocol.records.varint import read_signed_varint
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -36,7 +37,7 @@ class Record:
 
 
 class ControlType(enum.IntEnum):
-    """What a control record marks."""
+    """The kinds of control records: how a transaction ended."""
 
     ABORT = 0
     COMMIT = 1
@@ -115,7 +116,7 @@ def _text(name: bytes, position: int) -> str:
 
 
 def read_control(record: Record) -> ControlRecord:
-    """What a record of a control batch says. Raises `CorruptBatch`."""
+    """Decodes a record of a control batch. Raises `CorruptBatch`."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptBatch("a control record has no type", 0)
     _, code = _CONTROL_KEY.unpack_from(record.key)

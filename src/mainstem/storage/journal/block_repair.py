@@ -1,11 +1,11 @@
-"""Making a damaged block whole again, byte for byte, from another copy of the same block. No I/O.
+"""Makes a damaged block whole again, byte for byte, from another replica's copy of the same block. No I/O.
 
-A block has the same term, index, kind, time, directory and payload on all replicas. What is this journal's own is its
-place, which is known, and three fields: how far the journal was durable when it was written, the CRC of the header
-before it, and its own CRC. The latter two are known twice: the neighbours of a block have them as well. What is left is
-tried: as it stands on the disk, with any one of its bits flipped, and the ends of the blocks before, which are the only
-values there are. The CRC tells which it was; that it tells wrong is as likely as that a damaged block is taken for a
-sound one.
+A block has the same term, index, kind, time, directory and payload on all replicas. Only its place, which is known, and
+three fields differ from journal to journal: how far the journal was durable when the block was written, the CRC of the
+header before it, and its own CRC. The block's neighbours hold the two CRCs as well. For the durable position the repair
+tries the only possible values: the one on the disk, that one with any single bit flipped, and the ends of the blocks
+before. The block's CRC tells which value is right; it errs no more often than any check that takes a damaged block for
+a sound one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DURABLE_BITS = 64
 CRC_BITS = 32
 
 TRIED_MAX = 1 << 12
-"""Headers made at most: each costs the CRC of its directory, some microseconds."""
+"""The most headers tried: each costs the CRC of its directory, some microseconds."""
 
 
 class Twin(NamedTuple):
-    """The same block as another copy has it, checked."""
+    """The same block from another replica, checked."""
 
     kind: int
     created_ms: int
@@ -36,18 +36,19 @@ class Twin(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """What the blocks around a damaged one say, as far as they can be read."""
+    """The facts that the blocks around a damaged block give, as far as these can be read."""
 
     previous_crc: int | None
     """CRC of the header before it."""
     own_crc: int | None
-    """CRC of its own header, as the block behind it has it."""
+    """CRC of the damaged block's own header, as the block behind it states it."""
     ends: tuple[int, ...]
     """Journal positions behind the blocks before it, the nearest last."""
 
 
 def whole(place: StoredPlace, damaged: Buffer, twin: Twin, around: Neighbours) -> bytes | None:
-    """The bytes that were written at this place; None when they cannot be told. `damaged` is what lies there now."""
+    """The bytes that were written at this place; None when they cannot be found. `damaged` are the bytes that lie there
+    now."""
     content = BLOCK_HEADER_BYTES + len(twin.directory) + len(twin.payload)
     if aligned(content) != place.length or len(damaged) < BLOCK_HEADER_BYTES:
         return None
@@ -64,8 +65,19 @@ def whole(place: StoredPlace, damaged: Buffer, twin: Twin, around: Neighbours) -
             if not 0 <= durable <= place.position:
                 continue
             header, crc = pack_header(
-                twin.kind, place.group, place.term, place.index, place.length, twin.batch_count, len(twin.payload),
-                payload_crc, place.position, durable, previous, twin.created_ms, twin.directory,
+                twin.kind,
+                place.group,
+                place.term,
+                place.index,
+                place.length,
+                twin.batch_count,
+                len(twin.payload),
+                payload_crc,
+                place.position,
+                durable,
+                previous,
+                twin.created_ms,
+                twin.directory,
             )
             if crc in crcs:
                 return b"".join([header, twin.directory, twin.payload, bytes(place.length - content)])

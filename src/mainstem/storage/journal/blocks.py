@@ -1,4 +1,4 @@
-"""Telling blocks from bytes: what is a block, what only looks like one, and what its batches are. No I/O.
+"""Tells real blocks from bytes that only look like blocks, and reads what batches a block has. No I/O.
 
 A block is real when it names the place it lies at, its CRC holds, and it continues the chain. Blocks of a
 segment's former life name another place. The search behind damage has no chain to follow, so it goes by place
@@ -16,8 +16,10 @@ import numpy.typing
 
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.journal.format import (
     BLOCK_ALIGNMENT,
+    BLOCK_HEADER,
     BLOCK_HEADER_BYTES,
     BLOCK_MAGIC,
     DIRECTORY_ROW,
@@ -26,14 +28,14 @@ from mainstem.storage.journal.format import (
     BlockHeader,
     offset_of,
 )
-from mainstem.storage.queue_store.format import EXTENT_ROW
 
 Rows = numpy.typing.NDArray[numpy.void]
 
 POSITION_FIELD = 32
 """Where a block header keeps its own position, bytes from its start."""
 assert BlockHeader(0, 0, 0, 0, 0, 0, 0, 0, 0x0123456789ABCDEF, 0, 0, 0).pack(b"")[0][
-    POSITION_FIELD:POSITION_FIELD + 8] == (0x0123456789ABCDEF).to_bytes(8, "little")
+    POSITION_FIELD : POSITION_FIELD + 8
+] == (0x0123456789ABCDEF).to_bytes(8, "little")
 
 BATCH_FIELDS = struct.Struct(">qiibIhi")
 """A Kafka record batch v2 up to the last offset delta: base offset · length behind this field · leader epoch ·
@@ -44,18 +46,21 @@ BATCH_BYTES_MIN = 61
 
 
 def batches_fault(directory: Buffer, payload: Buffer) -> str | None:
-    """What is wrong with the batches of a data block, None when they all are what the directory says.
+    """Describe the first fault in the batches of a data block; None when all are what the directory says.
 
     Checked: place and length, base offset, leader epoch, last offset delta, and the batch's CRC32C."""
     view = memoryview(payload)
     for row in DIRECTORY_STRUCT.iter_unpack(directory):
         _queue, base_offset, _time, _producer, position, length, delta, _count, _seq, _pe, _at, epoch, crc = row
-        batch = view[position:position + length]
+        batch = view[position : position + length]
         if length < BATCH_BYTES_MIN or len(batch) != length:
             return f"batch at payload byte {position} does not fit with its {length} bytes"
         base, stated_length, leader_epoch, magic, stated_crc, _a, last_delta = BATCH_FIELDS.unpack_from(batch)
-        if (base, leader_epoch, last_delta, stated_crc) != (base_offset, epoch, delta, crc) or magic != 2 \
-                or stated_length != length - BATCH_LENGTH_FROM:
+        if (
+            (base, leader_epoch, last_delta, stated_crc) != (base_offset, epoch, delta, crc)
+            or magic != 2
+            or stated_length != length - BATCH_LENGTH_FROM
+        ):
             return f"batch at payload byte {position} is not the one in the directory"
         if google_crc32c.value(bytes(batch[BATCH_CRC_FROM:])) != crc:
             return f"batch at payload byte {position} fails its CRC"
@@ -66,13 +71,14 @@ def places_in(buffer: Buffer, position: int) -> list[int]:
     """Offsets in `buffer`, which starts at journal `position`, where something lies that has a block's magic
     and names this very place. Both are multiples of `BLOCK_ALIGNMENT`."""
     assert position % BLOCK_ALIGNMENT == 0
-    words = numpy.frombuffer(buffer, "<u8", len(buffer) // 8)
-    field = POSITION_FIELD // 8
+    words = numpy.frombuffer(buffer, "<u8", len(buffer) // BLOCK_ALIGNMENT)
+    field = POSITION_FIELD // BLOCK_ALIGNMENT
     if len(words) <= field:
         return []
-    own = numpy.uint64(position) + numpy.arange(len(words) - field, dtype=numpy.uint64) * numpy.uint64(8)
-    found = (words[field:] == own) & (words[:len(words) - field].astype(numpy.uint32) == BLOCK_MAGIC)
-    return [int(index) * BLOCK_ALIGNMENT for index in numpy.flatnonzero(found)]
+    # The magic first: few words have it, and this looks through megabytes, at every start and not only after damage.
+    begun = numpy.flatnonzero(words.view("<u4")[: 2 * (len(words) - field) : 2] == BLOCK_MAGIC)
+    own = numpy.uint64(position) + begun.astype(numpy.uint64) * numpy.uint64(BLOCK_ALIGNMENT)
+    return [int(index) * BLOCK_ALIGNMENT for index in begun[words[begun + field] == own]]
 
 
 def block_at(buffer: Buffer, offset: int, position: int) -> BlockHeader | None:
@@ -82,9 +88,19 @@ def block_at(buffer: Buffer, offset: int, position: int) -> BlockHeader | None:
         header = BlockHeader.unpack(buffer, offset, "")
     except FormatError:
         return None
-    sound = (header.position == position and header.durable_position <= position
-             and header.verify(buffer, offset))
+    sound = header.position == position and header.durable_position <= position and header.verify(buffer, offset)
     return header if sound else None
+
+
+def begins_block(buffer: Buffer, position: int, previous_crc: int) -> bool:
+    """Whether what lies at journal `position` was written as a block there, behind the one with this CRC, though a bit
+    of it may be another by now: it names its place, or continues the chain. `buffer` holds a header's bytes; with
+    fewer there was no block."""
+    if len(buffer) < BLOCK_HEADER_BYTES:
+        return False
+    fields = BLOCK_HEADER.unpack_from(buffer)
+    magic, chained, own_position = fields[0], fields[2], fields[10]
+    return bool(own_position == position or (magic == BLOCK_MAGIC and chained == previous_crc))
 
 
 def blocks_in(buffer: Buffer, position: int) -> Iterator[BlockHeader]:
@@ -101,13 +117,13 @@ def extent_rows(header: BlockHeader, directory: Buffer) -> Rows:
 
 
 def rows_of_blocks(blocks: Iterable[tuple[BlockHeader, Buffer]]) -> Rows:
-    """The same of many blocks, each with its directory, one after the other.
+    """The batches of many blocks, each with its directory, as `EXTENT_ROW` rows, one block after the other.
 
     All at once, since a segment has thousands of blocks: some array operations for each would keep the interpreter
     from publishing for a hundred milliseconds."""
     directories, starts, counts = [], [], []
     for header, directory in blocks:
-        directories.append(memoryview(directory)[:header.batch_count * DIRECTORY_ROW_BYTES])
+        directories.append(memoryview(directory)[: header.batch_count * DIRECTORY_ROW_BYTES])
         starts.append(offset_of(header.payload_position))
         counts.append(header.batch_count)
     entries = numpy.frombuffer(b"".join(directories), DIRECTORY_ROW)

@@ -19,16 +19,16 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     segment_age_seconds: float = 600.0
     """A segment with blocks is sealed at this age, so that little data does not wait for much to be split."""
     pool_segments: int = 2
-    """Files filled with zeros in advance: enough to start on, and for a burst while nothing is recycled yet."""
+    """Files filled with zeros in advance: enough to start on, and for a burst while no segment is recycled yet."""
     pool_segments_max: int = 16
     """Recycled files kept for reuse, the filled ones included. 1 GiB at the default size: what the splitter
     frees in a few seconds of heavy produce, and little enough to stay in the page cache."""
     pool_fill_bytes_per_second: int = 128 * MEBIBYTE
-    """Pace of the filling: disk time it takes is missing from writes."""
+    """Pace of the filling; the disk time it takes is missing from writes."""
     durability: Durability = Durability.SYNC
     """`sync`: a write returns once it is on the disk; `async`: once the page cache has it."""
     flush_interval_seconds: float = 1.0
-    """How often what was written is made durable under `async`."""
+    """Seconds between syncs under `async`."""
     index_cache_bytes: int = 64 * MEBIBYTE
     """Memory for the indexes of sealed segments; about 1 MiB per segment of 4 KiB batches."""
 
@@ -54,10 +54,7 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             )
         if self.pool_fill_bytes_per_second < MEBIBYTE:
             raise ConfigError(
-                f"journal.pool_fill_bytes_per_second = {self.pool_fill_bytes_per_second}: must be at least "
-                f"{MEBIBYTE}"
+                f"journal.pool_fill_bytes_per_second = {self.pool_fill_bytes_per_second}: must be at least {MEBIBYTE}"
             )
         if self.index_cache_bytes < 0:
-            raise ConfigError(
-                f"journal.index_cache_bytes = {self.index_cache_bytes}: must be 0 or more bytes"
-            )
+            raise ConfigError(f"journal.index_cache_bytes = {self.index_cache_bytes}: must be 0 or more bytes")

@@ -78,8 +78,14 @@ class SegmentHeader(NamedTuple):
 
     def _pack(self, crc: int) -> bytes:
         return SEGMENT_HEADER.pack(
-            self.sequence, SEGMENT_MAGIC, SEGMENT_VERSION, self.size, self.previous_end, self.previous_crc,
-            crc, self.created_ms,
+            self.sequence,
+            SEGMENT_MAGIC,
+            SEGMENT_VERSION,
+            self.size,
+            self.previous_end,
+            self.previous_crc,
+            crc,
+            self.created_ms,
         )
 
     @classmethod
@@ -107,7 +113,7 @@ BLOCK_HEADER_BYTES = BLOCK_HEADER.size
 assert BLOCK_HEADER_BYTES == 80
 _UNCHECKED = struct.Struct("<II")
 _CHECKED = struct.Struct("<IBBHIIIIQQQQqII")
-"""The same in two parts: magic and CRC, and what the CRC covers."""
+"""The block header in two parts: magic and CRC, and the fields that the CRC covers."""
 assert _UNCHECKED.size + _CHECKED.size == BLOCK_HEADER_BYTES
 
 KIND_DATA = 0
@@ -123,7 +129,7 @@ class BlockHeader(NamedTuple):
     kind: int
     group: int
     term: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never called
     length: int
     """The whole block: header, directory, payload and padding to 8 bytes."""
     batch_count: int
@@ -161,8 +167,25 @@ class BlockHeader(NamedTuple):
         Raises `FormatError` naming `where` when there is no block header or its lengths do not add up."""
         if len(buffer) - offset < BLOCK_HEADER_BYTES:
             raise FormatError(f"{where}: block header is cut short")
-        (magic, crc, previous_crc, version, kind, _flags, length, batch_count, group, payload_crc, position,
-         durable, term, index, created_ms, payload_length, _reserved) = BLOCK_HEADER.unpack_from(buffer, offset)
+        (
+            magic,
+            crc,
+            previous_crc,
+            version,
+            kind,
+            _flags,
+            length,
+            batch_count,
+            group,
+            payload_crc,
+            position,
+            durable,
+            term,
+            index,
+            created_ms,
+            payload_length,
+            _reserved,
+        ) = BLOCK_HEADER.unpack_from(buffer, offset)
         if magic != BLOCK_MAGIC:
             raise FormatError(f"{where}: no block here (magic {magic:#010x})")
         if version != BLOCK_VERSION or kind not in KINDS:
@@ -170,23 +193,60 @@ class BlockHeader(NamedTuple):
         content = BLOCK_HEADER_BYTES + batch_count * DIRECTORY_ROW_BYTES + payload_length
         if length != aligned(content):
             raise FormatError(f"{where}: block length {length} does not match its content of {content} bytes")
-        return cls(kind, group, term, index, length, batch_count, payload_length, payload_crc, position,
-                   durable, previous_crc, created_ms, crc)
+        return cls(
+            kind,
+            group,
+            term,
+            index,
+            length,
+            batch_count,
+            payload_length,
+            payload_crc,
+            position,
+            durable,
+            previous_crc,
+            created_ms,
+            crc,
+        )
 
     def verify(self, buffer: Buffer, offset: int) -> bool:
-        """Does the CRC hold over header and directory, both at `offset` of `buffer`?"""
+        """Whether the CRC holds over header and directory, both at `offset` of `buffer`."""
         end = offset + BLOCK_HEADER_BYTES + self.batch_count * DIRECTORY_ROW_BYTES
-        return len(buffer) >= end and crc32c(memoryview(buffer)[offset + 8:end]) == self.crc
+        return len(buffer) >= end and crc32c(memoryview(buffer)[offset + 8 : end]) == self.crc
 
 
 def pack_header(
-    kind: int, group: int, term: int, index: int, length: int, batch_count: int, payload_length: int,
-    payload_crc: int, position: int, durable_position: int, previous_crc: int, created_ms: int, directory: Buffer,
+    kind: int,
+    group: int,
+    term: int,
+    index: int,
+    length: int,
+    batch_count: int,
+    payload_length: int,
+    payload_crc: int,
+    position: int,
+    durable_position: int,
+    previous_crc: int,
+    created_ms: int,
+    directory: Buffer,
 ) -> tuple[bytes, int]:
     """The bytes of a block's header and its CRC, from the fields of `BlockHeader`."""
     checked = _CHECKED.pack(
-        previous_crc, BLOCK_VERSION, kind, 0, length, batch_count, group, payload_crc, position, durable_position,
-        term, index, created_ms, payload_length, 0,
+        previous_crc,
+        BLOCK_VERSION,
+        kind,
+        0,
+        length,
+        batch_count,
+        group,
+        payload_crc,
+        position,
+        durable_position,
+        term,
+        index,
+        created_ms,
+        payload_length,
+        0,
     )
     crc = crc32c(directory, crc32c(checked))
     return _UNCHECKED.pack(BLOCK_MAGIC, crc) + checked, crc
@@ -194,21 +254,23 @@ def pack_header(
 
 # --- directory ------------------------------------------------------------------------------------------
 
-DIRECTORY_ROW = numpy.dtype([
-    ("queue_id", "<u8"),
-    ("base_offset", "<i8"),
-    ("max_timestamp", "<i8"),
-    ("producer_id", "<i8"),
-    ("position", "<u4"),            # of the batch, from the start of the block's payload
-    ("length", "<u4"),              # of the whole batch, bytes
-    ("last_offset_delta", "<i4"),
-    ("record_count", "<i4"),
-    ("base_sequence", "<i4"),
-    ("producer_epoch", "<i2"),
-    ("attributes", "<i2"),
-    ("leader_epoch", "<i4"),
-    ("crc", "<u4"),                 # the batch's own CRC32C field
-])
+DIRECTORY_ROW = numpy.dtype(
+    [
+        ("queue_id", "<u8"),
+        ("base_offset", "<i8"),
+        ("max_timestamp", "<i8"),
+        ("producer_id", "<i8"),
+        ("position", "<u4"),  # of the batch, from the start of the block's payload
+        ("length", "<u4"),  # of the whole batch, bytes
+        ("last_offset_delta", "<i4"),
+        ("record_count", "<i4"),
+        ("base_sequence", "<i4"),
+        ("producer_epoch", "<i2"),
+        ("attributes", "<i2"),
+        ("leader_epoch", "<i4"),
+        ("crc", "<u4"),  # the batch's own CRC32C field
+    ]
+)
 DIRECTORY_ROW_BYTES = DIRECTORY_ROW.itemsize
 assert DIRECTORY_ROW_BYTES == 64
 DIRECTORY_STRUCT = struct.Struct("<QqqqIIiiihhiI")

@@ -1,4 +1,4 @@
-"""From what a write group wants stored to the bytes of blocks, and the buffers of one write. No I/O."""
+"""Frames the blocks that write groups want stored, and joins their bytes into the buffers of one write. No I/O."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mainstem.storage.journal.format import (
 )
 
 SMALL_BUFFER_BYTES = 4096
-"""Buffers below this are copied together: cheaper than one more entry of a vectored write (1,024 at most)."""
+"""Buffers below this size are copied together: cheaper than one more entry of a vectored write (1,024 at most)."""
 
 SMALL_WRITE_BYTES = 16 * 1024
-"""Up to this size all of a write is copied together: a microsecond, less than looking at its buffers one by one."""
+"""A write up to this size is copied together as a whole: a microsecond, less than looking at its buffers one by one."""
 
 
 class BlockToWrite(NamedTuple):
@@ -31,7 +31,7 @@ class BlockToWrite(NamedTuple):
     kind: int
     group: int
     term: int
-    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody calls on a block
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which is never called on a block
     directory: Buffer
     """`batch_count` rows of `DIRECTORY_ROW`."""
     batch_count: int
@@ -68,8 +68,17 @@ def frame(
         for part in block.payload:
             payload_crc = google_crc32c.extend(payload_crc, bytes(part))
     unsigned = (
-        block.kind, block.group, block.term, block.index, length, block.batch_count,
-        content - BLOCK_HEADER_BYTES - directory_length, payload_crc, position, durable_position, previous_crc,
+        block.kind,
+        block.group,
+        block.term,
+        block.index,
+        length,
+        block.batch_count,
+        content - BLOCK_HEADER_BYTES - directory_length,
+        payload_crc,
+        position,
+        durable_position,
+        previous_crc,
         block.created_ms,
     )
     packed, crc = pack_header(*unsigned, block.directory)
@@ -78,7 +87,7 @@ def frame(
 
 
 def joined(buffers: Sequence[Buffer], length: int) -> list[Buffer]:
-    """The same bytes, `length` of them, with neighbouring small buffers copied together, empty ones left out."""
+    """The same `length` bytes, with neighbouring small buffers copied together and empty buffers left out."""
     if 0 < length <= SMALL_WRITE_BYTES:
         return [b"".join(buffers)]
     result: list[Buffer] = []

@@ -1,41 +1,35 @@
 """The index files of sealed segments: written once, loaded into a bounded cache.
 
 `<sequence, 20 digits>.idx` is header frame · rows · footer frame, in the format of run indexes
-(`storage.queue_store.format`), one row per batch, positions being byte offsets in the segment. It is derived:
-when it is missing, damaged or of another segment, it is made again from the segment's directories. The footer names
-the segment (`identity_of`).
+(`storage.queue_store.format`), one row per batch, positions being byte offsets in the segment. When it is missing,
+damaged or of another segment, the journal makes it again from the segment's directories. The footer names the segment
+(`identity_of`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy
 
+from mainstem.lru import Lru
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, FileFrame
+from mainstem.storage.extents.queue_filter import QueueFilter
 from mainstem.storage.journal.blocks import Rows
-from mainstem.storage.journal.segment_files import index_path
-from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.queue_store.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, Frame
-from mainstem.storage.queue_store.run_reader import QueueFilter
-
-if TYPE_CHECKING:
-    from mainstem.storage.journal.inventory import SegmentInfo
-
-TEMPORARY = ".tmp"
-
+from mainstem.storage.journal.inventory import SegmentInfo
+from mainstem.storage.journal.segment_files import TEMPORARY, index_path
 
 IDENTITY = struct.Struct("<QqQ")
 
 
 def identity_of(segment: SegmentInfo) -> int:
-    """Tells a sealed segment from any other, of this node and its neighbours: never 0."""
+    """A number that tells a sealed segment from all others, of this node and of other nodes; never 0."""
     return google_crc32c.value(IDENTITY.pack(segment.sequence, segment.created_ms, segment.end)) or 1
 
 
@@ -44,21 +38,24 @@ def pack_index(rows: Rows, identity: int = 0) -> bytes:
     assert rows.dtype == EXTENT_ROW, "an index holds EXTENT_ROW rows"
     content = numpy.ascontiguousarray(rows).tobytes()
     timestamps = rows["max_timestamp"]
-    footer = Frame(
-        INDEX_MAGIC, rows_crc=google_crc32c.value(content), rows_position=FRAME_BYTES, row_count=len(rows),
+    footer = FileFrame(
+        INDEX_MAGIC,
+        rows_crc=google_crc32c.value(content),
+        rows_position=FRAME_BYTES,
+        row_count=len(rows),
         batch_bytes=int(rows["length"].sum(dtype=numpy.uint64)),
         min_timestamp=int(timestamps.min()) if len(rows) else -1,
         max_timestamp=int(timestamps.max()) if len(rows) else -1,
         name_crc=identity,
     )
-    return Frame(INDEX_MAGIC).pack() + content + footer.pack()
+    return FileFrame(INDEX_MAGIC).pack() + content + footer.pack()
 
 
 def unpack_index(content: bytes, where: str, identity: int = 0) -> ExtentIndex:
-    """Raises `FormatError` naming `where` unless the bytes are a whole, valid index file, of this segment if it says of
-    which it is."""
-    Frame.unpack(content[:FRAME_BYTES], INDEX_MAGIC, where)
-    footer = Frame.unpack(content[FRAME_BYTES:][-FRAME_BYTES:], INDEX_MAGIC, where)
+    """Parse an index file. Raises `FormatError` naming `where` unless the bytes are a whole, valid index file, and of
+    the segment with this `identity`, if the file names its segment."""
+    FileFrame.unpack(content[:FRAME_BYTES], INDEX_MAGIC, where)
+    footer = FileFrame.unpack(content[FRAME_BYTES:][-FRAME_BYTES:], INDEX_MAGIC, where)
     if footer.rows_position != FRAME_BYTES:
         raise FormatError(f"{where}: index rows at byte {footer.rows_position}, not {FRAME_BYTES}")
     if identity and footer.name_crc not in (0, identity):
@@ -80,18 +77,20 @@ class IndexFiles:
 
     def __init__(self, files: Files, cache_bytes: int) -> None:
         self._files = files
-        self._cache_bytes = cache_bytes
-        self._cached: OrderedDict[int, ExtentIndex] = OrderedDict()
+        self._cached: Lru[int, ExtentIndex] = Lru(cache_bytes, lambda index: index.memory_bytes)
         self._filters: dict[int, QueueFilter] = {}
-        """Of the indexes that were made or loaded since the start: about a byte per queue of a segment, a few MiB for a
-        thousand segments as they usually are, `FILTER_BITS_MAX` each at the most."""
-        self._held_bytes = 0
+        """Filters of the indexes that were made or loaded since the start: about a byte per queue of a segment, a few
+        MiB for a thousand usual segments, `FILTER_BITS_MAX` each at most."""
         self._loading = asyncio.Lock()
         self.hits = 0
         self.loads = 0
 
     async def write(self, sequence: int, rows: Rows, identity: int) -> None:
         """Write the index of a segment, durable when this returns."""
+        async with self._loading:
+            await self._write(sequence, rows, identity)
+
+    async def _write(self, sequence: int, rows: Rows, identity: int) -> None:
         content, self._filters[sequence] = await asyncio.to_thread(_packed, rows, identity)
         path = index_path(sequence)
         file = await self._files.open(path + TEMPORARY, create=True)
@@ -104,11 +103,10 @@ class IndexFiles:
         await self._files.rename(path + TEMPORARY, path)
 
     async def get(self, sequence: int, identity: int, rebuild: Callable[[], Awaitable[Rows]]) -> ExtentIndex:
-        """The index of a segment; `rebuild` gives the rows when its file is missing, damaged or another's."""
+        """The index of a segment; `rebuild` gives the rows when its file is missing, damaged or another segment's."""
         index = self._cached.get(sequence)
         if index is not None:
             self.hits += 1
-            self._cached.move_to_end(sequence)
             return index
         async with self._loading:
             index = self._cached.get(sequence)
@@ -117,30 +115,28 @@ class IndexFiles:
                 index = await self._load(sequence, identity)
                 if index is None:
                     rows = await rebuild()
-                    await self.write(sequence, rows, identity)
+                    await self._write(sequence, rows, identity)
                     index = ExtentIndex(rows, index_path(sequence))
-                self._keep(sequence, index)
+                self._cached.put(sequence, index)
         return index
 
     def may_hold(self, sequence: int, queue_id: int) -> bool:
-        """False: the segment has nothing of the queue; known without its index."""
+        """False: the segment has no batch of the queue, known from memory without its index."""
         known = self._filters.get(sequence)
         return known is None or queue_id in known
 
     async def discard(self, sequence: int) -> None:
-        """Have the index made anew when it is next asked for."""
+        """Remove the index of a segment, so that the next `get` makes it anew."""
         async with self._loading:
             await self.remove(sequence)
 
     async def remove(self, sequence: int) -> None:
-        index = self._cached.pop(sequence, None)
-        if index is not None:
-            self._held_bytes -= index.memory_bytes
+        self._cached.pop(sequence)
         self._filters.pop(sequence, None)
         await self._files.remove(index_path(sequence))
 
     def held_bytes(self) -> int:
-        return self._held_bytes
+        return self._cached.held
 
     async def _load(self, sequence: int, identity: int) -> ExtentIndex | None:
         path = index_path(sequence)
@@ -157,11 +153,3 @@ class IndexFiles:
             return index
         except FormatError:
             return None
-
-    def _keep(self, sequence: int, index: ExtentIndex) -> None:
-        """Cache an index, dropping those used longest ago; the newest stays even if it is larger than all."""
-        self._cached[sequence] = index
-        self._held_bytes += index.memory_bytes
-        while self._held_bytes > self._cache_bytes and len(self._cached) > 1:
-            _oldest, dropped = self._cached.popitem(last=False)
-            self._held_bytes -= dropped.memory_bytes

@@ -1,4 +1,4 @@
-"""What lies in the journal's directory at a start: segments, their headers, their indexes. No block is read."""
+"""Lists the journal's directory at a start: segments, their headers, their indexes. It reads no block."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.index_files import TEMPORARY
 from mainstem.storage.journal.pool import SegmentPool
-from mainstem.storage.journal.segment_files import DIRECTORY, INDEX, SEGMENT, segment_path
+from mainstem.storage.journal.segment_files import DIRECTORY, INDEX, SEGMENT, TEMPORARY, segment_path
 
 
 class SegmentInfo(NamedTuple):
@@ -30,12 +29,12 @@ class SegmentInfo(NamedTuple):
     end: int
     """Journal position behind its last block; before `recover`, equal to `first` in the last segment."""
     sealed: bool
-    """No block will be added."""
+    """True when no block will be added any more."""
     created_ms: int
     index_ready: bool
-    """Its index file is there."""
+    """True when its index file exists."""
     bytes: int
-    """Size of the file, as its header has it if it was cut."""
+    """Size of the file; the size its header states if the file was cut."""
 
 
 class FoundSegment(NamedTuple):
@@ -55,9 +54,9 @@ class Inventory(NamedTuple):
     """The highest sequence that any file was used under, those in the pool included; 0: none."""
 
     def infos(self) -> list[SegmentInfo]:
-        """A segment counts as sealed when the next one says where it ended; otherwise its index, should there
-        be one, is not to be believed. The last is left out while its header is not a segment's: it was taken
-        and never written to, or it is damaged, which `recover` finds out."""
+        """The segments found, oldest first. A segment counts as sealed when the next one states where it ended;
+        otherwise its index is not believed. The last is left out while its header is not a segment's: it was taken and
+        never written to, or it is damaged, which `recover` finds out."""
         infos = []
         following: list[FoundSegment | None] = [*self.segments[1:], None]
         for segment, successor in zip(self.segments, following, strict=False):
@@ -66,25 +65,32 @@ class Inventory(NamedTuple):
             first = position_of(segment.sequence, FIRST_BLOCK)
             end = successor.header.previous_end if successor and successor.header else 0
             sealed = sequence_of(end) == segment.sequence and end >= first
-            infos.append(SegmentInfo(
-                segment.sequence, segment_name(segment.sequence), first, end if sealed else first, sealed,
-                segment.header.created_ms if segment.header else 0,
-                sealed and segment.sequence in self.indexed,
-                max(segment.size, segment.header.size) if segment.header else segment.size,
-            ))
+            infos.append(
+                SegmentInfo(
+                    segment.sequence,
+                    segment_name(segment.sequence),
+                    first,
+                    end if sealed else first,
+                    sealed,
+                    segment.header.created_ms if segment.header else 0,
+                    sealed and segment.sequence in self.indexed,
+                    max(segment.size, segment.header.size) if segment.header else segment.size,
+                )
+            )
         return infos
 
 
 async def take_inventory(files: Files, pool: SegmentPool) -> Inventory:
-    """List the directory and read the segments' headers; hand the pool its files; remove what is left over of
-    index files: half-written ones, and those without a segment."""
+    """List the directory and read the segments' headers; hand the pool its files; remove half-written index files and
+    those without a segment."""
     names = await files.names(DIRECTORY)
     segments = [await _find(files, sequence) for sequence in _sequences(names, SEGMENT)]
     known = {segment.sequence for segment in segments}
     indexed = frozenset(_sequences(names, INDEX))
     for name in names:
-        if name.endswith(TEMPORARY) or (name.endswith(INDEX) and name.removesuffix(INDEX).isdigit()
-                                        and int(name.removesuffix(INDEX)) not in known):
+        if name.endswith(TEMPORARY) or (
+            name.endswith(INDEX) and name.removesuffix(INDEX).isdigit() and int(name.removesuffix(INDEX)) not in known
+        ):
             await files.remove(f"{DIRECTORY}/{name}")
     highest = max([await pool.open(names), *known])
     return Inventory(segments, indexed & known, highest)

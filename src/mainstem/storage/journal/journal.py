@@ -1,17 +1,17 @@
 """The journal: one append-only sequence of segments on disk 1 that holds the blocks of all write groups.
 
-`write` is the way of a block: place it in the chain (taking a new segment where it does not fit), frame it, write
-all of it page-aligned, sync. Under `sync` durability write and sync are one job of the disk's thread; under
-`async` a task of the journal's own syncs once per interval. There is one writer at a time.
+`write` takes blocks through four steps: place each in the chain (with a new segment where it does not fit), frame it,
+write all of them page-aligned, sync. Under `sync` durability write and sync are one job of the disk's thread; under
+`async` a task of the journal's own syncs once per interval. Only one write runs at a time.
 
 Invariants:
-- A segment is taken before anything of a write is issued: a full disk is `StorageBusy` and changes nothing.
-- A write or a sync that fails ends the journal: what is on the disk is unknown then, and asking again could
-  be answered with a lie. Every later write is refused with `StorageFailed`.
+- The journal takes the segments of a write before it writes any byte: a full disk is `StorageBusy` and changes nothing.
+- A write or a sync that fails ends the journal: the content of the disk is unknown then, and a second sync could report
+  success falsely. Every later write is refused with `StorageFailed`.
 - `durable_end` only moves behind a sync that succeeded, and every block states it as of when it was written.
-- Only segments older than one with a durable block are recycled, so there is always one to go on from, and a
-  sequence is never used twice for blocks that were durable.
-- What is indexed is durable: an index file vouches for its segment.
+- Only segments older than a segment with a durable block are recycled, so the journal always has a segment to go on
+  from, and never uses a sequence twice for blocks that were durable.
+- An indexed segment is durable: its index file vouches for it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from mainstem.model import Buffer, Durability, HistogramSample, Sample
 from mainstem.ports import Clock, File, Files
 from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError, StorageFailed
+from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import (
@@ -43,12 +44,18 @@ from mainstem.storage.journal.framing import BlockToWrite, content_length, frame
 from mainstem.storage.journal.index_files import IndexFiles, identity_of
 from mainstem.storage.journal.inventory import Inventory, SegmentInfo, take_inventory
 from mainstem.storage.journal.measures import Measures
-from mainstem.storage.journal.open_segment import OpenSegment, Stretch
+from mainstem.storage.journal.open_segment import OpenSegment, SegmentWrite
 from mainstem.storage.journal.pool import SegmentPool
-from mainstem.storage.journal.recovery import JournalRecovery, RecoveryReport, Visit
+from mainstem.storage.journal.recovery import (
+    BeforeCut,
+    Hole,
+    JournalRecovery,
+    RecoveryReport,
+    StepOver,
+    Visit,
+)
 from mainstem.storage.journal.segment_files import DIRECTORY, SegmentFiles, segment_path
 from mainstem.storage.journal.segment_walk import SegmentWalk
-from mainstem.storage.queue_store.extent_index import ExtentIndex
 from mainstem.supervised import Supervision
 
 __all__ = ["BlockToWrite", "Journal", "RecoveryReport", "SegmentInfo"]
@@ -59,7 +66,8 @@ LOCK_FILE = f"{DIRECTORY}/lock"
 
 
 class Journal:
-    """Make one with `open`, then `recover` once, then the rest. `Journal` is a `ports.Statistics`."""
+    """Writes blocks to the segments of disk 1, reads, indexes and recycles these. Make one with `open`, call `recover`
+    once, then the rest. `Journal` is a `ports.Statistics`."""
 
     end: int
     """Journal position behind the last block written; 0 in an empty journal."""
@@ -76,13 +84,13 @@ class Journal:
         self._pool = pool
         self._found = found
         self._segments = found.infos()
-        """Oldest first; the one being written to is not among them."""
+        """The sealed segments, oldest first; the segment being written to is not among them."""
         self._open: OpenSegment | None = None
         self._next_sequence = found.highest_sequence + 1
         self.supervision = Supervision()
-        """The node's takes its place before the journal is recovered."""
+        """Replaced by the node's supervisor before the journal is recovered."""
         self._taken: dict[int, File] = {}
-        """Segments taken for a write that then found no room for all it needed."""
+        """Segments taken for a write that then found no room for all the segments it needed."""
         self._chain = 0
         """Header CRC of the last block."""
         self._handles = SegmentFiles(files)
@@ -96,8 +104,11 @@ class Journal:
         self._writing = False
         self._failure: str | None = None
         self._measures = Measures()
+        self.sync_failed: Callable[[StorageFailed], object] = lambda failure: None
+        """Called when the journal fails outside a write; under `async` durability this is the only sign of it."""
         self.dead: Container[int] = ()
-        """Positions of blocks that are not part of their group's log any more; whoever knows them says so."""
+        """Journal positions of dead blocks: blocks that are not part of their write group's log any more. The storage
+        role fills it in."""
         self.end = 0
         self.durable_end = 0
 
@@ -113,8 +124,9 @@ class Journal:
         lock = await files.open(LOCK_FILE, create=True)
         try:
             if not await lock.lock(exclusive=True):
-                raise StorageError(f"{LOCK_FILE}: another process has this journal open; stop it, or name another "
-                                   "write directory")
+                raise StorageError(
+                    f"{LOCK_FILE}: another process has this journal open; stop it, or name another write directory"
+                )
             pool = SegmentPool(files, config)
             found = await take_inventory(files, pool)
         except BaseException:
@@ -122,21 +134,46 @@ class Journal:
             raise
         return cls(files, clock, config, lock, pool, found)
 
-    async def recover(self, start: int, visit: Visit, *, durable: int = 0) -> RecoveryReport:
-        """Walk the blocks from journal position `start` on (the start of a block or the journal's end; 0: the
-        oldest) and call `visit(header, directory, payload)` for each that is sound, in order; `payload` is
-        empty for data blocks. A torn tail is cut off. What lies below `start`, below `durable` (another
-        position known to be durable, a checkpoint's) or in an indexed segment cannot be torn, only corrupt.
+    async def recover(
+        self,
+        start: int,
+        visit: Visit,
+        *,
+        durable: int = 0,
+        step_over: StepOver | None = None,
+        before_cut: BeforeCut | None = None,
+    ) -> RecoveryReport:
+        """Walk the blocks from journal position `start` on (the start of a block or the journal's end; 0: the oldest)
+        and call `visit(header, directory, payload)` for each that is sound, in order; `payload` is empty for data
+        blocks. A torn tail is cut off, once recovery has awaited `before_cut`. Blocks below `start`, below `durable`
+        (another position known to be durable, a checkpoint's) or in an indexed segment cannot be torn, only corrupt.
 
-        Raises `CorruptJournal`, having changed nothing, when a durable block cannot be read."""
+        Raises `CorruptJournal`, having changed nothing, when a durable block cannot be read. With `step_over`, recovery
+        calls it for each such hole, in its place among the blocks, and goes on; the journal then continues in a new
+        segment, so that every hole lies in a sealed one."""
         assert not self._recovered, "recover runs once"
         vouched = max([durable, *(info.end for info in self._segments if info.index_ready)])
         recovery = JournalRecovery(self._files, self._handles, self._found.segments, vouched)
-        report, self._chain, ends = await recovery.run(start, visit)
-        self._segments = [info._replace(sealed=True, end=position_of(info.sequence, ends[info.sequence]))
-                          if info.sequence in ends else info._replace(sealed=True)
-                          for info in self._segments if info.sequence <= sequence_of(report.end)]
-        if ends:
+        holes: list[Hole] = []
+
+        def stepped_over(hole: Hole) -> None:
+            holes.append(hole)
+            assert step_over is not None, "a hole needs a caller that hears of it"
+            step_over(hole)
+
+        report, self._chain, ends = await recovery.run(
+            start, visit, stepped_over if step_over is not None else None, before_cut
+        )
+        self._segments = [
+            info._replace(sealed=True, end=position_of(info.sequence, ends[info.sequence]))
+            if info.sequence in ends
+            else info._replace(sealed=True)
+            for info in self._segments
+            if info.sequence <= sequence_of(report.end)
+        ]
+        if holes:
+            self._next_sequence = self._segments[-1].sequence + 1
+        elif ends:
             await self._continue(self._segments.pop(), offset_of(report.end))
         else:
             self._segments = []
@@ -149,7 +186,7 @@ class Journal:
         return report
 
     async def _continue(self, info: SegmentInfo, offset: int) -> None:
-        """Go on writing in the last segment. A file that lost what lies behind its blocks gets its size back."""
+        """Go on writing in the last segment. A file that was cut behind its blocks gets its size back."""
         file = await self._files.open(segment_path(info.sequence))
         if await file.size() < info.bytes:
             await file.size(truncate_to=info.bytes)
@@ -180,12 +217,12 @@ class Journal:
         self._measures.blocks_written += len(headers)
         return headers
 
-    async def _place(self, blocks: Sequence[BlockToWrite]) -> tuple[list[BlockHeader], list[Stretch]]:
+    async def _place(self, blocks: Sequence[BlockToWrite]) -> tuple[list[BlockHeader], list[SegmentWrite]]:
         """Give each block its place in the chain. Takes segments, writes nothing."""
         if self._aged():
             await self._seal()
         headers: list[BlockHeader] = []
-        stretches: list[Stretch] = []
+        stretches: list[SegmentWrite] = []
         segment, sequence, end, chain = self._open, self._next_sequence, self.end, self._chain
         for block in blocks:
             content = content_length(block)
@@ -195,7 +232,7 @@ class Journal:
                 segment = await self._take(sequence, end, chain)
                 sequence, end = sequence + 1, segment.end
             if not stretches or stretches[-1].segment is not segment:
-                stretches.append(Stretch(segment))
+                stretches.append(SegmentWrite(segment))
             header, buffers = frame(block, end, self.durable_end, chain, content)
             stretches[-1].buffers += buffers
             stretches[-1].length += length
@@ -215,9 +252,9 @@ class Journal:
         header = SegmentHeader(sequence, self._config.segment_bytes, end, chain, self._clock.now_ms())
         return OpenSegment.begin(header, file)
 
-    async def _issue(self, stretches: Sequence[Stretch]) -> None:
-        """Write, and sync under `sync` durability. Whatever goes wrong here is final, being cancelled included:
-        the job may still be running."""
+    async def _issue(self, stretches: Sequence[SegmentWrite]) -> None:
+        """Write, and sync under `sync` durability. Every error here ends the journal, and so does a cancellation: the
+        job may still be running."""
         sync = self._config.durability is Durability.SYNC
         for stretch in stretches:
             segment = stretch.segment
@@ -249,8 +286,8 @@ class Journal:
     # --- sealing ------------------------------------------------------------------------------------------
 
     async def roll_if_due(self) -> bool:
-        """Seal the segment being written to if it has grown old; the next block starts a new one. Returns
-        whether it did. (A write does so too, and also where a block does not fit.)"""
+        """Seal the segment being written to if it has grown old; the next block starts a new one. Returns whether it
+        was sealed. (A write does this too, and also where a block does not fit.)"""
         if self._writing or not self._aged():
             return False
         await self._seal()
@@ -258,8 +295,11 @@ class Journal:
 
     def _aged(self) -> bool:
         segment = self._open
-        return (segment is not None and segment.offset > FIRST_BLOCK
-                and self._clock.now_ms() - segment.created_ms >= self._config.segment_age_seconds * 1000)
+        return (
+            segment is not None
+            and segment.offset > FIRST_BLOCK
+            and self._clock.now_ms() - segment.created_ms >= self._config.segment_age_seconds * 1000
+        )
 
     async def _seal(self) -> None:
         segment = self._open
@@ -272,7 +312,7 @@ class Journal:
     # --- durability ---------------------------------------------------------------------------------------
 
     async def sync(self) -> None:
-        """Make durable what was written before the call. Raises `StorageFailed`."""
+        """Make everything durable that was written before the call. Raises `StorageFailed`."""
         async with self._syncing:
             self._refuse_if_failed()
             target = self.end
@@ -297,7 +337,8 @@ class Journal:
             if self.durable_end < self.end:
                 try:
                     await self.sync()
-                except StorageFailed:
+                except StorageFailed as failure:
+                    self.sync_failed(failure)
                     return
 
     def _fail(self, what: str, error: BaseException) -> StorageFailed:
@@ -312,17 +353,23 @@ class Journal:
     # --- segments and their indexes -----------------------------------------------------------------------
 
     def segments(self) -> list[SegmentInfo]:
-        """All segments, oldest first; the last is the one being written to, unless it was sealed by age."""
+        """All segments, oldest first; the last is being written to, unless it was sealed by age."""
         return [*self._segments, _info(self._open)] if self._open is not None else list(self._segments)
+
+    def previous_end(self, sequence: int) -> int:
+        """Journal position behind the last block of the segment before this one, as this one's header says; 0:
+        unknown."""
+        headers = (found.header for found in self._found.segments if found.sequence == sequence)
+        return next((header.previous_end for header in headers if header is not None), 0)
 
     @property
     def durability(self) -> Durability:
-        """When a write returns."""
+        """Whether a write returns before (`async`) or after (`sync`) it is on the disk."""
         return self._config.durability
 
     @property
     def oldest_sequence(self) -> int:
-        """The oldest segment there is; what lies before it was recycled."""
+        """Sequence of the oldest segment; all before it were recycled."""
         return self._segments[0].sequence if self._segments else sequence_of(self.end)
 
     @property
@@ -376,12 +423,11 @@ class Journal:
         return index
 
     def may_hold(self, sequence: int, queue_id: int) -> bool:
-        """Whether a sealed segment may have batches of a queue, as far as memory knows."""
+        """Whether a sealed segment may have batches of a queue; False is certain, True is not."""
         return self._indexes.may_hold(sequence, queue_id)
 
     async def index_anew(self, sequences: Iterable[int]) -> None:
-        """Blocks of these segments have died: an index that was made before is not to be believed any more. Raises
-        `OSError`."""
+        """Drop the indexes of these segments, because some of their blocks have died since. Raises `OSError`."""
         for sequence in sequences:
             if self._find(sequence) is not None:
                 await self._indexes.discard(sequence)
@@ -412,8 +458,8 @@ class Journal:
 
     @asynccontextmanager
     async def kept(self, sequence: int) -> AsyncIterator[SegmentInfo]:
-        """No segment is recycled inside the block; on leaving, its file is opened anew by whoever reads it. Raises
-        `SegmentGone`."""
+        """Keep every segment from being recycled inside the `async with`. Afterwards readers open this segment's file
+        anew. Raises `SegmentGone`."""
         async with self._recycling:
             try:
                 yield self._require(sequence)
@@ -421,10 +467,10 @@ class Journal:
                 await self._handles.forget(sequence)
 
     async def recycle(self, before: int) -> list[int]:
-        """Give up the sealed segments with sequences below `before`; their files go back to the pool. Returns
-        their sequences. The newest segments are kept until one behind them has a durable block.
+        """Give up the sealed segments with sequences below `before`; their files go back to the pool. Returns the
+        sequences given up. The newest segments are kept until a segment behind them has a durable block.
 
-        Raises `OSError` when the disk refuses; what is left can be given up later."""
+        Raises `OSError` when the disk refuses; the remaining segments can be given up later."""
         recycled: list[int] = []
         async with self._recycling:
             limit = min(before, sequence_of(self.durable_end))
@@ -441,11 +487,11 @@ class Journal:
         return recycled
 
     async def trim_pool(self) -> None:
-        """Keep no more files for reuse than are filled in advance: the disk needs the room."""
+        """Delete recycled files beyond those that are filled in advance anyway: the disk needs the room."""
         await self._pool.trim()
 
     def _find(self, sequence: int) -> int | None:
-        """Where a sealed segment is in `_segments`."""
+        """Index of a sealed segment in `_segments`; None: there is no such segment."""
         number = bisect_left(self._segments, sequence, key=lambda info: info.sequence)
         found = number < len(self._segments) and self._segments[number].sequence == sequence
         return number if found else None
@@ -468,8 +514,8 @@ class Journal:
     # --- the rest -----------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Make durable what was written, unless the journal has failed, and let go of everything. Whoever
-        writes has stopped."""
+        """Make durable what was written, unless the journal has failed, and close all files. The writer must have
+        stopped."""
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.wait([self._flusher])
@@ -494,8 +540,7 @@ class Journal:
             ("writes", "Writes to the journal", measures.writes),
             ("syncs", "Successful syncs of the journal", measures.syncs),
             ("segments_taken", "Segments begun", pool.taken),
-            ("segments_fresh", "Segments begun on a new file, because no recycled or filled one was ready",
-             pool.fresh),
+            ("segments_fresh", "Segments begun on a new file, because no recycled or filled one was ready", pool.fresh),
             ("segments_recycled", "Segments whose file went back to the pool", pool.recycled),
             ("segments_leased", "Segments given up while a reader had them leased", pool.leased),
             ("segments_filled", "Files filled with zeros in advance", pool.filled),
@@ -513,18 +558,25 @@ class Journal:
         ):
             yield Sample(f"mainstem_journal_{name}", "gauge", text, value)
         yield measures.sync_seconds.sample(
-            "mainstem_journal_sync_seconds", "Time of a write with its sync, or of a flush under async durability")
+            "mainstem_journal_sync_seconds", "Time of a write with its sync, or of a flush under async durability"
+        )
 
     def _unsynced_bytes(self) -> int:
-        """About: what lies between the ends, segments in between counted whole."""
+        """Bytes between the durable end and the end, about: segments in between count whole."""
         end, durable = self.end, self.durable_end
         whole = (sequence_of(end) - sequence_of(durable)) * self._config.segment_bytes
         return max(0, whole + offset_of(end) - offset_of(durable)) if durable else 0
 
 
 def _info(segment: OpenSegment) -> SegmentInfo:
-    """A segment that is being written to."""
+    """The description of the segment that is being written to."""
     return SegmentInfo(
-        segment.sequence, segment_name(segment.sequence), position_of(segment.sequence, FIRST_BLOCK), segment.end,
-        False, segment.created_ms, False, segment.size,
+        segment.sequence,
+        segment_name(segment.sequence),
+        position_of(segment.sequence, FIRST_BLOCK),
+        segment.end,
+        False,
+        segment.created_ms,
+        False,
+        segment.size,
     )

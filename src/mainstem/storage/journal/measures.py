@@ -1,4 +1,4 @@
-"""What the journal counts about itself."""
+"""The journal's counters, and the histogram of its sync times."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from itertools import accumulate
 from mainstem.model import HistogramSample
 
 SYNC_SECONDS_BOUNDS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, float("inf"),
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    1.0,
+    float("inf"),
 )
-"""From a quiet flash disk (0.1 ms) to one in trouble."""
+"""Bounds in seconds, from a quiet flash disk (0.1 ms) to a disk in trouble."""
 
 
 class SecondsHistogram:
@@ -30,7 +42,7 @@ class SecondsHistogram:
 
 
 class Measures:
-    """Totals since the start."""
+    """Totals of the journal's bytes, blocks, writes and syncs since the start."""
 
     def __init__(self) -> None:
         self.bytes_written = 0

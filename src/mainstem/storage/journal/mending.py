@@ -1,7 +1,7 @@
-"""A block of the journal looked at, and written once more in its place, on the file itself.
+"""Reads a block of the journal from its file, and writes it once more in its place.
 
-Nothing here goes through handles or caches that others read through: an operator may have put another file in the place
-of a damaged one, and what is looked at is what the next start would find.
+The functions open the file by its path, past the journal's handles and caches: an operator may have put another file in
+the place of a damaged one, and mending must see what the next start would find.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from mainstem.storage.journal.segment_walk import SegmentWalk
 from mainstem.storage.journal.stored_block import StoredBlock, StoredPlace, block_of
 
 ENDS_MAX = 512
-"""Of the blocks before a damaged one: the journal was durable up to one of the last few when it was written."""
+"""How many blocks before a damaged one are read: the journal was durable up to one of these when it was written."""
 
 
 async def look_at(files: Files, journal: Journal, place: StoredPlace) -> StoredBlock:
-    """The block at its place. Raises `SegmentGone`, `CorruptJournal` naming the damage, `OSError`."""
+    """Read the block at its place from the file. Raises `SegmentGone`, `CorruptJournal` naming the damage,
+    `OSError`."""
     async with journal.kept(sequence_of(place.position)):
         return block_of(place, await _read(files, place))
 
 
 async def write_whole(files: Files, journal: Journal, place: StoredPlace, twin: Twin) -> bool:
-    """Make a damaged block what it was, from a twin that was checked; durable when it returns. False when it cannot be
-    told what it was. Raises `SegmentGone`, `CorruptJournal`, `OSError`."""
+    """Write a damaged block as it was, from a checked twin; durable on return. Returns False when its bytes cannot be
+    found. Raises `SegmentGone`, `CorruptJournal`, `OSError`."""
     async with journal.kept(sequence_of(place.position)):
         return await write_whole_unopened(files, place, twin)
 
 
 async def write_whole_unopened(files: Files, place: StoredPlace, twin: Twin) -> bool:
-    """The same in a journal that nobody has open."""
+    """Do the same as `write_whole` in a journal that no process has open. Raises `SegmentGone`, `OSError`."""
     sequence = sequence_of(place.position)
     damaged = await _read(files, place)
     try:
@@ -51,7 +52,7 @@ async def write_whole_unopened(files: Files, place: StoredPlace, twin: Twin) -> 
     except FileNotFoundError as error:
         raise SegmentGone(f"{segment_path(sequence)} is gone") from error
     try:
-        content = whole(place, damaged, twin, await _around(file, place))
+        content = whole(place, damaged, twin, await read_around(file, place))
         if content is None:
             return False
         block_of(place, content)
@@ -74,8 +75,8 @@ async def _read(files: Files, place: StoredPlace) -> Buffer:
         await file.close()
 
 
-async def _around(file: File, place: StoredPlace) -> Neighbours:
-    """What the blocks before and behind a place say of it."""
+async def read_around(file: File, place: StoredPlace) -> Neighbours:
+    """Read the blocks before and behind a place for what they state about the block there."""
     sequence, offset = sequence_of(place.position), offset_of(place.position)
     walk = SegmentWalk(file, sequence, offset, FIRST_BLOCK, None, offset)
     previous_crc, ends = None, []
@@ -91,9 +92,7 @@ async def _around(file: File, place: StoredPlace) -> Neighbours:
     if walk.offset == offset and offset > FIRST_BLOCK:
         previous_crc = walk.crc
     behind = await file.read(offset + place.length, BLOCK_HEADER_BYTES)
-    following = block_at(
-        await file.read(offset + place.length, _head_bytes(behind)), 0, place.position + place.length
-    )
+    following = block_at(await file.read(offset + place.length, _head_bytes(behind)), 0, place.position + place.length)
     return Neighbours(
         previous_crc,
         following.previous_crc if following is not None else None,
@@ -102,7 +101,7 @@ async def _around(file: File, place: StoredPlace) -> Neighbours:
 
 
 def _head_bytes(header: Buffer) -> int:
-    """Of header and directory, as far as the header is one."""
+    """Bytes of header and directory together; of the header alone when it cannot be parsed."""
     try:
         found = BlockHeader.unpack(header, 0, "")
     except FormatError:

@@ -1,4 +1,4 @@
-"""The segment being written to: where its bytes end, and which whole pages a write to it covers."""
+"""Tracks the segment being written to: where its bytes end, and which whole pages a write to it covers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mainstem.storage.journal.framing import joined, last_bytes
 
 
 class OpenSegment:
-    """A segment and the bytes of its last page that is not full: they are written again with what follows, so
+    """A segment and the bytes of its last, partly filled page. These bytes are written again with the next blocks, so
     that every write covers whole pages and none has to be read first."""
 
     __slots__ = ("_page", "created_ms", "file", "offset", "sequence", "size")
@@ -35,8 +35,8 @@ class OpenSegment:
         return position_of(self.sequence, self.offset)
 
     def pages(self, buffers: list[Buffer], length: int) -> tuple[int, int, list[Buffer]]:
-        """Byte offset, length and content of the whole pages that hold `buffers`, `length` bytes in all, behind what
-        is there."""
+        """Byte offset, length and content of the whole pages that hold `buffers`, `length` bytes in all, behind the
+        segment's end."""
         used = len(self._page) + length
         padding = -used % PAGE_BYTES
         pages = joined([self._page, *buffers, bytes(padding)], used + padding)
@@ -54,8 +54,8 @@ class OpenSegment:
             self._page = last_bytes(pages, PAGE_BYTES)[:used]
 
 
-class Stretch:
-    """What one write adds to one segment."""
+class SegmentWrite:
+    """The buffers that one write adds to one segment."""
 
     __slots__ = ("buffers", "length", "segment")
 
@@ -63,4 +63,4 @@ class Stretch:
         self.segment = segment
         self.buffers: list[Buffer] = []
         self.length = 0
-        """Bytes in all of them."""
+        """Bytes in all of the buffers."""

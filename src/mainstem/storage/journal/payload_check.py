@@ -1,5 +1,5 @@
-"""Are these bytes what was written as the payload of a block? Asked of a block that was read back whole, and is to be
-passed on."""
+"""Checks that bytes are what was written as the payload of a block, before a block that was read back whole is passed
+on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeade
 
 
 def payload_fault(header: BlockHeader, directory: Buffer, payload: Buffer) -> str | None:
-    """What is wrong with a block's payload, None when nothing is. About as fast as memory is read."""
+    """Describe the fault of a block's payload; None when it is sound. About as fast as memory is read."""
     if len(payload) != header.payload_length:
         return f"its payload ends after {len(payload)} of {header.payload_length} bytes"
     if header.kind != KIND_DATA:
@@ -21,6 +21,4 @@ def payload_fault(header: BlockHeader, directory: Buffer, payload: Buffer) -> st
         rows[name].astype(numpy.int64) for name in ("position", "length", "base_offset", "leader_epoch")
     )
     damaged = first_damaged(payload, starts.data, lengths.data, base_offsets.data, leader_epochs.data)
-    return (
-        None if damaged < 0 else f"the batch at byte {starts[damaged]} of its payload is not what was written"
-    )
+    return None if damaged < 0 else f"the batch at byte {starts[damaged]} of its payload is not what was written"

@@ -1,16 +1,16 @@
-"""The files that segments are made of: filled with zeros in advance or recycled, so that writes land on blocks the
-file system has already given out and on pages the kernel still holds.
+"""The pool holds the files that segments are made of: filled with zeros in advance or recycled, so that writes land on
+disk blocks the file system has already allocated and on pages the operating system still holds.
 
     <n>.new    being filled; removed at the next start
     <n>.free   ready to become a segment
 
-The newest recycled file is taken first: its pages are the likeliest to be resident. When none is ready, a
-fresh file is taken at once, its space reserved; nobody waits for the filling. Filling is one task of the
-pool's own, a paced sequence of small writes with a sync each, so that it never holds up the disk for long.
+The newest recycled file is taken first: its pages are the likeliest to be resident. When none is ready, a fresh file is
+taken at once, its space reserved; no write waits for the filling. A task of the pool fills files with a paced sequence
+of small writes, each with a sync, so that it never holds up the disk for long.
 
-A recycled file may still be mapped by a reader that holds a lease (flock). It is renamed first, then locked:
-a reader that comes later finds its path gone; one that came earlier keeps the lock from us, and then the file is
-unlinked and left to it. No file is ever cut while it could be mapped.
+A recycled file may still be mapped by a reader that holds a lease (flock). It is renamed first, then locked: a later
+reader finds its path gone; an earlier reader still holds the lock, and then the pool unlinks the file and leaves it to
+that reader. No file is ever cut while it could be mapped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mainstem.supervised import Supervision
 log = logging.getLogger(__name__)
 
 FILL_CHUNK_BYTES = 128 * 1024
-"""Written and synced at once when filling: a commit beside it hardly feels that; beside 1 MiB its 99th percentile was
-half as long again."""
+"""Bytes written and synced at once when filling: they hardly delay a commit; beside 1 MiB its 99th percentile was half
+as long again."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
-"""What a disk or a process that is full answers; it passes."""
+"""Errors of a full disk, or of a process out of descriptors; they pass."""
 
 FREE = ".free"
 NEW = ".new"
@@ -51,7 +51,7 @@ class SegmentPool:
         self._wake = asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
         self.supervision = Supervision()
-        """The node's takes its place."""
+        """Replaced by the node's supervisor."""
         self.recycled = 0
         self.filled = 0
         self.taken = 0
@@ -85,12 +85,12 @@ class SegmentPool:
         self._filling = self.supervision.start(self._fill_again, "journal pool")
 
     async def _fill_again(self) -> None:
-        """Also what it was filling when it died."""
+        """Fill again after the filling task died, beginning with the file it was filling."""
         self._wake.set()
         await self._fill()
 
     async def take(self, sequence: int) -> File:
-        """A file of the configured size (or one that grows to it) under the name of segment `sequence`.
+        """A file of the configured size (or a file that grows to it) under the name of segment `sequence`.
 
         Raises `StorageBusy` when the disk has no room; nothing is lost by it."""
         self.taken += 1
@@ -117,8 +117,8 @@ class SegmentPool:
         return await self._take_fresh(sequence)
 
     async def put(self, sequence: int) -> bool:
-        """Take the file of a segment that nobody needs any more. False when a reader had it leased: it is
-        unlinked then."""
+        """Take back the file of a segment that is not needed any more. Returns False when a reader had it leased: the
+        file is unlinked then."""
         number = self._number()
         path = _path(number, FREE)
         await self._files.rename(segment_path(sequence), path)
@@ -129,7 +129,7 @@ class SegmentPool:
                 self.recycled += 1
             else:
                 await self._files.remove(path)
-        except OSError as error:  # it is no segment any more; the next start takes stock of it
+        except OSError as error:  # the file is no segment any more; the next start finds it
             log.warning("%s is left behind: %s", path, error)
             return False
         if not unleased:
@@ -137,12 +137,12 @@ class SegmentPool:
         return unleased
 
     async def trim(self) -> None:
-        """Give the disk back what is kept beyond the files that are filled in advance anyway."""
+        """Delete the files beyond those that are filled in advance anyway."""
         while len(self._free) > self._config.pool_segments:
             await self._discard(_path(self._free.pop(0), FREE))
 
     def ready(self) -> int:
-        """Files that can be taken at once."""
+        """How many files can be taken at once."""
         return len(self._free)
 
     async def close(self) -> None:
@@ -155,8 +155,8 @@ class SegmentPool:
     # --- filling ------------------------------------------------------------------------------------------
 
     async def _fill(self) -> None:
-        """Fill files while fewer than `pool_segments` are ready. A full disk is no failure: what is missing
-        is tried again when the next file is taken."""
+        """Fill files while fewer than `pool_segments` are ready. A full disk is no failure: filling is tried again when
+        the next file is taken."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -176,7 +176,7 @@ class SegmentPool:
             await file.size(truncate_to=self._config.segment_bytes)
             zeros = bytes(FILL_CHUNK_BYTES)
             for position in range(0, self._config.segment_bytes, FILL_CHUNK_BYTES):
-                part = memoryview(zeros)[:self._config.segment_bytes - position]
+                part = memoryview(zeros)[: self._config.segment_bytes - position]
                 await file.write(position, [part])
                 await file.sync()
                 await asyncio.sleep(len(part) / self._config.pool_fill_bytes_per_second)
@@ -186,7 +186,7 @@ class SegmentPool:
         self.filled += 1
         if len(self._free) < self._config.pool_segments_max:
             self._free.insert(0, number)
-        else:  # recycled ones came in meanwhile
+        else:  # recycled files came in meanwhile
             await self._discard(_path(number, FREE))
 
     async def _discard(self, path: str) -> None:
@@ -198,7 +198,8 @@ class SegmentPool:
     # --- one file -----------------------------------------------------------------------------------------
 
     async def _usable(self, path: str) -> tuple[bool, bool]:
-        """Is a file of the pool free of leases, and can it be used (it is, and has the right size)?"""
+        """Whether a file of the pool is free of leases, and whether it can be used (it exists and has the right
+        size)."""
         file = await self._files.open(path)
         try:
             unleased = await file.lock(exclusive=True)
@@ -207,7 +208,7 @@ class SegmentPool:
             await file.close()
 
     async def _former_sequence(self, path: str) -> int:
-        """Which segment a file of the pool was; 0 when it never was one."""
+        """The sequence of the segment that a file of the pool was; 0 when it never was a segment."""
         file = await self._files.open(path)
         try:
             return SegmentHeader.unpack(await file.read(0, PAGE_BYTES), path).sequence

@@ -1,27 +1,32 @@
-"""Finding the end of the journal after a stop, and telling a torn tail from corruption.
+"""Recovery finds the end of the journal after a stop, and tells a torn tail from corruption.
 
-Blocks are walked in order. Each states up to where the journal was durable when it was written, so blocks are held
-back until a later one vouches for them; those that none vouches for are the tail: it may be torn, and its
-batches are checked one by one. Where the walk ends, everything behind is searched for blocks, chain or not:
+It walks the blocks in order. Each block states up to where the journal was durable when it was written, so recovery
+holds blocks back until a later one vouches for them. The blocks that none vouches for are the tail: it may be torn, and
+its batches are checked one by one. Where the walk ends, recovery searches everything behind for blocks, chained or not:
 
-    a block found anywhere claims durability beyond the place   corruption: refused, nothing is changed
+    a block found anywhere claims durability beyond the place   corruption: refused, nothing is changed, unless the
+                                                                caller lets the walk step over what cannot be read
     none does                                                   the tail was torn here: the journal ends
 
-Repair makes the end final. Segments behind it are removed, what still looks like a block behind it is zeroed, and
-the tail is written once more and synced: the page cache may hold pages that a failed sync has dropped. A
-block that was cut off can therefore never come back, and what is left is durable.
+A tail that was torn looks the same as one in which a bit went bad after it was acknowledged. Whoever has to know is
+told before anything is changed, if something of this journal lies where it ends: a block in its place that fails a
+check, the beginning of one, or blocks behind it. Zeros, and what a segment's former life left there, are no such thing.
+
+Repair makes the end final. It removes the segments behind it, zeroes everything behind it that still looks like a
+block, and writes the tail once more and syncs it: the page cache may hold pages that a failed sync has dropped. A block
+that was cut off can therefore never come back, and all remaining blocks are durable.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.ports import File, Files
 from mainstem.storage.errors import CorruptJournal, FormatError, JournalHole
-from mainstem.storage.journal.blocks import batches_fault, block_at, places_in
+from mainstem.storage.journal.blocks import batches_fault, begins_block, block_at, places_in
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
     FIRST_BLOCK,
@@ -41,36 +46,59 @@ log = logging.getLogger(__name__)
 
 Visit = Callable[[BlockHeader, bytes, bytes], None]
 
-CHUNK_BYTES = 4 << 20
-"""Searched, or written again, at once."""
+HOLES_MAX = 64
+"""The most holes that one recovery steps over: each costs a search through the rest of the journal. A disk with more is
+beyond what a start can judge."""
+
+CHUNK_BYTES = 1 << 20
+"""Bytes searched, or written again, at once: memory for more comes fresh from the system, page by page, each time."""
 
 
 class RecoveryReport(NamedTuple):
-    """What a recovery found and did."""
+    """The result of a recovery: where the journal ends, why, and what was visited and cut off."""
 
     end: int
     """Journal position behind the last block."""
     blocks: int
-    """Blocks given to `visit`."""
+    """How many blocks were given to `visit`."""
     tail_blocks: int
-    """How many of them no later block and no checkpoint vouches for; their batches were checked."""
+    """How many of them neither a later block nor a checkpoint vouches for; their batches were checked."""
     cut_blocks: int
     """Blocks behind the end that were readable and were cut off: none was acknowledged as durable."""
     removed_segments: int
     fault: str
-    """Why the journal ends where it does."""
+    """The reason why the journal ends there."""
 
 
-class Recovered(NamedTuple):
+class Hole(NamedTuple):
+    """A stretch of the journal that the walk cannot read; the journal itself does not tell what lay there."""
+
+    start: int
+    """Journal position behind the last block before it."""
+    end: int
+    """Journal position of the first readable block behind it, perhaps in a later segment."""
+    claimed: BlockHeader | None
+    """The header at `start`, as far as it still looks like that of the single block that was there; its checksum
+    fails."""
+
+
+StepOver = Callable[[Hole], None]
+
+BeforeCut = Callable[[str], Awaitable[None]]
+"""Told where the journal ends and why, for people, before what lies behind it is made unreadable."""
+
+
+class RecoveredJournal(NamedTuple):
     report: RecoveryReport
     crc: int
-    """CRC of the last block's header: what the next block chains to."""
+    """CRC of the last block's header, which the next block chains to."""
     ends: dict[int, int]
     """Byte offset where the blocks of each walked segment end, by sequence; the journal goes on in the last."""
 
 
 class _Stop(NamedTuple):
-    """Where the walk stopped: the journal's end if nothing vouches for more, and the place that is at fault."""
+    """The point where the walk stopped: the journal's end if no block vouches for more, and the place that is at
+    fault."""
 
     end: int
     place: int
@@ -86,17 +114,15 @@ class _Behind(NamedTuple):
     first_index: dict[int, int]
     """Block index of the first one found per write group."""
     first_position: int
-    """Of the first one found; 0: there is none."""
+    """Journal position of the first block found; 0: there is none."""
     marks_end: int
     """In the first segment searched, the byte offset behind the last thing that looks like a block header."""
 
 
 class JournalRecovery:
-    """One recovery. `durable`: journal position that is known to be durable from elsewhere."""
+    """Runs one recovery. `durable` is a journal position known to be durable from elsewhere."""
 
-    def __init__(
-        self, files: Files, handles: SegmentFiles, segments: Sequence[FoundSegment], durable: int
-    ) -> None:
+    def __init__(self, files: Files, handles: SegmentFiles, segments: Sequence[FoundSegment], durable: int) -> None:
         self._files = files
         self._handles = handles
         self._segments = segments
@@ -110,13 +136,30 @@ class JournalRecovery:
         self._ends: dict[int, int] = {}
         self._blocks = 0
 
-    async def run(self, start: int, visit: Visit) -> Recovered:
-        """Walk from `start`, visit, repair. Raises `CorruptJournal` before anything is changed."""
+    async def run(
+        self, start: int, visit: Visit, step_over: StepOver | None = None, before_cut: BeforeCut | None = None
+    ) -> RecoveredJournal:
+        """Walk from `start`, visit, repair. With `step_over`, the walk calls it for every durable place that cannot be
+        read, between the blocks before and behind that place, and goes on. `before_cut` is awaited, after the last
+        visit and before anything is changed, if blocks are cut off, whole or not. Raises `CorruptJournal` before
+        anything is changed."""
         self._durable = max(self._durable, start)
         stop = await self._walk(start, visit)
         behind = await self._search(stop.end)
-        if max(self._durable, behind.claim) > stop.place:
-            raise self._corrupt(stop, behind)
+        for holes in range(HOLES_MAX + 1):
+            if max(self._durable, behind.claim) <= stop.place:
+                break
+            if step_over is None or not behind.first_position or holes == HOLES_MAX:
+                raise self._corrupt(stop, behind)
+            self._durable = max(self._durable, behind.claim)
+            self._release(visit)
+            assert not self._held, "all blocks before a durable place are durable"
+            hole = Hole(stop.end, behind.first_position, await self._claimed(stop.end, behind.first_position))
+            log.error("%s: %s; the walk goes on at %s", _where(stop.place), stop.fault, _where(hole.end))
+            step_over(hole)
+            self._passed(hole)
+            stop = await self._walk_behind(hole, start, visit)
+            behind = await self._search(stop.end)
         self._durable = max(self._durable, behind.claim)
         self._release(visit)
         vouched = self._blocks
@@ -124,13 +167,21 @@ class JournalRecovery:
         end, fault = await self._check_tail(stop, visit)
         if end < stop.end:
             behind = await self._search(end)
+        if before_cut is not None and (end < stop.end or await self._cuts(end, behind)):
+            await before_cut(f"{_where(end)}: {fault}")
         removed = await self._repair(tail_start, end, behind.marks_end)
         end = end if self._ends else 0
         if behind.blocks or removed:
-            log.warning("%s: the journal ends here (%s); %d blocks behind it and %d segments were cut off, none "
-                        "of them known to be durable", _where(end), fault, behind.blocks, removed)
+            log.warning(
+                "%s: the journal ends here (%s); %d blocks behind it and %d segments were cut off, none "
+                "of them known to be durable",
+                _where(end),
+                fault,
+                behind.blocks,
+                removed,
+            )
         report = RecoveryReport(end, self._blocks, self._blocks - vouched, behind.blocks, removed, fault)
-        return Recovered(report, self._crc, self._ends)
+        return RecoveredJournal(report, self._crc, self._ends)
 
     # --- walk ---------------------------------------------------------------------------------------------
 
@@ -143,17 +194,34 @@ class JournalRecovery:
                 f"{segment_path(sequence)}: missing, while the checkpoint needs it from byte {offset_of(start)} "
                 "on; restore it, or remove the checkpoint too to start empty"
             )
-        first = max((number for number, segment in enumerate(self._segments)
-                     if segment.sequence <= sequence), default=0)
+        first = max(
+            (number for number, segment in enumerate(self._segments) if segment.sequence <= sequence), default=0
+        )
         while first and self._segments[first].header is None:
             first -= 1
         return self._segments[first:]
 
     async def _walk(self, start: int, visit: Visit) -> _Stop:
-        """Walk as far as the chain goes, visiting what is vouched for."""
-        stop = _Stop(0, 0, "the journal is empty")
-        expected = 0
-        for segment in self._walked(start):
+        """Walk as far as the chain goes, and visit the blocks that a later one vouches for."""
+        segments = self._walked(start)
+        if start and segments and segments[0].sequence > sequence_of(start):
+            return _Stop(start, start, "the segment is missing")
+        return await self._walk_segments(segments, start, visit, _Stop(0, 0, "the journal is empty"), 0)
+
+    async def _walk_behind(self, hole: Hole, start: int, visit: Visit) -> _Stop:
+        """Go on behind a hole. No chain can be checked for the first block there."""
+        sequence = sequence_of(hole.end)
+        number = next(number for number, segment in enumerate(self._segments) if segment.sequence == sequence)
+        segment = self._segments[number]
+        size = segment.header.size if segment.header is not None else segment.size
+        stop = await self._walk_segment(sequence, size, start, visit, offset_of(hole.end))
+        return await self._walk_segments(self._segments[number + 1 :], start, visit, stop, sequence + 1)
+
+    async def _walk_segments(
+        self, segments: Sequence[FoundSegment], start: int, visit: Visit, stop: _Stop, expected: int
+    ) -> _Stop:
+        """Walk segment by segment, behind `stop`; the first must have the sequence `expected`, 0: any."""
+        for segment in segments:
             first = position_of(segment.sequence, FIRST_BLOCK)
             header, fault = segment.header, ""
             if expected and segment.sequence != expected:
@@ -172,9 +240,11 @@ class JournalRecovery:
             expected = segment.sequence + 1
         return stop
 
-    async def _walk_segment(self, sequence: int, size: int, start: int, visit: Visit) -> _Stop:
+    async def _walk_segment(self, sequence: int, size: int, start: int, visit: Visit, found: int = 0) -> _Stop:
+        """Walk one segment. `found` is the byte offset of a block behind a hole to begin at; 0: begin at the first
+        block."""
         async with self._handles.reading(sequence) as file:
-            walk = SegmentWalk(file, sequence, size, FIRST_BLOCK, self._chain)
+            walk = SegmentWalk(file, sequence, size, found or FIRST_BLOCK, None if found else self._chain)
             while (block := await walk.next()) is not None:
                 header = block.header
                 self._chain = header.crc
@@ -223,7 +293,7 @@ class JournalRecovery:
                         if within:
                             marks_end = offset + place + BLOCK_HEADER_BYTES
                         header = await _block(file, chunk, place, offset + place, position + place)
-                        if header is not None and header.position != end:  # what is there is at fault
+                        if header is not None and header.position != end:  # the block there is at fault
                             blocks += 1
                             first_position = first_position or header.position
                             claim = max(claim, header.durable_position)
@@ -231,10 +301,48 @@ class JournalRecovery:
                     offset += CHUNK_BYTES
         return _Behind(claim, blocks, first_index, first_position, marks_end)
 
+    async def _cuts(self, end: int, behind: _Behind) -> bool:
+        """Whether something of this journal lies at its end, or behind it."""
+        if behind.blocks or behind.marks_end:
+            return True
+        for segment in self._segments:
+            header = segment.header
+            if segment.sequence > sequence_of(end) and header is not None and header.previous_end > end:
+                return True
+            if segment.sequence == sequence_of(end):
+                async with self._handles.reading(segment.sequence) as file:
+                    if begins_block(await file.read(offset_of(end), BLOCK_HEADER_BYTES), end, self._crc):
+                        return True
+        return False
+
+    async def _claimed(self, start: int, end: int) -> BlockHeader | None:
+        """The header of a block that lay from `start` to `end` and fails its checks; None where it does not fit
+        there."""
+        if sequence_of(start) != sequence_of(end):
+            return None
+        async with self._handles.reading(sequence_of(start)) as file:
+            content = await file.read(offset_of(start), BLOCK_HEADER_BYTES)
+        try:
+            header = BlockHeader.unpack(content, 0, "")
+        except FormatError:
+            return None
+        return header if header.position == start and header.end == end else None
+
+    def _passed(self, hole: Hole) -> None:
+        """Take the ends of segments that lie in a hole from the headers of the segments behind them."""
+        sequence = sequence_of(hole.start)
+        following = next((one for one in self._segments if one.sequence == sequence + 1), None)
+        if sequence_of(hole.end) == sequence or following is None or following.header is None:
+            return
+        if sequence in self._ends and sequence_of(following.header.previous_end) == sequence:
+            self._ends[sequence] = max(self._ends[sequence], offset_of(following.header.previous_end))
+
     def _corrupt(self, stop: _Stop, behind: _Behind) -> CorruptJournal:
-        """The groups concerned are those whose block indexes do not go on right behind the damage."""
+        """Make the error. The write groups it names are those whose block indexes do not go on right behind the
+        damage."""
         groups = {
-            group for group in self._last_index.keys() | behind.first_index.keys()
+            group
+            for group in self._last_index.keys() | behind.first_index.keys()
             if behind.first_index.get(group) != self._last_index.get(group, -1) + 1
         }
         listed = ", ".join(map(str, sorted(groups))) or "none that left a trace"
@@ -247,7 +355,7 @@ class JournalRecovery:
         )
 
     def _hole(self, stop: _Stop, behind: _Behind) -> JournalHole | None:
-        """The one block that is missing, if it may be one: all of the segment but that can be read."""
+        """The hole, if it may be a single block: all else of the segment can be read. None otherwise."""
         sequence = sequence_of(stop.place)
         end = behind.first_position
         if sequence_of(end) != sequence:
@@ -266,8 +374,8 @@ class JournalRecovery:
         return JournalHole(stop.place, end, tuple(candidates))
 
     async def _check_tail(self, stop: _Stop, visit: Visit) -> tuple[int, str]:
-        """Visit the blocks that nothing vouches for, as far as their batches are sound. Returns the journal's
-        end and why it is there."""
+        """Visit the blocks that no later block vouches for, as far as their batches are sound. Returns the journal's
+        end and the reason for it."""
         while self._held:
             header, directory, _payload = self._held[0]
             if header.kind == KIND_DATA:
@@ -283,11 +391,14 @@ class JournalRecovery:
     # --- repair -------------------------------------------------------------------------------------------
 
     async def _repair(self, tail_start: int, end: int, marks_end: int) -> int:
-        """Make the end final and the tail durable. Returns the number of segments removed. Newest first: should
-        this be cut short, the next recovery finds the same end."""
+        """Make the end final and the tail durable. Returns the number of segments removed. They are removed newest
+        first: if this is cut short, the next recovery finds the same end."""
         last = sequence_of(end)
-        removed = [segment.sequence for segment in self._segments
-                   if segment.sequence > last or (segment.sequence == last and last not in self._ends)]
+        removed = [
+            segment.sequence
+            for segment in self._segments
+            if segment.sequence > last or (segment.sequence == last and last not in self._ends)
+        ]
         for sequence in reversed(removed):
             await self._handles.forget(sequence)
             await self._files.remove(index_path(sequence))

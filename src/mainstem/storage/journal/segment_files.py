@@ -1,4 +1,4 @@
-"""Names of the journal's files; handles for reading segments, opened when first read, a bounded number kept."""
+"""Names the journal's files, and keeps a bounded number of handles for reading segments, opened at the first read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mainstem.ports import File, Files, Reading
+from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import segment_name
 
@@ -16,6 +16,8 @@ DIRECTORY = "journal"
 
 SEGMENT = ".wal"
 INDEX = ".idx"
+TEMPORARY = ".tmp"
+"""The end of the name of a file that is being written."""
 
 OPEN_SEGMENTS_MAX = 64
 """Descriptors for reading: a fraction of the usual limit of 1,024; catch-up readers work on few segments."""
@@ -30,7 +32,7 @@ def index_path(sequence: int) -> str:
 
 
 class _Handle:
-    """A file and how many are reading it."""
+    """An open file and how many readers use it."""
 
     def __init__(self) -> None:
         self.file: File | None = None
@@ -39,7 +41,7 @@ class _Handle:
 
 
 class SegmentFiles:
-    """Handles for reading segments, by sequence."""
+    """Opens segments for reading and keeps their handles, by sequence."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -55,7 +57,7 @@ class SegmentFiles:
             async with handle.opening:
                 if handle.file is None:
                     try:
-                        handle.file = await self._files.open(segment_path(sequence), reading=Reading.PIECES)
+                        handle.file = await self._files.open(segment_path(sequence), reading=ReadingMode.PIECES)
                     except FileNotFoundError as error:
                         raise SegmentGone(f"{segment_name(sequence)} is gone") from error
             yield handle.file
@@ -68,7 +70,7 @@ class SegmentFiles:
             await self._evict()
 
     async def forget(self, sequence: int) -> None:
-        """Let go of a segment; readers under way finish with the handle they have."""
+        """Close a segment's handle; readers under way finish with the handle they have."""
         handle = self._handles.pop(sequence, None)
         if handle is not None:
             await self._close(handle)

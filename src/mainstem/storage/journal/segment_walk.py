@@ -1,4 +1,4 @@
-"""Walking one segment of the journal block by block, reading no more than headers, directories and commands."""
+"""Walks one segment of the journal block by block, and reads no more than headers, directories and commands."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mainstem.storage.journal.format import (
 )
 
 WINDOW_BYTES = 256 * 1024
-"""Read at once. Each read lets the event loop run, so this also bounds how long a walk holds it: some 3,000
-blocks at the very most, about 15 ms. Payloads longer than this are never read at all."""
+"""Bytes read at once. Each read lets the event loop run, so this also bounds how long a walk holds it: some 3,000
+blocks at most, about 15 ms. Payloads longer than this are never read at all."""
 
 
 class Block(NamedTuple):
@@ -32,8 +32,8 @@ class Block(NamedTuple):
 
 
 class SegmentWalk:
-    """The blocks of a segment, one after the other. `offset` is where the next block starts or, once `next`
-    has returned None, where there is none; `fault` then says why; `crc` is the last block's, for the chain."""
+    """Yields the blocks of a segment, one after the other. `offset` is where the next block starts. Once `next` has
+    returned None, it is where no block lies, and `fault` says why. `crc` is the last block's, for the chain."""
 
     def __init__(
         self, file: File, sequence: int, size: int, offset: int, crc: int | None, end: int | None = None
@@ -88,4 +88,4 @@ class SegmentWalk:
             self._window = await self._file.read(offset, max(length, WINDOW_BYTES))
             self._window_offset = offset
             start = 0
-        return memoryview(self._window)[start:start + length]
+        return memoryview(self._window)[start : start + length]

@@ -1,4 +1,4 @@
-"""One block read back from the journal, whole, and believed only after every check there is."""
+"""Reads one whole block back from the journal and returns it only if it passes every check."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mainstem.storage.journal.payload_check import payload_fault
 
 
 class StoredPlace(NamedTuple):
-    """Where the journal has a block of a log, and which."""
+    """The place of a block in the journal, and the term and index that must lie there."""
 
     group: int
     term: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never called
     position: int
     length: int
 
@@ -41,14 +41,20 @@ class StoredBlock(NamedTuple):
     def to_write(self) -> BlockToWrite:
         header = self.header
         return BlockToWrite(
-            header.kind, header.group, header.term, header.index, self.directory, header.batch_count,
-            (self.payload,), header.created_ms,
+            header.kind,
+            header.group,
+            header.term,
+            header.index,
+            self.directory,
+            header.batch_count,
+            (self.payload,),
+            header.created_ms,
         )
 
 
 async def read_block(journal: Journal, place: StoredPlace) -> StoredBlock:
-    """The block at its place. Raises `SegmentGone` when it was recycled, `CorruptJournal` naming the place when it is
-    not what was written there, `StorageError` when the disk does not give it."""
+    """Read the block at its place. Raises `SegmentGone` when its segment was recycled, `CorruptJournal` naming the
+    place when other bytes than the written ones lie there, `StorageError` when the disk cannot be read."""
     return block_of(place, await journal.read(place.position, place.length))
 
 
@@ -73,6 +79,4 @@ def block_of(place: StoredPlace, content: Buffer) -> StoredBlock:
 
 
 def _damaged(place: StoredPlace, fault: str) -> CorruptJournal:
-    return CorruptJournal(
-        f"{place}: {fault}; restore the segment, or have another node lead", [place.group]
-    )
+    return CorruptJournal(f"{place}: {fault}; restore the segment, or have another node lead", [place.group])

@@ -13,14 +13,14 @@ class QueueStoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Sizes in bytes, times in seconds."""
 
     read_cache_bytes: int = 128 * MEBIBYTE
-    """Memory for pieces of runs, which catch-up readers are served from; 0 switches the cache off."""
+    """Memory for pieces of runs, from which catch-up readers are served; 0 switches the cache off."""
     read_chunk_bytes: int = MEBIBYTE
-    """What is read from a disk at once for catch-up readers, of runs and of the journal: enough to forget the way to
-    the reading thread. A reader of one queue among many gets its neighbours too."""
+    """Bytes read from a disk at once for catch-up readers, of runs and of the journal: large enough that the way to the
+    reading thread costs little. A reader of one queue among many gets its neighbours too."""
     read_ahead_chunks_max: int = 2
     """How far ahead of a sequential reader of a run is read once it has shown that it is faster than the disk."""
     read_bytes_per_second: int = 0
-    """Bound on what is read from disk 2 per second; 0: none. For disks shared with the journal."""
+    """Bound on the bytes read from disk 2 per second; 0: none. For disks shared with the journal."""
     index_cache_bytes: int = 64 * MEBIBYTE
     """Memory for the indexes of runs: 80 bytes per extent, at least one extent per queue in a run."""
     open_files_max: int = 256

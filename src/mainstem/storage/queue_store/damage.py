@@ -1,8 +1,8 @@
-"""Runs that cannot be read as they should: missing, cut short, or with bytes that fail their checksums.
+"""Notes the runs that cannot be read as they should: missing, cut short, or with bytes that fail their checksums.
 
-Whoever meets such a run notes it here and answers for that one read. The run stays in the manifest: it is what says
-that the data was there. A note is taken back by whoever finds the run whole again, or has made it so (`run_repair`);
-until then log, metric and `mainstem split status` name it.
+A reader that meets such a run notes it here and answers for that one read. The run stays in the manifest, which proves
+that the data was there. The repair takes the note back when it finds the run whole again, or has made it so
+(`run_repair`); until then log, metric and `mainstem split status` name it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from mainstem.ports import Clock
 log = logging.getLogger(__name__)
 
 
-class Damage(NamedTuple):
-    """What is wrong with a run."""
+class RunDamage(NamedTuple):
+    """A damaged run and the first error that a reader met."""
 
     name: str
     reason: str
-    """The first error that it was met with; names file and place."""
+    """The first error met; names file and place."""
     since_ms: int
 
 
 class DamagedRuns:
-    """No more than there are runs in the manifest: `counts` says whether a name is in it."""
+    """The notes, at most as many as runs in the manifest: `counts` says whether a name is in it."""
 
     def __init__(self, clock: Clock, counts: Callable[[str], bool]) -> None:
         self._clock = clock
         self._counts = counts
-        self._runs: dict[str, Damage] = {}
+        self._runs: dict[str, RunDamage] = {}
         self.noted = asyncio.Event()
-        """Set with every new note; whoever repairs clears it."""
+        """Set with every new note; the repair clears it."""
         self.met = 0
-        """Reads that came upon damage, since the start."""
+        """Reads that met damage since the start."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._runs
@@ -45,20 +45,20 @@ class DamagedRuns:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def all(self) -> list[Damage]:
-        """Those of today, the oldest first."""
+    def all(self) -> list[RunDamage]:
+        """The current notes, the oldest first."""
         for name in [name for name in self._runs if not self._counts(name)]:
             del self._runs[name]
         return list(self._runs.values())
 
     def note(self, name: str, error: Exception) -> None:
-        """Somebody could not read the run. Told in the log once, until it is whole again."""
+        """Note a run that could not be read. The log reports it once, until it is whole again."""
         if not self._counts(name):
             return
         self.met += 1
         if name not in self._runs:
-            log.error("run %s is damaged or missing, the others are served as ever: %s", name, error)
-            self._runs[name] = Damage(name, str(error), self._clock.now_ms())
+            log.error("run %s is damaged or missing, all others are served: %s", name, error)
+            self._runs[name] = RunDamage(name, str(error), self._clock.now_ms())
             self.noted.set()
 
     def whole_again(self, name: str, how: str) -> None:
@@ -67,7 +67,11 @@ class DamagedRuns:
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(
-            "mainstem_queue_store_damaged_runs", "gauge", "Runs known to be damaged or missing.", len(self.all()))
+            "mainstem_queue_store_damaged_runs", "gauge", "Runs known to be damaged or missing.", len(self.all())
+        )
         yield Sample(
-            "mainstem_queue_store_damage_met_total", "counter", "Reads that came upon a damaged or missing run.",
-            self.met)
+            "mainstem_queue_store_damage_met_total",
+            "counter",
+            "Reads that came upon a damaged or missing run.",
+            self.met,
+        )

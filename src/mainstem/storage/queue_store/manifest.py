@@ -1,13 +1,13 @@
-"""The manifest: which runs count, what they cover, and how far each write group is split.
+"""The manifest keeps which runs count, which blocks they cover, and how far each write group is split.
 
-sqlite (WAL, synchronous=FULL) holds it; one thread of its own makes every call, one transaction per change.
-Whatever is asked while serving comes from a mirror in memory, which changes only after the transaction did.
-A change that was begun is carried through even when its caller is cancelled, so the two never part; the caller is
-told that it was cancelled then, whatever came of the change.
+sqlite (WAL, synchronous=FULL) holds it; one thread of its own makes every call, one transaction per change. All
+questions during serving are answered from a mirror in memory, which changes only after the transaction did. A change
+that was begun is carried through even when its caller is cancelled, so mirror and database never differ; the caller
+still gets its cancellation, whatever the outcome of the change.
 
-`dropped` remembers the names of runs that retention deleted because nothing in them was live, of any group: a commit
-of another group that was decided before the drop may still name one, and is right to go on without it. Only a commit
-is: a snapshot knows what is live in its group, so a run that it names is forgotten as dropped.
+`dropped` remembers the names of runs that retention deleted because they had no live batch of any write group: a commit
+of another write group that was decided before the drop may still name one, and goes on without it. A snapshot may not:
+it knows which batches of its write group are live, so a run that it names is no longer counted as dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 import google_crc32c
 import msgspec
 
-from mainstem.rpc.split import RunFile
+from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.prefix import Prefix
 
@@ -61,14 +61,37 @@ SELECT count(*) || '/' || coalesce(sum(
     (sequence * 7919 + write_group * 104729 + after * 1299709 + upto * 15485863) % 2147483647), 0) FROM ranges
 """
 
+_SUMMED = {
+    "store": ("identity", "commits"),
+    "files": RunFile.__struct_fields__,
+    "ranges": ("sequence", "write_group", "after", "upto", "name"),
+    "positions": ("write_group", "position", "applied_index"),
+    "dropped": ("name", "dropped_ms"),
+    "seen": ("name", "seen_ms"),
+}
+"""All that the manifest says: tables and their columns."""
+
+_SUM_ROW = 2
+"""Where `seal` has the sum of all rows. A version that does not know it deletes it with its first change."""
+_SUM_MODULUS = 1 << 62
+
 _REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
 
 _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
-"""Made where it is missing; versions that do not know it leave it alone."""
+"""A table made where it is missing; versions that do not know it leave it alone."""
 
 _COLUMNS = RunFile.__struct_fields__
-assert _COLUMNS == ("name", "retention_class", "bytes", "batch_bytes", "batch_count", "record_count",
-                    "queue_count", "min_timestamp", "max_timestamp")
+assert _COLUMNS == (
+    "name",
+    "retention_class",
+    "bytes",
+    "batch_bytes",
+    "batch_count",
+    "record_count",
+    "queue_count",
+    "min_timestamp",
+    "max_timestamp",
+)
 
 
 class FileRange(NamedTuple):
@@ -88,7 +111,8 @@ class GroupPosition(NamedTuple):
     position: int
     """The last block that is split."""
     applied_index: int
-    """The group's last block then, in this node's own journal. Less than `position`: a snapshot brought the runs."""
+    """The write group's last block at that time in this node's own journal. Less than `position`: a snapshot brought
+    the runs."""
 
 
 class GroupCommit(NamedTuple):
@@ -124,14 +148,14 @@ class Manifest:
         self._database = database
         self._executor = executor
         self.identity = contents.identity
-        """None: nothing was ever kept in this manifest."""
+        """The store's identity; None: the manifest is new."""
         self.commits = contents.commits
         """Changes to the set of files since the store was made."""
         self.files: dict[str, RunFile] = {file.name: file for file in contents.files}
         """Runs that count, in the order of their first commit."""
         self.dropped = contents.dropped
         self.seen = contents.seen
-        """When retention first saw a run, by the time that the nodes agreed on (ms): all in it was appended before."""
+        """When retention first saw a run, by the agreed time (ms): all its batches were appended before."""
         self._positions = contents.positions
         by_group: dict[int, list[FileRange]] = {}
         for entry in contents.ranges:
@@ -157,7 +181,8 @@ class Manifest:
         return self._positions.get(group, GroupPosition(0, 0))
 
     def ranges(self, group: int) -> Prefix[FileRange]:
-        """What the group's runs cover, oldest first. It stays as it is: later changes make another one."""
+        """The blocks that the write group's runs cover, oldest first. It stays as it is: later changes make another
+        one."""
         return self._ranges.get(group, _NO_RANGES)
 
     def groups_of(self, name: str) -> bytes:
@@ -168,6 +193,11 @@ class Manifest:
     def counts_for(self, name: str) -> frozenset[int]:
         """The groups a run counts for."""
         return frozenset(self._groups_of.get(name, ()))
+
+    def blocks_of(self, name: str, group: int) -> tuple[int, int]:
+        """The blocks (after, upto] of a group that the run was made of; it counts for the group."""
+        mine = [entry for entry in self.ranges(group) if entry.name == name]
+        return mine[0].after, mine[-1].upto
 
     def in_order(self) -> list[tuple[str, list[int]]]:
         """(run, groups it counts for), such that the runs of every group come oldest first. A run comes more
@@ -215,8 +245,8 @@ class Manifest:
         await _carried_through(self._executor, lambda: self._database.commit(commits), done)
 
     async def drop(self, names: Collection[str], now_ms: int, remembered: Collection[str] | None = None) -> None:
-        """Forget runs, in one transaction, before their files are deleted. `remembered` are those that are known as
-        dropped from now on; None: all."""
+        """Forget runs, in one transaction, before their files are deleted. `remembered` are the runs to keep under
+        `dropped`; None: all."""
         kept = names if remembered is None else remembered
 
         def done(forgotten: list[str]) -> None:
@@ -232,9 +262,10 @@ class Manifest:
 
         await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms), done)
 
-    async def see(self, now_ms: int) -> None:
-        """Note of the runs that were not seen before that they are there now, and forget it of those that are gone."""
-        new = [name for name in self.files if name not in self.seen]
+    async def see(self, now_ms: int, there: Collection[str] | None = None) -> None:
+        """Note that runs not seen before exist at `now_ms`, and forget the times of runs that are gone. `there`: the
+        runs that existed at that time; None: all."""
+        new = [name for name in self.files if name not in self.seen and (there is None or name in there)]
         gone = [name for name in self.seen if name not in self.files]
         if not new and not gone:
             return
@@ -247,16 +278,15 @@ class Manifest:
 
         await _carried_through(self._executor, lambda: self._database.see(new, gone, now_ms), done)
 
-    async def supersede(
-        self, group: int, position: int, applied_index: int, entries: Entries
-    ) -> list[str]:
-        """Let a group's runs be these and no others; none of them counts as dropped any more. Returns the runs that
-        hold nothing any more: they are forgotten, but not as dropped ones."""
+    async def supersede(self, group: int, position: int, applied_index: int, entries: Entries) -> list[str]:
+        """Replace a write group's runs by these; none of them counts as dropped any more. Returns the runs that no
+        write group needs any more: they are forgotten, but not kept under `dropped`."""
         return await self._rewrite({group: entries}, (group, GroupPosition(position, applied_index)))
 
     async def replace(self, name: str, by: Mapping[int, Entries]) -> list[str]:
-        """Let other runs stand where this one stood: for each group it counts for, as (after, upto, run). In one
-        transaction; what lies before and behind stays in its order. Returns the runs that hold nothing any more."""
+        """Put other runs in this one's place, for each write group it counts for, as (after, upto, run), in one
+        transaction; the runs before and behind keep their order. Returns the runs that no write group needs any
+        more."""
         assert set(by) == self._groups_of.get(name, set()), f"{name} counts for {self._groups_of.get(name)}"
         entries: dict[int, Entries] = {}
         for group, new in by.items():
@@ -266,9 +296,7 @@ class Manifest:
             entries[group] = [*others[:first], *new, *others[first:]]
         return await self._rewrite(entries, None)
 
-    async def _rewrite(
-        self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None
-    ) -> list[str]:
+    async def _rewrite(self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None) -> list[str]:
         gone: list[str] = []
         named = {file.name: file for of_group in entries.values() for _after, _upto, file in of_group}
 
@@ -295,7 +323,7 @@ class Manifest:
         return gone
 
     async def close(self) -> None:
-        """Whatever sqlite says to it."""
+        """Close the database, and ignore errors of sqlite."""
         try:
             await _carried_through(self._executor, self._database.close)
         finally:
@@ -305,8 +333,8 @@ class Manifest:
 async def _carried_through(
     executor: ThreadPoolExecutor, call: Callable[[], Result], done: Callable[[Result], None] | None = None
 ) -> Result:
-    """Run a call in the manifest's thread and then `done` with its result, cancelled or not. A caller that was
-    cancelled is told so even if the call failed: a task that is to end must end."""
+    """Run a call in the manifest's thread and then `done` with its result, cancelled or not. A cancelled caller gets
+    its cancellation even if the call failed: a cancelled task must end."""
     future = asyncio.get_running_loop().run_in_executor(executor, call)
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -319,7 +347,7 @@ async def _carried_through(
         done(future.result())
     if cancelled is not None:
         if failure is not None:
-            log.warning("a change of the manifest failed, and nobody waits for it any more: %s", failure)
+            log.warning("a change of the manifest failed after its caller was cancelled: %s", failure)
         raise cancelled
     if isinstance(failure, sqlite3.Error):
         raise StorageError(f"manifest: {failure}") from failure
@@ -332,6 +360,8 @@ class _Database:
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._sum = 0
+        """Of all rows; triggers keep it up to date."""
 
     @property
     def _database(self) -> sqlite3.Connection:
@@ -350,11 +380,9 @@ class _Database:
             if version == 0:
                 database.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
             elif version != SCHEMA_VERSION:
-                raise FormatError(
-                    f"{self._path}: manifest schema {version}, this version reads {SCHEMA_VERSION}"
-                )
+                raise FormatError(f"{self._path}: manifest schema {version}, this version reads {SCHEMA_VERSION}")
             database.execute(_ADDED)
-            (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":
                 raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
             contents = self._contents(database)
@@ -362,6 +390,15 @@ class _Database:
                 raise FormatError(
                     f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
                 )
+            self._sum = _sum_of(database)
+            if self._sum_to_write(database) != self._written_sum(database):
+                raise FormatError(
+                    f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
+                )
+            self._keep_sum(database)
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # fails where the header forbids to write
+            database.execute("ROLLBACK")
             return contents
         except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
             raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
@@ -385,8 +422,7 @@ class _Database:
         )
 
     def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
-        """Whether positions and ranges are those that the last change left; None: a version that seals nothing made
-        it."""
+        """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
             return None
         sealed = database.execute("SELECT commits, digest FROM seal").fetchone()
@@ -394,8 +430,39 @@ class _Database:
             return None
         return bool(sealed[1] == self._digest(database))
 
+    def _written_sum(self, database: sqlite3.Connection) -> int:
+        """The sum that the last change wrote; what it is now, where none was written."""
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
+            return self._sum_to_write(database)
+        written = database.execute("SELECT digest FROM seal WHERE rowid = ?", (_SUM_ROW,)).fetchone()
+        return int(written[0]) if written is not None else self._sum_to_write(database)
+
+    def _sum_to_write(self, database: sqlite3.Connection) -> int:
+        """The sum of all rows, and of how the tables were made: a flipped bit there shows when a row is written. So it
+        does in the table in which sqlite counts sequences."""
+        tables = (*_SUMMED, "seal", "sqlite_sequence")
+        made = database.execute(
+            f"SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name IN ({', '.join('?' * len(tables))})",
+            tables,
+        ).fetchall()
+        made += database.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+        return (self._sum + sum(map(_row_sum, made))) % _SUM_MODULUS
+
+    def _keep_sum(self, database: sqlite3.Connection) -> None:
+        """Have every changed row counted in and out. Only this connection has the triggers: other versions, which lack
+        the function, open the database as ever."""
+        database.create_function("counted", -1, self._counted)
+        for table, columns in _SUMMED.items():
+            old, new = (", ".join(f"{row}.{column}" for column in columns) for row in ("OLD", "NEW"))
+            out, into = f"SELECT counted(-1, '{table}', {old});", f"SELECT counted(1, '{table}', {new});"
+            for event, done in (("DELETE", out), ("INSERT", into), ("UPDATE", out + into)):
+                database.execute(f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {done} END")
+
+    def _counted(self, sign: int, *row: object) -> None:
+        self._sum = (self._sum + sign * _row_sum(row)) % _SUM_MODULUS
+
     def _digest(self, database: sqlite3.Connection) -> int:
-        """Of positions and ranges. The ranges are many: sqlite adds them up."""
+        """The digest of positions and ranges. The ranges are many, so sqlite adds them up."""
         positions = database.execute(
             "SELECT write_group, position, applied_index FROM positions ORDER BY write_group"
         ).fetchall()
@@ -403,11 +470,16 @@ class _Database:
         return int(google_crc32c.value(repr((positions, ranges)).encode()))
 
     def _seal(self, database: sqlite3.Connection) -> None:
-        """Bits that rot in a number are nothing that sqlite notices; but a journal is pruned by these, and a run that
-        counts for another group is missed by nobody."""
+        """Write the digest and the sum. Sqlite does not notice a flipped bit in a number or a name; but pruning and
+        retention rely on them, and no check would miss a run that counts for the wrong write group. The digest is for
+        versions that do not know the sum."""
         database.execute("CREATE TABLE IF NOT EXISTS seal (commits INTEGER NOT NULL, digest INTEGER NOT NULL)")
         database.execute("DELETE FROM seal")
         database.execute("INSERT INTO seal SELECT commits, ? FROM store", (self._digest(database),))
+        database.execute(
+            "INSERT INTO seal (rowid, commits, digest) SELECT ?, commits, ? FROM store",
+            (_SUM_ROW, self._sum_to_write(database)),
+        )
 
     def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int) -> None:
         statements: list[Statement] = [("DELETE FROM seen WHERE name = ?", (name,)) for name in gone]
@@ -425,9 +497,7 @@ class _Database:
         self._transaction([*statements, _CHANGED])
         return self._newest_ranges(sum(len(commit.files) for commit in commits))
 
-    def rewrite(
-        self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None
-    ) -> list[FileRange]:
+    def rewrite(self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None) -> list[FileRange]:
         statements: list[Statement] = []
         for group, of_group in entries.items():
             statements.append(("DELETE FROM ranges WHERE write_group = ?", (group,)))
@@ -456,7 +526,7 @@ class _Database:
         forgotten = self._database.execute("SELECT name FROM dropped WHERE dropped_ms < ?", before).fetchall()
         statements: list[Statement] = [("DELETE FROM dropped WHERE dropped_ms < ?", before), _CHANGED]
         statements += [("DELETE FROM files WHERE name = ?", (name,)) for name in names]
-        statements += [("INSERT OR REPLACE INTO dropped VALUES (?, ?)", (name, now_ms)) for name in remembered]
+        statements += [(_DROPPED, (name, now_ms)) for name in remembered]
         self._transaction(statements)
         return [name for (name,) in forgotten]
 
@@ -465,7 +535,7 @@ class _Database:
         self._connection = None
 
     def _transaction(self, statements: Iterable[Statement]) -> None:
-        database = self._database
+        database, before = self._database, self._sum
         database.execute("BEGIN IMMEDIATE")
         try:
             for statement, values in statements:
@@ -473,6 +543,7 @@ class _Database:
             self._seal(database)
             database.execute("COMMIT")
         except BaseException:
+            self._sum = before
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
@@ -480,9 +551,26 @@ class _Database:
 
 _CHANGED: Statement = ("UPDATE store SET commits = commits + 1", ())
 
+_DROPPED = "INSERT INTO dropped VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET dropped_ms = excluded.dropped_ms"
+"""No REPLACE: sqlite fires no trigger for what that deletes."""
+
+
+def _sum_of(database: sqlite3.Connection) -> int:
+    """The sum of all rows there are, whatever their order."""
+    return sum(
+        _row_sum((table, *row))
+        for table, columns in _SUMMED.items()
+        for row in database.execute(f"SELECT {', '.join(columns)} FROM {table}")
+    ) % _SUM_MODULUS  # fmt: skip
+
+
+def _row_sum(row: tuple[object, ...]) -> int:
+    """A table's name and the values of a row, as one number."""
+    return int(google_crc32c.value(repr(row).encode()))
+
 
 def _additions(group: int, entries: Entries) -> list[Statement]:
-    """What adds runs to a group."""
+    """The statements that add runs to a write group."""
     marks = ", ".join("?" * len(_COLUMNS))
     statements: list[Statement] = [
         (f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING", msgspec.structs.astuple(file))

@@ -1,9 +1,9 @@
-"""Making damaged runs whole again, as far as this node's disks and manifest go; where the bytes come from is the
-caller's matter (`storage.run_repair`).
+"""Makes damaged runs whole again on this node's disks and in its manifest; the caller (`storage.repair.run_repair`)
+gets the bytes.
 
     an extent    its bytes are known by their length and CRC32C, which the index has: they are written in its place.
                  A crash in the middle of that leaves an extent that is damaged, as it was before.
-    a run        what it held is known by what the other runs of its write groups lack. New runs, a few megabytes each,
+    a run        its content is what the other runs of its write groups lack. New runs, a few megabytes each,
                  are written beside it and take its place in the manifest in one step; the file becomes an orphan.
 """
 
@@ -12,29 +12,30 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy
 
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
-from mainstem.ports import Files
 from mainstem.protocol.records import BatchHeader, verify_checksum, walk_batches
-from mainstem.rpc.split import RunFile
+from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.queue_store.extent_index import ExtentIndex
-from mainstem.storage.queue_store.manifest import FileRange, Manifest
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.queue_store.manifest import FileRange
+from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import copy_run
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, RunFiles
-from mainstem.storage.queue_store.run_search import RunSearch
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
 from mainstem.storage.queue_store.run_target import RUN_SUFFIX
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
+from mainstem.storage.queue_store.stored_runs import StoredRuns
 
 NEW_RUN_BYTES_MAX = 8 << 20
-"""Of batches in a run that is made here: it is put together in memory."""
+"""Bytes of batches in a run that is made here: it is put together in memory."""
 
 PIECE_BYTES = 256 << 10
-"""Written and synced at a time: commits share the disk."""
+"""Bytes written and synced at a time: commits share the disk."""
 
 
 class Lost(NamedTuple):
@@ -45,56 +46,38 @@ class Lost(NamedTuple):
     end: int
 
 
-class Found(NamedTuple):
-    """What is left of a run."""
+class RunRemains(NamedTuple):
+    """The sound part of a damaged run: its index, and its bad extents."""
 
     extents: ExtentIndex | None
-    """None: nobody can tell what was in it."""
+    """Its index; None: its content is unknown."""
     bad_rows: list[int]
 
 
-class Owner(Protocol):
-    """The queue store, as far as mending changes it."""
-
-    def met(self, name: str, error: Exception) -> None:
-        """A run is damaged."""
-        ...
-
-    async def renewed(self, name: str, how: str) -> None:
-        """A run's file has other bytes."""
-        ...
-
-    async def replaced(self, name: str, by: Mapping[int, Sequence[RunFile]]) -> None:
-        """Let these runs stand in a run's place, for each group it counts for. Raises `StorageError`."""
-        ...
-
-    def hold(self, name: str) -> None: ...
-
-    def let_go(self, name: str) -> None: ...
-
-
 class Mending:
-    """Of one queue store."""
+    """Examines and mends the runs of one queue store."""
 
     def __init__(
-        self, files: Files, manifest: Manifest, search: RunSearch, run_files: RunFiles, owner: Owner
+        self, runs: StoredRuns, changes: RunChanges, orphans: Orphans, new_id: Callable[[], uuid.UUID]
     ) -> None:
-        self._files = files
-        self._manifest = manifest
-        self._search = search
-        self._run_files = run_files
-        self._owner = owner
+        """`new_id` makes the names of new runs unique."""
+        self._runs = runs
+        self._manifest = runs.manifest
+        self._search = runs.search
+        self._changes = changes
+        self._orphans = orphans
+        self._new_id = new_id
 
-    async def examine(self, name: str, pace: Callable[[int], Awaitable[object]] | None = None) -> Found:
-        """Look at every byte of a run. `pace` is awaited before so many bytes are read."""
-        await self._run_files.renewed(name)  # the file as it is now, not as it was when it was opened
+    async def examine(self, name: str, pace: Callable[[int], Awaitable[object]] | None = None) -> RunRemains:
+        """Read and check every byte of a run. `pace(bytes)` is awaited before bytes are read."""
+        await self._runs.open_runs.renewed(name)  # the file as it is now, not as it was when it was opened
         run = self._search.run(name)
         try:
-            index = await self._run_files.index(run, keep=False)
+            index = await self._runs.open_runs.index(run, keep=False)
         except (StorageError, OSError):
-            return Found(None, [])
+            return RunRemains(None, [])
         bad: list[int] = []
-        async with self._run_files.opened(run) as file:
+        async with self._runs.open_runs.opened(run) as file:
             for row, extent in enumerate(index.rows):
                 length = int(extent["length"])
                 if pace is not None:
@@ -107,29 +90,27 @@ class Mending:
                     bad.append(row)
         if bad:
             place = int(index.rows["position"][bad[0]])
-            self._owner.met(name, FormatError(f"{name}: {len(bad)} extents fail their checks, the first at {place}"))
-        return Found(index, bad)
+            self._runs.damaged.note(
+                name, FormatError(f"{name}: {len(bad)} extents fail their checks, the first at {place}")
+            )
+        return RunRemains(index, bad)
 
     async def patch(self, name: str, extent: numpy.void, data: Buffer) -> None:
         """Put an extent's bytes in their place. Raises `StorageError` unless they are its bytes, and OSError."""
         if len(data) != int(extent["length"]) or crc32c(data) != int(extent["crc"]):
-            raise StorageError(f"{name}: what came for the extent at {int(extent['position'])} is not what was there")
-        file = await self._files.open(f"{RUNS_DIRECTORY}/{name}")
+            raise StorageError(f"{name}: the bytes sent for the extent at {int(extent['position'])} are not its own")
+        file = await self._runs.files.open(f"{RUNS_DIRECTORY}/{name}")
         try:
             await file.write(int(extent["position"]), [data], sync=True)
         finally:
             await file.close()
 
     async def whole_again(self, name: str, how: str) -> None:
-        await self._owner.renewed(name, how)
+        await self._runs.renewed(name, how)
 
     def ranges(self, name: str) -> dict[int, tuple[int, int]]:
-        """Per group that the run counts for, the blocks (after, upto] it is of."""
-        found: dict[int, tuple[int, int]] = {}
-        for group in self._manifest.counts_for(name):
-            mine = [entry for entry in self._manifest.ranges(group) if entry.name == name]
-            found[group] = mine[0].after, mine[-1].upto
-        return found
+        """The blocks (after, upto] that the run was made of, per write group it counts for."""
+        return {group: self._manifest.blocks_of(name, group) for group in self._manifest.counts_for(name)}
 
     async def lost(
         self, name: str, group: int, candidates: Iterable[tuple[int, int, int]], unreadable: Collection[str]
@@ -162,7 +143,7 @@ class Mending:
     async def write(self, like: RunFile, batches: Sequence[tuple[int, Buffer]]) -> RunFile:
         """A new run of batches, as (queue id, one batch or more), in the order of queues and offsets; whole and durable
         when this returns, and held. Raises `StorageError`, `ProtocolError` for what is no batch, and OSError."""
-        name = f"mended-{uuid.uuid4().hex}{RUN_SUFFIX}"
+        name = f"mended-{self._new_id().hex}{RUN_SUFFIX}"
         target = _InMemory()
         with RunWriter(name, target) as writer:
             for queue_id, data in batches:
@@ -173,21 +154,21 @@ class Mending:
                 writer.append([data], _rows(queue_id, headers))
             summary = writer.finish()
         file = RunFile(retention_class=like.retention_class, **summary._asdict())
-        self._owner.hold(name)
+        self._orphans.hold(name)
         try:
-            await copy_run(self._files, file, target.pieces())
+            await copy_run(self._runs.files, file, target.pieces())
         except BaseException:
-            self._owner.let_go(name)
+            self._orphans.let_go(name)
             raise
         return file
 
     async def replace(self, name: str, by: Mapping[int, Sequence[RunFile]]) -> None:
-        """Let runs that were written here stand in a run's place; they are let go, whatever comes of it."""
+        """Put runs that were written here in a run's place, and let go of them, also after an error."""
         try:
-            await self._owner.replaced(name, by)
+            await self._changes.replace(name, by)
         finally:
             for file in {file.name: file for files in by.values() for file in files}:
-                self._owner.let_go(file)
+                self._orphans.let_go(file)
 
     async def stretches(
         self, group: int, after: int, upto: int, queues_of: Callable[[ExtentIndex], numpy.ndarray]
@@ -202,7 +183,7 @@ class Mending:
                 continue
             reached = max(reached, entry.upto)
             try:
-                index = await self._run_files.index(self._search.run(entry.name), keep=False)
+                index = await self._runs.open_runs.index(self._search.run(entry.name), keep=False)
             except OSError as error:
                 raise FormatError(f"{entry.name}: {error}") from error
             found.append(stretches_of(index.rows[queues_of(index)]))

@@ -1,6 +1,5 @@
-"""Files in the directory of runs that the manifest does not name: left by splitters that died, or whose commit
-never came. A commit that is decided and waits to be written to the manifest holds its files, however long that
-takes.
+"""Finds orphans: files in the directory of runs that the manifest does not name, left by splitters that died or never
+committed. A commit that is decided and waits to be written to the manifest holds its files, however long that takes.
 
 Age is counted from when this process first saw the file, by the monotonic clock: a file's own times say
 nothing when clocks jump, and after a start every file has its whole grace again. Only names that a splitter
@@ -18,7 +17,7 @@ from mainstem.storage.queue_store.run_target import RUN_SUFFIX, TEMPORARY_INFIX
 
 
 class Orphans:
-    """Finds files that nobody will name any more."""
+    """Finds the files that no commit will name any more."""
 
     def __init__(self, files: Files, clock: Clock, grace_seconds: float) -> None:
         self._files = files
@@ -28,11 +27,11 @@ class Orphans:
         self._held: Counter[str] = Counter()
 
     def hold(self, name: str) -> None:
-        """A commit that will name this file is decided. Several may hold the same one."""
+        """Keep a file for a decided commit that will name it. Several commits may hold the same file."""
         self._held[name] += 1
 
     def let_go(self, name: str) -> None:
-        """Such a commit is in the manifest."""
+        """End one hold: its commit is in the manifest."""
         self._held[name] -= 1
         if not self._held[name]:
             del self._held[name]
@@ -41,7 +40,7 @@ class Orphans:
         return name in self._held
 
     def spare(self, name: str) -> None:
-        """A commit is about to name this file: its grace begins anew."""
+        """Begin the file's grace anew, because a commit is about to name it."""
         self._seen[name] = self._clock.monotonic()
 
     def is_due(self, name: str) -> bool:
@@ -56,5 +55,5 @@ class Orphans:
 
 
 def is_run_name(name: str) -> bool:
-    """Is this the name of a run, or of one being written?"""
+    """Whether this is the name of a run, or of a run being written."""
     return name.endswith(RUN_SUFFIX) or f"{RUN_SUFFIX}{TEMPORARY_INFIX}" in name

@@ -1,7 +1,7 @@
-"""What a list was when it was looked at, without a copy of it: its first entries, as long as it only grows.
+"""A prefix is a list as it was at one moment, without a copy: its first entries, as long as it only grows.
 
-Whoever adds to the newest prefix of a list gets a longer one of the same list; the shorter ones stay as they are. So
-adding costs what is added, however long the list is.
+Extending the newest prefix of a list gives a longer prefix of the same list; shorter ones stay as they are. So the cost
+depends on the items added, not on the length of the list.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Prefix(Sequence[Item]):
         self._length = len(self._items)
 
     def extended(self, items: Iterable[Item]) -> Prefix[Item]:
-        """A prefix with these behind."""
-        if len(self._items) != self._length:  # somebody else has added to the list already
+        """A prefix with these items added at its end."""
+        if len(self._items) != self._length:  # another prefix has added to the list already
             return Prefix([*self, *items])
         longer: Prefix[Item] = Prefix.__new__(Prefix)
         longer._items = self._items

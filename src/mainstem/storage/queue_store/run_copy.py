@@ -1,4 +1,5 @@
-"""Runs copied from another node: checked where they are read, written beside the runs, checked again, and renamed.
+"""Copies runs between nodes: the sender checks them as it reads them; the receiver writes them beside its runs, checks
+them again, and renames them.
 
 A copy that breaks off leaves `<name>.tmp-copy` behind, which the next try of the same run overwrites, and which the
 removal of orphans finds otherwise.
@@ -6,17 +7,99 @@ removal of orphans finds otherwise.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import cast
 
 import numpy
 
 from mainstem.kernel import crc32c
+from mainstem.model import Sample
 from mainstem.ports import Files
-from mainstem.rpc.split import RunFile
+from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.queue_store.extent_index import ExtentIndex
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, load_index
-from mainstem.storage.queue_store.run_target import RUN_SUFFIX, TEMPORARY_INFIX
+from mainstem.storage.queue_store.run_target import TEMPORARY_INFIX
+from mainstem.storage.queue_store.stored_runs import StoredRuns, check_content, check_name
+
+
+class RunCopies:
+    """Runs that are copied from this node, and to it."""
+
+    def __init__(self, runs: StoredRuns, changes: RunChanges, orphans: Orphans) -> None:
+        self._runs = runs
+        self._changes = changes
+        self._orphans = orphans
+        self._kept: Counter[int] = Counter()
+        """Groups whose runs are being copied to other nodes."""
+        self._copying = asyncio.Lock()
+        self._copied_bytes = 0
+
+    @contextmanager
+    def kept(self, group: int) -> Iterator[None]:
+        """Keep retention from dropping runs of the write group inside the `with`: they are being copied."""
+        self._kept[group] += 1
+        try:
+            yield
+        finally:
+            self._kept[group] -= 1
+            if not self._kept[group]:
+                del self._kept[group]
+
+    def is_kept(self, group: int) -> bool:
+        """Whether runs of the write group are being copied."""
+        return group in self._kept
+
+    async def pieces(self, name: str, length: int) -> AsyncIterator[bytes]:
+        """A run from its first to its last byte, `length` at a time, every extent checked. Raises `StorageError`
+        naming the place that is damaged, and when the manifest does not name the run."""
+        file = self._runs.file(name)
+        run = self._runs.search.run(name)
+        checks = ExtentChecks(await self._runs.open_runs.index(run), f"{RUNS_DIRECTORY}/{name}")
+        async with self._runs.open_runs.opened(run) as opened:
+            for position in range(0, file.bytes, length):
+                piece = await opened.read(position, min(length, file.bytes - position))
+                checks.feed(position, piece)
+                yield piece
+
+    async def copy(self, file: RunFile, fetch: Callable[[str], AsyncIterator[bytes]]) -> bool:
+        """Make sure that a run is here, whole and durable, even if the manifest does not name it or has dropped it.
+        `fetch` gives its bytes, and is not called when the run is here already. The caller holds the run. One run is
+        copied at a time. Returns whether it was fetched. Raises `StorageError`, and what `fetch` raises."""
+        check_name(file.name)
+        async with self._copying:
+            async with self._changes.lock:  # a run that is being dropped does not count as here
+                if await self._is_here(file):
+                    return False
+            async with aclosing(cast(AsyncGenerator[bytes, None], fetch(file.name))) as pieces:
+                await copy_run(self._runs.files, file, pieces)
+            self._copied_bytes += file.bytes
+            await self._runs.renewed(file.name, "it was copied from another node")
+            return True
+
+    async def _is_here(self, file: RunFile) -> bool:
+        self._orphans.spare(file.name)
+        if file.name in self._runs.damaged:
+            return False
+        try:
+            await self._runs.verify(file)
+        except (StorageError, OSError):
+            return False
+        return True
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        yield Sample(
+            "mainstem_queue_store_copied_bytes_total",
+            "counter",
+            "Bytes of runs copied from other nodes.",
+            self._copied_bytes,
+        )
 
 
 class ExtentChecks:
@@ -46,33 +129,9 @@ class ExtentChecks:
             if start + length > end:
                 break
             if self._crc != checksum:
-                raise FormatError(
-                    f"{self._where}: the extent at {start} fails its CRC; restore it from a replica"
-                )
+                raise FormatError(f"{self._where}: the extent at {start} fails its CRC; restore it from a replica")
             self._row += 1
             self._crc = 0
-
-
-def check_name(name: str) -> None:
-    """Raises `StorageError` for what cannot be a run's."""
-    if not name.endswith(RUN_SUFFIX) or "/" in name or "\0" in name:
-        raise StorageError(f"{name!r} cannot be the name of a run")
-
-
-def check_content(index: ExtentIndex, file: RunFile) -> None:
-    """Raises `StorageError` unless a run has what it is said to have."""
-    rows = index.rows
-    found = (
-        int(rows["length"].sum(dtype=numpy.int64)),
-        int(rows["batch_count"].sum(dtype=numpy.int64)),
-        int(rows["record_count"].sum(dtype=numpy.int64)),
-        len(index.queues()[0]),
-    )
-    said = (file.batch_bytes, file.batch_count, file.record_count, file.queue_count)
-    if found != said:
-        raise StorageError(
-            f"{file.name}: has (bytes, batches, records, queues) {found}, is said to have {said}"
-        )
 
 
 async def copy_run(files: Files, file: RunFile, pieces: AsyncIterator[bytes]) -> None:

@@ -1,11 +1,10 @@
 """Open runs: their descriptors and their indexes, both bounded.
 
-A run is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the
-batches without a gap. Extents are checked by who reads them. What stays in memory of a run whose index was
-evicted is a filter of about one byte per queue, so that a reader of a queue that is in few runs steps over the
-others without a disk.
+A run is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the batches
+without a gap. Readers check the extents they read. When a run's index is evicted, a filter of about one byte per queue
+stays in memory, so that a reader of a queue in few runs steps over the others without reading a disk.
 
-A run that is dropped leaves the directory at once; whoever has it pinned finishes on the open descriptor.
+A dropped run leaves the directory at once; a reader that has it pinned finishes on the open descriptor.
 """
 
 from __future__ import annotations
@@ -17,52 +16,29 @@ from contextlib import asynccontextmanager
 
 import numpy
 
+from mainstem.lru import Lru
 from mainstem.model import Buffer
-from mainstem.ports import File, Files, Reading
+from mainstem.ports import File, Files, ReadingMode
+from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.queue_store.extent_index import ExtentIndex, QueueIds
-from mainstem.storage.queue_store.format import (
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.format import (
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
     RUN_MAGIC,
-    Frame,
+    FileFrame,
     name_crc_of,
 )
-from mainstem.storage.queue_store.single_flight import SingleFlight
+from mainstem.storage.extents.queue_filter import QueueFilter
 
 RUNS_DIRECTORY = "runs"
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
 
-FILTER_BITS_MAX = 1 << 20
-"""128 KiB per run. It suffices for 100,000 queues in a run; with more, nearly every run has every queue."""
-
-_SPREAD = 0x9E3779B97F4A7C15
-_SPREAD_MASK = 0xFFFFFFFFFFFFFFFF
-
 
 class RunGone(StorageError):
-    """The run was dropped while it was being looked at; look again at the runs that are left."""
-
-
-class QueueFilter:
-    """Which queues may be in a run: never wrong when it says no. About 8 bits per queue, one hash."""
-
-    __slots__ = ("_bits", "_shift")
-
-    def __init__(self, queue_ids: QueueIds) -> None:
-        size = min(max(64, 1 << (8 * len(queue_ids)).bit_length()), FILTER_BITS_MAX)
-        self._shift = 65 - size.bit_length()
-        hashes = (queue_ids * numpy.uint64(_SPREAD)) >> numpy.uint64(self._shift)
-        bits = numpy.zeros(size // 8, numpy.uint8)
-        marks = (1 << (hashes & numpy.uint64(7)).astype(numpy.uint8)).astype(numpy.uint8)
-        numpy.bitwise_or.at(bits, (hashes >> numpy.uint64(3)).astype(numpy.intp), marks)
-        self._bits = bits.tobytes()
-
-    def __contains__(self, queue_id: int) -> bool:
-        place = (queue_id * _SPREAD & _SPREAD_MASK) >> self._shift
-        return bool(self._bits[place >> 3] >> (place & 7) & 1)
+    """The run was dropped during the read; search the remaining runs again."""
 
 
 async def load_index(file: File, where: str, name: str) -> ExtentIndex:
@@ -71,11 +47,12 @@ async def load_index(file: File, where: str, name: str) -> ExtentIndex:
     size = await file.size()
     if size < 2 * FRAME_BYTES:
         raise FormatError(f"{where}: {size} bytes have no room for header and footer")
-    if Frame.unpack(await file.read(0, FRAME_BYTES), RUN_MAGIC, f"{where}: header") != Frame(RUN_MAGIC):
+    if FileFrame.unpack(await file.read(0, FRAME_BYTES), RUN_MAGIC, f"{where}: header") != FileFrame(RUN_MAGIC):
         raise FormatError(f"{where}: header describes what only a footer can")
     footer_position = size - FRAME_BYTES
-    frame = Frame.unpack(
-        await file.read(footer_position, FRAME_BYTES), RUN_MAGIC, f"{where}: footer at {footer_position}")
+    frame = FileFrame.unpack(
+        await file.read(footer_position, FRAME_BYTES), RUN_MAGIC, f"{where}: footer at {footer_position}"
+    )
     if frame.name_crc not in (0, name_crc_of(name)):
         raise FormatError(f"{where}: this is another run's file")
     rows_bytes = frame.row_count * EXTENT_ROW_BYTES
@@ -91,7 +68,7 @@ async def load_index(file: File, where: str, name: str) -> ExtentIndex:
     return _checked_index(frame, content, where)
 
 
-def _checked_index(frame: Frame, content: bytes, where: str) -> ExtentIndex:
+def _checked_index(frame: FileFrame, content: bytes, where: str) -> ExtentIndex:
     index = ExtentIndex.load(frame, content, where)
     positions = index.rows["position"]
     edges = numpy.concatenate((numpy.array([FRAME_BYTES], numpy.uint64), positions + index.rows["length"]))
@@ -101,7 +78,7 @@ def _checked_index(frame: Frame, content: bytes, where: str) -> ExtentIndex:
 
 
 class Run:
-    """A run that the manifest names: what memory keeps of it."""
+    """The facts that memory keeps of a run in the manifest."""
 
     __slots__ = ("dropped", "filter", "name", "witness")
 
@@ -111,7 +88,7 @@ class Run:
         self.filter: QueueFilter | None = None
         """Known once the index has been loaded."""
         self.witness: tuple[int, int] | None = None
-        """(queue id, last offset) of what was live in it when last looked at: while that is, all of it is."""
+        """(queue id, last offset) of an extent that was live at the last look: while it is live, the run is."""
 
     def may_hold(self, queue_id: int) -> bool:
         return self.filter is None or queue_id in self.filter
@@ -148,39 +125,44 @@ class RunFiles:
     """Descriptors and indexes of runs."""
 
     def __init__(
-        self, files: Files, *, index_bytes_max: int, open_files_max: int,
+        self,
+        files: Files,
+        *,
+        index_bytes_max: int,
+        open_files_max: int,
         check: Callable[[str, ExtentIndex], None] = lambda name, index: None,
         damaged: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
-        """`check` raises `StorageError` for an index that is not what a run of that name has; `damaged` is told of
-        every run that cannot be looked at, but for those that were dropped."""
+        """`check` raises `StorageError` for an index that is not what a run of that name has; `damaged` is called for
+        every run that cannot be read, except dropped ones."""
         self._check = check
         self._files = files
         self._damaged = damaged
-        self._index_bytes_max = index_bytes_max
         self._open_files_max = open_files_max
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._opens: SingleFlight[str, _Opened] = SingleFlight()
-        self._indexes: OrderedDict[str, ExtentIndex] = OrderedDict()
+        self._indexes: Lru[str, ExtentIndex] = Lru(index_bytes_max, lambda index: index.memory_bytes)
         self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
-        self.index_bytes = 0
         self.index_loads = 0
+
+    @property
+    def index_bytes(self) -> int:
+        return self._indexes.held
 
     @property
     def open_files(self) -> int:
         return len(self._opened)
 
     async def index(self, run: Run, *, keep: bool = True) -> ExtentIndex:
-        """The run's index. `keep`: in memory, instead of those that nobody asked for longer. Raises `FormatError` when
-        the run is damaged, `RunGone` when it was dropped, `StorageError` when its file is missing, OSError."""
-        index = self._indexes.get(run.name)
+        """The run's index. `keep`: keep it in memory, in place of indexes that were not used for longer. Raises
+        `FormatError` when the run is damaged, `RunGone` when it was dropped, `StorageError` when its file is missing,
+        OSError."""
+        index = self._indexes.get(run.name) if keep else self._indexes.peek(run.name)
         try:
             if index is None and keep:
                 index = await self._index_loads.run(run.name, lambda: self._load_index(run))
             elif index is None:
                 index = await self._look_at_index(run)
-            elif keep:
-                self._indexes.move_to_end(run.name)
         except RunGone:
             raise
         except (StorageError, OSError) as error:
@@ -194,7 +176,7 @@ class RunFiles:
     async def opened(self, run: Run) -> AsyncIterator[File]:
         """The run's file, which stays open meanwhile even if the run is dropped. Raises as `index`."""
         opened = self._opened.get(run.name)
-        while opened is None or opened.closed:  # closed by somebody else before this task came to pin it
+        while opened is None or opened.closed:  # closed by another task before this one pinned it
             opened = await self._opens.run(run.name, lambda: self._open(run))
         opened.pins += 1
         try:
@@ -209,9 +191,7 @@ class RunFiles:
     async def remove(self, run: Run) -> None:
         """Delete the run's file; the manifest has forgotten it."""
         run.dropped = True
-        index = self._indexes.pop(run.name, None)
-        if index is not None:
-            self.index_bytes -= index.memory_bytes
+        self._indexes.pop(run.name)
         opened = self._opened.pop(run.name, None)
         await self._files.remove(f"{RUNS_DIRECTORY}/{run.name}")
         if opened is not None:
@@ -223,10 +203,8 @@ class RunFiles:
             await opened.close_if_idle()
 
     async def renewed(self, name: str) -> None:
-        """The run's file is another one, or has other bytes."""
-        index = self._indexes.pop(name, None)
-        if index is not None:
-            self.index_bytes -= index.memory_bytes
+        """Drop descriptor and index of a run, because its file or its bytes were replaced."""
+        self._indexes.pop(name)
         opened = self._opened.pop(name, None)
         if opened is not None:
             await opened.close_if_idle()
@@ -241,17 +219,13 @@ class RunFiles:
     async def _load_index(self, run: Run) -> ExtentIndex:
         index = await self._look_at_index(run)
         if not run.dropped:
-            self._indexes[run.name] = index
-            self.index_bytes += index.memory_bytes
-        while self.index_bytes > self._index_bytes_max and self._indexes:
-            _name, oldest = self._indexes.popitem(last=False)
-            self.index_bytes -= oldest.memory_bytes
+            self._indexes.put(run.name, index)
         return index
 
     async def _open(self, run: Run) -> _Opened:
         path = f"{RUNS_DIRECTORY}/{run.name}"
         try:
-            file = await self._files.open(path, reading=Reading.COLD)
+            file = await self._files.open(path, reading=ReadingMode.COLD)
         except FileNotFoundError as error:
             if run.dropped:
                 raise RunGone(f"{path}: dropped") from error
@@ -268,7 +242,7 @@ class RunFiles:
         """Make room for one more descriptor, as far as there are idle ones."""
         surplus = len(self._opened) + 1 - self._open_files_max
         idle = [name for name, opened in self._opened.items() if opened.pins == 0]
-        for name in idle[:max(surplus, 0)]:
+        for name in idle[: max(surplus, 0)]:
             opened = self._opened.get(name)
             if opened is not None and opened.pins == 0:
                 del self._opened[name]

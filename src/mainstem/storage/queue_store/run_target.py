@@ -1,11 +1,11 @@
-"""Where a run being written goes: a file of the local disk.
+"""Writes a run to a file of the local disk, without delaying the journal's commits beside it.
 
-Written as `<name>.tmp-<unique>`, renamed when all of it is durable: a name ending in `.run` always is a whole
-run, and two writers of the same name never touch the same bytes. It goes past the page cache (nobody reads a run soon:
-its messages are still in the write cache), in windows of `WINDOW_BYTES`, each on the disk before the next is given to
-it: a disk does one thing after the other, and the journal's commits on the same one wait for what it was given before.
-Where a file system refuses that, every window is written, waited for and dropped by way of the page cache. Writes can
-be paced.
+Written as `<name>.tmp-<unique>`, renamed when all of it is durable: a name ending in `.run` always is a whole run, and
+two writers of the same name never touch the same bytes. The writes bypass the page cache (a run is not read soon: its
+messages are still in the write cache), in windows of `WINDOW_BYTES`, each on the disk before the next is issued: a disk
+does one thing after the other, and the journal's commits on the same disk wait for the writes issued before them. Where
+a file system refuses that, every window is written through the page cache, synced and dropped from it. Writes can be
+paced.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ RUN_SUFFIX = ".run"
 TEMPORARY_INFIX = ".tmp-"
 
 WINDOW_BYTES = 128 * 1024
-"""Given to the disk at once. With windows of 8 MiB every tenth of a second a commit beside them took several
+"""Bytes given to the disk at once. With windows of 8 MiB every tenth of a second a commit beside them took several
 milliseconds and the 99th percentile was four times what it is alone, with 1 MiB there was a fifth of that left, with
 this nothing. Past the page cache it takes two thirds of the processor time and a third of the time that writing,
 waiting and dropping do."""
 
 ALIGNMENT = mmap.PAGESIZE
-"""Of position, length and memory, enough for every file system."""
+"""Alignment of position, length and memory, enough for every file system."""
 
 PAUSE_SECONDS_MIN = 0.002
-"""Shorter debts are left to grow: a sleep costs about 0.1 ms beyond what is asked for."""
+"""Shorter debts are left to grow: a sleep takes about 0.1 ms longer than asked for."""
 
 _SYNC_FILE_RANGE_ALL = 1 | 2 | 4  # wait before, write, wait after
 _sync_file_range: Callable[[int, int, int, int], int] | None
@@ -49,14 +49,14 @@ except (OSError, AttributeError):  # pragma: no cover - not Linux: fdatasync per
 
 
 class RunTarget(Protocol):
-    """One run being written. What was not finished is never visible under the run's name."""
+    """A run being written. It is never visible under its name before `finish`."""
 
     def write(self, buffer: Buffer) -> None:
         """Append all of the buffer, or raise OSError."""
         ...
 
     def finish(self) -> None:
-        """Make what was written durable, then visible under the run's name, durably too."""
+        """Make the run durable, then visible under its name, durably too."""
         ...
 
     def abandon(self) -> None:
@@ -88,7 +88,7 @@ class LocalRunTarget:
         self._window = memoryview(mmap.mmap(-1, WINDOW_BYTES))  # aligned to a page
         self._filled = 0
         self._settled = 0
-        """All before this is on the disk; the window comes next."""
+        """File position up to which all bytes are on the disk; the window begins there."""
         self._bytes_per_second = bytes_per_second
         self._clock = clock
         self._sleep = sleep
@@ -98,7 +98,7 @@ class LocalRunTarget:
         view = memoryview(buffer).cast("B")
         while view:
             count = min(len(view), WINDOW_BYTES - self._filled)
-            self._window[self._filled:self._filled + count] = view[:count]
+            self._window[self._filled : self._filled + count] = view[:count]
             view = view[count:]
             self._filled += count
             if self._filled == WINDOW_BYTES:
@@ -108,7 +108,7 @@ class LocalRunTarget:
     def finish(self) -> None:
         size = self._settled + self._filled
         padded = -(-self._filled // ALIGNMENT) * ALIGNMENT
-        self._window[self._filled:padded] = bytes(padded - self._filled)
+        self._window[self._filled : padded] = bytes(padded - self._filled)
         self._pace(self._filled)
         self._settle(padded)
         os.ftruncate(self._descriptor, size)
@@ -129,7 +129,7 @@ class LocalRunTarget:
         self._temporary.unlink(missing_ok=True)
 
     def _settle(self, length: int) -> None:
-        """Have so much of the window on the disk."""
+        """Write the first `length` bytes of the window to the disk."""
         done = 0
         while done < length:
             try:

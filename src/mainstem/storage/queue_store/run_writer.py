@@ -4,8 +4,8 @@ Synchronous, made for an executor of the pipeline that does nothing else meanwhi
 of a call, and extents are cut with numpy; their bytes come in contiguous pieces (what a gather yields), and Python
 runs per extent and piece, never per batch. Memory is bounded by one piece plus 64 bytes per extent.
 
-Where the bytes go is a `RunTarget` (see there for what it promises). An extent is the batches of a queue that
-start within the same `EXTENT_BYTES` of the queue's bytes in this run, so that cutting needs no loop.
+The bytes go to a `RunTarget`, which states when they are durable. An extent is the batches of a queue that start within
+the same `EXTENT_BYTES` of the queue's bytes in this run, so that cutting needs no loop.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ import numpy.typing
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.format import (
+from mainstem.storage.extents.format import (
     EXTENT_BYTES,
     EXTENT_ROW,
     FRAME_BYTES,
     RUN_MAGIC,
-    Frame,
+    FileFrame,
     name_crc_of,
 )
 from mainstem.storage.queue_store.run_target import RunTarget
 
-BATCH_ROW = numpy.dtype([
-    ("queue_id", "<u8"),
-    ("base_offset", "<i8"),
-    ("last_offset", "<i8"),
-    ("max_timestamp", "<i8"),
-    ("length", "<u4"),
-    ("record_count", "<u4"),
-    ("leader_epoch", "<i4"),
-])
-"""What the writer needs to know of a batch, beside its bytes."""
+BATCH_ROW = numpy.dtype(
+    [
+        ("queue_id", "<u8"),
+        ("base_offset", "<i8"),
+        ("last_offset", "<i8"),
+        ("max_timestamp", "<i8"),
+        ("length", "<u4"),
+        ("record_count", "<u4"),
+        ("leader_epoch", "<i4"),
+    ]
+)
+"""A batch as the writer needs it, besides its bytes."""
 
 Array = numpy.typing.NDArray[numpy.void]
 
@@ -74,9 +76,9 @@ class RunWriter:
         self._queue_bytes = 0
         """Bytes so far of the queue being written."""
         self._cell = -1
-        """Which `EXTENT_BYTES` of its queue the last batch starts in: the open extent."""
+        """The number of the open extent: the last batch starts in this `EXTENT_BYTES` of its queue."""
         self._finished = False
-        target.write(Frame(RUN_MAGIC).pack())
+        target.write(FileFrame(RUN_MAGIC).pack())
 
     def __enter__(self) -> RunWriter:
         return self
@@ -118,18 +120,29 @@ class RunWriter:
         rows = numpy.concatenate(self._extents) if self._extents else numpy.empty(0, EXTENT_ROW)
         high = int(rows["max_timestamp"].max()) if len(rows) else -1
         index = rows.tobytes()
-        footer = Frame(
-            RUN_MAGIC, crc32c(index), FRAME_BYTES + self._batch_bytes, len(rows),
-            self._batch_bytes, self._min_timestamp, high, name_crc_of(self._name),
+        footer = FileFrame(
+            RUN_MAGIC,
+            crc32c(index),
+            FRAME_BYTES + self._batch_bytes,
+            len(rows),
+            self._batch_bytes,
+            self._min_timestamp,
+            high,
+            name_crc_of(self._name),
         )
         self._target.write(index)
         self._target.write(footer.pack())
         self._target.finish()
         self._finished = True
         return RunSummary(
-            name=self._name, bytes=2 * FRAME_BYTES + self._batch_bytes + len(index),
-            batch_bytes=self._batch_bytes, batch_count=self._batch_count, record_count=self._record_count,
-            queue_count=self._queue_count, min_timestamp=self._min_timestamp, max_timestamp=high,
+            name=self._name,
+            bytes=2 * FRAME_BYTES + self._batch_bytes + len(index),
+            batch_bytes=self._batch_bytes,
+            batch_count=self._batch_count,
+            record_count=self._record_count,
+            queue_count=self._queue_count,
+            min_timestamp=self._min_timestamp,
+            max_timestamp=high,
         )
 
     def _check_order(self, batches: Array) -> None:
@@ -195,7 +208,7 @@ class RunWriter:
             done = start
             while done < written and len(checksums) < len(ends):
                 end = ends[len(checksums)]
-                crc = crc32c(view[done - start:end - start], crc)
+                crc = crc32c(view[done - start : end - start], crc)
                 done = min(end, written)
                 if done == end:
                     checksums.append(crc)

@@ -1,4 +1,4 @@
-"""The store's own note of whose it is, so that disk and manifest are never paired wrongly.
+"""The store's mark names its identity, so that disk and manifest are never paired wrongly.
 
 `store.mark` in the store directory holds the store's identity and how many changes its manifest had seen. A
 manifest with another identity belongs to another disk; one with fewer changes is an old copy, which would take
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Callable
 from typing import NamedTuple
 
 import google_crc32c
@@ -77,8 +78,11 @@ async def write_mark(files: Files, mark: StoreMark) -> None:
         await file.close()
 
 
-async def pair(files: Files, manifest: Manifest, database_path: str) -> None:
-    """See that store and manifest belong together; a store and a manifest that are both new are paired.
+async def pair(
+    files: Files, manifest: Manifest, database_path: str, new_id: Callable[[], uuid.UUID] = uuid.uuid4
+) -> None:
+    """Check that store and manifest belong together; a store and a manifest that are both new are paired, under a
+    new identity.
 
     Raises `StorageError` saying what to do when they do not; nothing is changed then."""
     mark = await read_mark(files)
@@ -90,7 +94,7 @@ async def pair(files: Files, manifest: Manifest, database_path: str) -> None:
                 f"({runs[0]}, ...). Nothing was changed. Restore the manifest, or check that write_dir is mounted "
                 f"and right; to begin with an empty store, move the directory '{RUNS_DIRECTORY}' away"
             )
-        mark = mark or StoreMark(uuid.uuid4(), 0)
+        mark = mark or StoreMark(new_id(), 0)
         await manifest.adopt(mark.identity, mark.changes)
         await write_mark(files, mark)
     elif mark is None:

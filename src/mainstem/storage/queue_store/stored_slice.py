@@ -1,4 +1,4 @@
-"""What a read of the queue store comes back with, and how it is put together from extents."""
+"""The result of a read of the queue store, and how it is built from extents."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class StoredSlice(NamedTuple):
     batches: list[memoryview]
     base_offset: int
     next_offset: int
-    """Behind the last record of the last batch."""
+    """The offset behind the last record of the last batch."""
     from_cache: bool
-    """Memory had all of it; otherwise a disk was waited for."""
+    """True when memory had all of it; otherwise the read waited for a disk."""
 
 
 class SliceBuilder:
-    """Takes extents of a queue in offset order, keeps the batches that are asked for."""
+    """Takes extents of a queue in offset order, and keeps the batches of the requested offsets."""
 
     def __init__(self, offset: int, bytes_max: int) -> None:
         self._offset = offset
@@ -43,7 +43,7 @@ class SliceBuilder:
         return len(self._batches)
 
     def has_room(self, extent: numpy.void) -> bool:
-        """Is the extent worth reading: does it continue the slice, and may its first batch fit?"""
+        """Whether the extent is worth reading: it continues the slice, and its first batch may fit."""
         if not self._batches:
             return True
         if int(extent["base_offset"]) != self._next_offset or self._bytes_left <= 0:
@@ -69,7 +69,7 @@ class SliceBuilder:
                     self._base_offset = base_offset
                 elif size > self._bytes_left or base_offset != self._next_offset:
                     return False
-                self._batches.append(extent[position:position + size])
+                self._batches.append(extent[position : position + size])
                 self._bytes_left -= size
                 self._next_offset = next_offset
             position += size

@@ -1,0 +1,311 @@
+"""One partition of an internal topic as a log: append records, read them all back, drop a prefix.
+
+Only this log's owner writes to it: reading the log
+makes the reader its owner, and an append of an owner before is refused before any of it lands (`QueueAdmin.own`). As a
+second check, an append that does not land where the last one ended is an error.
+
+The log has every offset from its start on, so a skipped offset is as lost as an unreadable one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from mainstem.broker.machines.errors import LogUnavailable, Unreadable
+from mainstem.errors import LeaderMissing, MainstemError
+from mainstem.model import AppendResult, BatchAppend, FeatureLevel, Outcome, QueueOffsets, QueueRead
+from mainstem.ports import Clock, MessageStore, QueueAdmin
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.errors import ProtocolError
+from mainstem.protocol.records import (
+    NewBatch,
+    NewRecord,
+    Record,
+    StoredBatch,
+    build_batch,
+    read_records,
+    stored_batches,
+    verify_checksum,
+)
+
+ALL_REPLICAS = -1
+
+BUSY_PAUSE_SECONDS = 0.05
+"""Between two tries of an append that the storage is too busy for."""
+
+COMMIT_WAIT_SECONDS = 1.0
+"""How long to wait at a time until earlier appends are committed."""
+
+SMALLER = 16
+"""The size of a read is divided by this where part of it cannot be read, down to a batch, and then doubles
+again."""
+
+_RECORD_BYTES = 24
+"""Lengths and deltas around key and value in a batch, rounded up."""
+
+_CODE_OF_OUTCOME = {
+    Outcome.UNKNOWN_QUEUE: ErrorCode.NOT_COORDINATOR,
+    Outcome.NOT_LEADER: ErrorCode.NOT_COORDINATOR,
+    Outcome.FENCED: ErrorCode.NOT_COORDINATOR,
+    Outcome.STORAGE_FAILED: ErrorCode.NOT_COORDINATOR,
+}
+"""The codes that clients get when an append fails; as in Kafka, COORDINATOR_NOT_AVAILABLE for all other
+outcomes."""
+
+
+R = TypeVar("R")
+"""A machine's records."""
+
+
+class RecordCodec(Protocol[R]):
+    """The form of a machine's records in its topic."""
+
+    def encode(self, record: R, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+        """A record as programs of this level read it. Raises `ProtocolError` on a value that has no encoding."""
+        ...
+
+    def decode(self, record: Record) -> R | None:
+        """The content of a record of the topic; None for one without a meaning. Raises `ProtocolError`."""
+        ...
+
+
+class LogLimits(NamedTuple):
+    """The bounds of one log's reads and appends."""
+
+    load_bytes: int
+    """Read at once."""
+    append_bytes_max: int
+    """In one batch, unless a single record is larger."""
+    commit_seconds: float
+    """For how long an append is repeated while the storage is busy."""
+
+
+class Gap(NamedTuple):
+    """The offsets from `start` to before `end`, which cannot be read."""
+
+    start: int
+    end: int
+    why: str
+
+
+class _Piece(NamedTuple, Generic[R]):
+    """Records of whole batches, with the offset behind them."""
+
+    records: list[R]
+    next_offset: int
+    bytes_read: int
+
+
+class MachineLog(Generic[R]):
+    """The log of one partition. `end` is the offset of the next record; it is known after `read`."""
+
+    def __init__(
+        self,
+        queue_id: int,
+        codec: RecordCodec[R],
+        limits: LogLimits,
+        store: MessageStore,
+        queue_admin: QueueAdmin,
+        clock: Clock,
+        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
+    ) -> None:
+        self.queue_id = queue_id
+        self.end = 0
+        self.bytes_read = 0
+        self._owner_epoch: int | None = None
+        self._codec = codec
+        self._limits = limits
+        self._store = store
+        self._queue_admin = queue_admin
+        self._clock = clock
+        self._feature_level = feature_level
+
+    async def exists(self) -> bool:
+        """Whether the log's queue exists."""
+        return (await self._store.offsets([self.queue_id]))[0] is not None
+
+    async def read(self, *, over_gaps: bool = False) -> AsyncIterator[R | Gap]:
+        """Own the log, then yield every record, oldest first, once each earlier append is either committed or gone.
+        With `over_gaps` a `Gap` stands for what cannot be read; else `Unreadable` is raised.
+
+        Raises `LogUnavailable`."""
+        self._owner_epoch = await self._own()
+        offsets = await self._settled()
+        position, end = offsets.log_start, offsets.high_watermark
+        self.bytes_read = 0
+        bytes_max = self._limits.load_bytes
+        while position < end:
+            try:
+                piece = await self._piece(position, bytes_max)
+            except Unreadable as damage:
+                if not over_gaps:
+                    raise
+                if bytes_max > 1:  # the damage may lie further on, in the bytes read together
+                    bytes_max = max(bytes_max // SMALLER, 1)
+                    continue
+                readable = await self._next_readable(position, end)
+                yield Gap(position, readable, damage.why)
+                position = readable
+                continue
+            self.bytes_read += piece.bytes_read
+            bytes_max = min(2 * bytes_max, self._limits.load_bytes)
+            for record in piece.records:
+                yield record
+            position = piece.next_offset
+        self.end = position
+
+    async def readable(self, offset: int) -> bool:
+        """Whether the batch that holds this offset can be read. Raises `LogUnavailable` where nothing can be
+        read now."""
+        try:
+            await self._piece(offset, 1)
+        except Unreadable:
+            return False
+        return True
+
+    async def append(self, records: Sequence[R]) -> int:
+        """Append records and wait until they are committed; returns their size in bytes.
+
+        The append is repeated for a while if the storage is busy. Raises `LogUnavailable` when the log may lack any
+        of the records after that, and `ProtocolError` for a record that has no encoding (nothing is appended
+        then)."""
+        batches = list(self._batches(records))
+        size_bytes = sum(len(batch.data) for batch in batches)
+        deadline = self._clock.monotonic() + self._limits.commit_seconds
+        while True:
+            appends = [self._append(batch) for batch in batches]
+            results = await self._store.append(appends, ALL_REPLICAS, owner_epoch=self._owner_epoch)
+            for batch, result in zip(batches, results, strict=True):
+                if result.outcome is Outcome.OK:
+                    self._landed(batch, result)
+            refused = [result.outcome for result in results if result.outcome is not Outcome.OK]
+            if not refused:
+                return size_bytes
+            in_order = all(result.outcome is Outcome.OK for result in results[: -len(refused)])
+            busy = all(outcome is Outcome.STORAGE_BUSY for outcome in refused)
+            if not (in_order and busy and self._clock.monotonic() < deadline):
+                code = _CODE_OF_OUTCOME.get(refused[0], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                raise LogUnavailable(f"appending at offset {self.end}: {refused[0].value}", code)
+            batches = batches[-len(refused) :]
+            await asyncio.sleep(BUSY_PAUSE_SECONDS)
+
+    async def drop_before(self, offset: int) -> bool:
+        """Drop the records before an offset; False when that was not possible, which does no harm."""
+        try:
+            starts = await self._queue_admin.truncate({self.queue_id: offset})
+        except (MainstemError, OSError):
+            return False
+        return isinstance(starts.get(self.queue_id), int)
+
+    async def _piece(self, position: int, bytes_max: int) -> _Piece[R]:
+        """The whole batches from the one that holds this offset on; at least that one."""
+        [found] = await self._store.read([QueueRead(self.queue_id, position, bytes_max)], bytes_max)
+        if found.outcome is Outcome.STORAGE_FAILED or (found.outcome is Outcome.OK and not found.batches):
+            raise Unreadable(position, found.outcome.value)
+        if found.outcome is not Outcome.OK:
+            raise LogUnavailable(f"reading at offset {position}: {found.outcome.value}")
+        records: list[R] = []
+        next_offset = position
+        bytes_read = 0
+        try:
+            for data in found.batches:
+                for batch in stored_batches(data):
+                    header = batch.header
+                    if header.base_offset > next_offset:
+                        raise Unreadable(next_offset, f"what follows begins at offset {header.base_offset}")
+                    records += self._records(batch, position)
+                    next_offset = header.base_offset + header.last_offset_delta + 1
+                bytes_read += len(data)
+        except Unreadable:
+            if next_offset == position:
+                raise
+        except ProtocolError as error:
+            if next_offset == position:
+                raise Unreadable(position, str(error)) from error
+        return _Piece(records, next_offset, bytes_read)
+
+    def _records(self, batch: StoredBatch, position: int) -> list[R]:
+        """The records of a batch from an offset on. Raises `ProtocolError` when it is damaged."""
+        verify_checksum(batch.data, batch.header)
+        if batch.header.is_control:
+            return []
+        decoded = (self._codec.decode(record) for record in read_records(batch) if record.offset >= position)
+        return [record for record in decoded if record is not None]
+
+    async def _next_readable(self, position: int, end: int) -> int:
+        """The first offset behind a damage from which on the log can be read; `end`: no offset behind it can.
+        The search takes ever larger steps, so a few batches between two damages may count as lost with
+        them."""
+        unreadable, step = position, 1
+        while True:
+            candidate = min(position + step, end)
+            if candidate == end or await self.readable(candidate):
+                break
+            unreadable, step = candidate, 2 * step
+        while candidate - unreadable > 1:
+            middle = (unreadable + candidate) // 2
+            if await self.readable(middle):
+                candidate = middle
+            else:
+                unreadable = middle
+        return candidate
+
+    async def _own(self) -> int:
+        try:
+            return await self._queue_admin.own(self.queue_id)
+        except LeaderMissing as elsewhere:
+            raise LogUnavailable(f"the log cannot be owned: {elsewhere}", ErrorCode.NOT_COORDINATOR) from elsewhere
+        except (MainstemError, OSError) as error:
+            raise LogUnavailable(f"the log cannot be owned: {error}") from error
+
+    async def _settled(self) -> QueueOffsets:
+        """The log's offsets, once nothing is in flight: an append whose fate is unknown may still arrive."""
+        while True:
+            [offsets] = await self._store.offsets([self.queue_id])
+            if offsets is None:
+                raise LogUnavailable("the queue is not here", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if offsets.high_watermark >= offsets.end:
+                return offsets
+            waiting = self._store.wait({self.queue_id: offsets.high_watermark}, 1, COMMIT_WAIT_SECONDS)
+            try:
+                await waiting
+            finally:
+                waiting.cancel()
+
+    def _landed(self, batch: NewBatch, result: AppendResult) -> None:
+        if result.base_offset != self.end:
+            what = f"records meant for offset {self.end} landed at {result.base_offset}: another writer"
+            raise LogUnavailable(what, ErrorCode.NOT_COORDINATOR)
+        self.end += batch.header.record_count
+
+    def _batches(self, records: Iterable[R]) -> Iterable[NewBatch]:
+        timestamp_ms, level = self._clock.now_ms(), self._feature_level()
+        waiting: list[NewRecord] = []
+        size_bytes = 0
+        for record in records:
+            encoded = self._codec.encode(record, timestamp_ms, level)
+            record_bytes = len(encoded.key or b"") + len(encoded.value or b"") + _RECORD_BYTES
+            if waiting and size_bytes + record_bytes > self._limits.append_bytes_max:
+                yield build_batch(waiting)
+                waiting, size_bytes = [], 0
+            waiting.append(encoded)
+            size_bytes += record_bytes
+        if waiting:
+            yield build_batch(waiting)
+
+    def _append(self, batch: NewBatch) -> BatchAppend:
+        header = batch.header
+        return BatchAppend(
+            queue_id=self.queue_id,
+            data=memoryview(batch.data),
+            record_count=header.record_count,
+            last_offset_delta=header.last_offset_delta,
+            max_timestamp=header.max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            attributes=header.attributes,
+            crc=header.checksum,
+        )

@@ -1,0 +1,201 @@
+"""One look at a cluster: what `mainstem top` prints, and how it is put together from what nodes answer.
+
+The views and metrics come over HTTP: of the cluster from the node that was named, figures from each node itself, all at
+once, so that one that is silent delays the others by no more than `ANSWER_SECONDS`. Lags of consumer groups come over
+Kafka; where that does not answer they are left out and the reason is told. Rates are differences of two looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from mainstem.address import Address, AddressError, parsed
+from mainstem.cli.errors import CommandLineError
+from mainstem.cli.http_node import HttpNode
+from mainstem.cli.top.exposition import Figures, figures_of
+from mainstem.console.views import ClusterView, DiskView, NodeView
+
+if TYPE_CHECKING:
+    from mainstem.cli.top.lags import GroupLag
+
+ANSWER_SECONDS = 3.0
+"""A node that has not answered by then is shown as silent."""
+
+NODES_ASKED_AT_ONCE = 16
+
+
+class NodeLook(msgspec.Struct, frozen=True, kw_only=True):
+    """None where the node does not answer, and for rates where it started between two looks."""
+
+    node_id: int
+    state: str
+    """As the metadata leader judges; `silent` where it does not answer us."""
+    received_bytes_per_second: float | None
+    sent_bytes_per_second: float | None
+    requests_per_second: float | None
+    connections: int | None
+    unsplit_bytes: int | None
+    journal_bytes: int | None
+    store_bytes: int | None
+    leads: int
+    """Write groups that it leads."""
+
+
+class GroupLook(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    state: str
+    lag: int | None
+    """Offsets not committed yet; None: it could not be asked for."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    time_ms: int
+    seconds: float
+    """Between this look and the one before: the time that rates are of."""
+    cluster_id: str
+    topics: int
+    partitions: int
+    write_groups: int
+    write_groups_led: int
+    nodes: Sequence[NodeLook]
+    groups: Sequence[GroupLook]
+    """Those with the most lag first."""
+    groups_left_out: int
+    write_disk: DiskView | None
+    """Of the node that was asked; None where it does not answer."""
+    store_disk: DiskView | None
+    troubles: Sequence[str]
+    """What could not be asked, and why."""
+
+
+class _Taken(NamedTuple):
+    at: float
+    figures: Mapping[int, Figures | None]
+
+
+class Looks:
+    """`begin` once, then `next` for every look."""
+
+    def __init__(
+        self,
+        http: str,
+        bootstrap: str,
+        groups: Sequence[str],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        lags: Callable[[str, Sequence[str]], tuple[list[GroupLag], int]] | None = None,
+    ) -> None:
+        from mainstem.cli.top.lags import lags_of
+
+        self._http = http
+        self._bootstrap = bootstrap
+        self._groups = groups
+        self._monotonic = monotonic
+        self._lags = lags or lags_of
+        self._cluster: ClusterView | None = None
+        self._before = _Taken(0.0, {})
+
+    def begin(self) -> None:
+        """Take the first figures. Raises NodeUnreachable or RequestRefused where the named node does not answer."""
+        self._cluster = HttpNode(self._http, timeout_seconds=ANSWER_SECONDS).get("/v1/cluster", ClusterView)
+        self._before = self._taken(self._cluster.nodes)
+
+    def next(self) -> Look:
+        troubles: list[str] = []
+        fresh: ClusterView | None = None
+        try:
+            fresh = HttpNode(self._http, timeout_seconds=ANSWER_SECONDS).get("/v1/cluster", ClusterView)
+        except CommandLineError as error:
+            troubles.append(str(error))
+        cluster = fresh or self._cluster
+        assert cluster is not None, "begin comes first"
+        self._cluster = cluster
+        before, taken = self._before, self._taken(cluster.nodes)
+        self._before = taken
+        seconds = taken.at - before.at
+        groups: list[GroupLag] = []
+        left_out = 0
+        try:
+            groups, left_out = self._lags(self._bootstrap, self._groups)
+        except CommandLineError as error:
+            troubles.append(str(error))
+        leaders = [group.leader for group in cluster.write_groups]
+        return Look(
+            time_ms=time.time_ns() // 1_000_000,
+            seconds=round(seconds, 3),
+            cluster_id=cluster.cluster_id,
+            topics=cluster.topics,
+            partitions=cluster.partitions,
+            write_groups=len(leaders),
+            write_groups_led=sum(leader >= 0 for leader in leaders),
+            nodes=[
+                _node_look(
+                    node, before.figures.get(node.node_id), taken.figures.get(node.node_id), seconds,
+                    leaders.count(node.node_id),
+                )
+                for node in sorted(cluster.nodes, key=lambda node: node.node_id)
+            ],
+            groups=[
+                GroupLook(group=group.group, state=group.state, lag=group.lag)
+                for group in sorted(groups, key=lambda group: (-(group.lag or 0), group.group))
+            ],
+            groups_left_out=left_out,
+            write_disk=fresh.write_disk if fresh else None,
+            store_disk=fresh.store_disk if fresh else None,
+            troubles=troubles,
+        )  # fmt: skip
+
+    def _taken(self, nodes: Sequence[NodeView]) -> _Taken:
+        at = self._monotonic()
+        with ThreadPoolExecutor(NODES_ASKED_AT_ONCE) as pool:
+            found = list(pool.map(self._figures, nodes))
+        return _Taken(at, {node.node_id: figures for node, figures in zip(nodes, found, strict=True)})
+
+    def _figures(self, node: NodeView) -> Figures | None:
+        """What a node says of itself; None where it does not answer."""
+        if node.http is None:
+            return None
+        try:
+            return figures_of(HttpNode(reached_at(node, node.http), timeout_seconds=ANSWER_SECONDS).text("/metrics"))
+        except CommandLineError:
+            return None
+
+
+def reached_at(node: NodeView, http: str) -> str:
+    """Where others reach a node's HTTP port: one that listens on all interfaces tells no host of its own."""
+    try:
+        address = parsed(http)
+    except AddressError:  # of another version: asked as it is told
+        return http
+    return str(Address(node.host, address.port)) if address.host in ("0.0.0.0", "::") else http
+
+
+def _node_look(node: NodeView, before: Figures | None, after: Figures | None, seconds: float, leads: int) -> NodeLook:
+    first, second = before or Figures(), after or Figures()
+
+    def rate(start: float | None, end: float | None) -> float | None:
+        if start is None or end is None or end < start or seconds <= 0:
+            return None
+        return round((end - start) / seconds, 1)
+
+    return NodeLook(
+        node_id=node.node_id,
+        state=node.state if after is not None or node.state != "alive" else "silent",
+        received_bytes_per_second=rate(first.received_bytes, second.received_bytes),
+        sent_bytes_per_second=rate(first.sent_bytes, second.sent_bytes),
+        requests_per_second=rate(first.requests, second.requests),
+        connections=_whole(second.connections),
+        unsplit_bytes=_whole(second.unsplit_bytes),
+        journal_bytes=_whole(second.journal_bytes),
+        store_bytes=_whole(second.store_bytes),
+        leads=leads,
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,78 @@
+"""The metadata leader's own duties, which no client asks for: it creates the cluster, and places the write groups
+once enough nodes are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mainstem.nameserver.cluster.level_raising import LevelRaising
+from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
+from mainstem.nameserver.requests import Requests
+from mainstem.nameserver.state.changes import Made, new_cluster
+from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.rpc.messages.metadata import WantPlacement
+
+PAUSE_SECONDS = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class LeaderDuties:
+    """Carries out the duties while this node leads; `run` is a task on every member."""
+
+    def __init__(
+        self,
+        group: MetadataGroup,
+        replica: MetadataReplica,
+        proposer: Proposer,
+        requests: Requests,
+        cluster_id: Callable[[], str],
+        write_groups: int,
+        raising: LevelRaising,
+    ) -> None:
+        """A cluster that this node creates gets this id and so many write groups, and begins at the newest
+        feature level."""
+        self._group = group
+        self._replica = replica
+        self._proposer = proposer
+        self._requests = requests
+        self._cluster_id = cluster_id
+        self._write_groups = write_groups
+        self._raising = raising
+
+    async def run(self) -> None:
+        """Carry out what is due after every change, until cancelled."""
+        while True:
+            version = self._group.version
+            try:
+                if self._group.serves:
+                    await self._do()
+            except (NotLeading, Unsettled):
+                pass  # another node leads now, and has the duties
+            except MetadataUnavailable as error:
+                log.debug("tried again soon: %s", error)
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            await self._group.changed_since(version)
+
+    async def _do(self) -> None:
+        state = self._replica.state
+        if state.cluster is None:
+            await self._proposer.propose(self._make_cluster, b"")
+        elif not state.placements and len(state.nodes) >= len(self._group.membership.voters):
+            await self._proposer.propose(self._make_placement, b"")
+
+    async def _make_cluster(self) -> Made:
+        if self._replica.state.cluster is not None:
+            return Made([], [])
+        return Made([new_cluster(self._cluster_id(), self._write_groups)], [])
+
+    async def _make_placement(self) -> Made:
+        """Raises `MetadataUnavailable` while a node has not said yet which feature levels it reads."""
+        made = await self._requests.maker(WantPlacement())()
+        return Made([*self._raising.of_a_new_cluster(), *made.commands], made.refusals) if made.commands else made

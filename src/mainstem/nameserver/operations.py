@@ -1,0 +1,84 @@
+"""What an operator changes of the cluster itself: its feature level, where replicas are, who votes on the metadata."""
+
+from __future__ import annotations
+
+from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.errors import (
+    InvalidMembership,
+    InvalidPlacement,
+    MetadataUnavailable,
+    NameserverError,
+    refusal_of,
+)
+from mainstem.nameserver.lookups import MetadataLookups
+from mainstem.nameserver.quorum.member_change import CATCH_UP_SECONDS_MAX, change_member
+from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
+from mainstem.nameserver.requests import Requests
+from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.nameserver.state.replica_placement import replacement_for
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.messages.metadata import CHANGE_MEMBER, ChangeMember, WantFeatureLevel, WantMove
+
+
+class ClusterOperations:
+    """Has the metadata leader change the cluster; a call returns once this node has applied the change."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        lookups: MetadataLookups,
+        replica: MetadataReplica,
+        quorum: MetadataGroup,
+        ports: ClusterPorts | None,
+    ) -> None:
+        """`ports` None: there are no other nodes."""
+        self._requests = requests
+        self._lookups = lookups
+        self._replica = replica
+        self._quorum = quorum
+        self._ports = ports
+
+    async def raise_feature_level(self, level: int) -> None:
+        """From now on the cluster may write what programs of this level read; there is no way back. Raises
+        `FeatureLevelNotReady` naming the nodes that do not read it, `MetadataUnavailable`."""
+        (outcome,) = (await self._requests.change(WantFeatureLevel(level))).items
+        if isinstance(outcome, NameserverError):
+            raise outcome
+
+    async def move_replica(self, group: int, old: int, new: int | None = None) -> int:
+        """Move the replica of a write group from node `old` to node `new`; None: the metadata leader picks
+        the live node that suits best. The storage roles carry it out later. Returns the new node; raises
+        `InvalidPlacement`."""
+        if new is None:
+            racks = {node.node_id: node.rack for node in self._lookups.alive_nodes()}
+            placements = self._replica.state.placements
+            new = replacement_for(old, placements.get(group, ()), racks, placements)
+        if new is None:
+            raise InvalidPlacement(f"write group {group}: every node that lives has a replica of it already")
+        (outcome,) = (await self._requests.change(WantMove(group, old, new))).items
+        if isinstance(outcome, NameserverError):
+            raise outcome
+        return new
+
+    async def change_member(self, old: int, new: int) -> None:
+        """Replace voter `old` of the metadata quorum by node `new`, which is registered and runs; 0 for none.
+        Raises `InvalidMembership`, `MetadataUnavailable`."""
+        ports = self._ports
+        if ports is None:
+            raise InvalidMembership("this node is a cluster of its own: it takes nameserver.peers to be more")
+        try:
+            if self._quorum.serves:
+                await change_member(self._quorum, self._replica, ports, old, new)
+                return
+            reply = await ports.calls.call(
+                self._quorum.whom_to_ask(),
+                CHANGE_MEMBER,
+                ChangeMember(old, new),
+                timeout_seconds=CATCH_UP_SECONDS_MAX,
+            )
+        except (NotLeading, Unsettled, RpcError) as error:
+            self._quorum.asked_in_vain()
+            raise MetadataUnavailable(f"the change of members may not be done: {error}; begin it again") from error
+        for refusal in reply.message.refusals:
+            raise refusal_of(refusal.kind, refusal.message)

@@ -1,0 +1,36 @@
+"""The metadata quorum's end of the exchange of Raft messages (`rpc.raft_member.Member`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.nameserver.quorum.group_log import from_wire, to_wire
+from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.raft import Entry, Message
+from mainstem.rpc.raft.raft_member import Carried
+
+
+class GroupMember:
+    def __init__(self, group: MetadataGroup) -> None:
+        self._group = group
+
+    def received(self, messages: Sequence[Message]) -> None:
+        self._group.received(messages)
+
+    def carried(self, entry: Entry) -> Carried:
+        return to_wire(entry)
+
+    async def load(self, entries: Sequence[Entry]) -> list[Carried]:
+        return [to_wire(entry) for entry in entries]
+
+    def entry(self, term: int, index: int, kind: int, numbers: tuple[int, ...], attachment: memoryview) -> Entry:
+        """Raises ValueError."""
+        if numbers:
+            raise ValueError(f"entry {index} of the metadata quorum has numbers")
+        return from_wire(term, index, kind, attachment)
+
+    def unreachable(self, node_id: int) -> None:
+        self._group.unreachable(node_id)
+
+    def gone(self, node_id: int) -> None:
+        self._group.gone(node_id)

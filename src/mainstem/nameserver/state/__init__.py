@@ -1,0 +1,1 @@
+"""The metadata as a state machine: commands in, topics and nodes out. No I/O."""

@@ -1,0 +1,196 @@
+"""Turns what a caller wants into commands, judged by the present state. No I/O; the caller hands in
+randomness.
+
+Each item of a request is accepted or refused on its own, in order, as if those accepted before it were made
+already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mainstem.model import SLOTS, Topic
+from mainstem.nameserver.errors import InvalidPlacement, NameserverError, UnknownTopic, kind_of
+from mainstem.nameserver.state.commands import (
+    AddPartitions,
+    AllocateProducerIds,
+    ChangeTopicConfigs,
+    Command,
+    CreateCluster,
+    CreateTopic,
+    DeleteTopic,
+    Event,
+    MoveReplica,
+    PartitionsAdded,
+    PlaceGroups,
+    RaiseFeatureLevel,
+    Refusal,
+    RegisterNode,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from mainstem.nameserver.state.replica_placement import place_groups
+from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
+from mainstem.nameserver.state.topic_table import PendingChanges
+from mainstem.rpc.messages.metadata import (
+    WantConfigs,
+    WantDeletions,
+    Wanted,
+    WantedTopic,
+    WantFeatureLevel,
+    WantMove,
+    WantNode,
+    WantPartitions,
+    WantPlacement,
+    WantProducerIds,
+    WantTopics,
+)
+
+COMMANDS_PER_TURN = 250
+"""Commands that are made or applied between two turns of the event loop: about 2 ms."""
+
+
+class Made(NamedTuple):
+    """The commands of the accepted items, in order, and why the other items were refused."""
+
+    commands: list[Command]
+    refusals: list[Refusal]
+
+
+class Ids:
+    """Makes the ids that must be unique: of topics, requests and clusters."""
+
+    def __init__(self, randomness: random.Random) -> None:
+        self._randomness = randomness
+
+    def topic_id(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self._randomness.randbytes(16), version=4)
+
+    def request(self) -> bytes:
+        return self._randomness.randbytes(16)
+
+    def cluster_id(self) -> str:
+        while True:
+            text = base64.urlsafe_b64encode(self.topic_id().bytes).decode().rstrip("=")
+            if not text.startswith("-"):  # command lines would take it for an option
+                return text
+
+
+async def make_commands(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> Made:
+    """The commands for `wanted`. The caller keeps `state` unchanged meanwhile. `replicas`: how many each
+    write group gets."""
+    makers = _makers(wanted, state, ids, replicas)
+    pending, made = PendingChanges(), Made([], [])
+    for item, make in enumerate(makers):
+        try:
+            command = make(len(made.commands))
+            state.check(command, pending)
+        except NameserverError as refusal:
+            made.refusals.append(Refusal(item, kind_of(refusal), str(refusal)))
+        else:
+            pending.add(command)
+            made.commands.append(command)
+        if item % COMMANDS_PER_TURN == COMMANDS_PER_TURN - 1:
+            await asyncio.sleep(0)
+    return made
+
+
+def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> list[Callable[[int], Command]]:
+    """One function per item, which makes its command from the number of items accepted before it."""
+    match wanted:
+        case WantTopics(topics=topics):
+            return [_creation(topic, state, ids) for topic in topics]
+        case WantDeletions(names=names):
+            return [_deletion(name, state) for name in names]
+        case WantPartitions(name=name, total=total):
+            return [lambda _: AddPartitions(named(state, name).number, total)]
+        case WantConfigs(name=name, changes=changes):
+            return [lambda _: ChangeTopicConfigs(named(state, name).number, dict(changes))]
+        case WantProducerIds(node_id=node_id):
+            return [lambda _: AllocateProducerIds(node_id, state.next_producer_id, PRODUCER_IDS_PER_BLOCK)]
+        case WantNode():
+            return [lambda _: registration_of(wanted)]
+        case WantMove(group=group, old=old, new=new):
+            return [lambda _: MoveReplica(group, old, new)]
+        case WantFeatureLevel(level=level):
+            return [lambda _: RaiseFeatureLevel(level)]
+        case WantPlacement():
+            return [lambda _: _placement(state, replicas)]
+
+
+def _creation(topic: WantedTopic, state: MetadataState, ids: Ids) -> Callable[[int], Command]:
+    return lambda accepted: CreateTopic(
+        name=topic.name,
+        number=state.next_topic_number + accepted,
+        topic_id=ids.topic_id(),
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=topic.configs,
+        internal=topic.internal,
+    )
+
+
+def _deletion(name: str, state: MetadataState) -> Callable[[int], Command]:
+    return lambda _: DeleteTopic(named(state, name).number)
+
+
+def _placement(state: MetadataState, replicas: int) -> PlaceGroups:
+    racks = {node.node_id: node.rack for node in state.nodes}
+    if state.cluster is None or not racks:
+        raise InvalidPlacement("there are no nodes yet")
+    return PlaceGroups(place_groups(state.cluster.write_groups, racks, replicas))
+
+
+def registration_of(wanted: WantNode) -> RegisterNode:
+    return RegisterNode(
+        node_id=wanted.node_id,
+        host=wanted.host,
+        port=wanted.port,
+        rack=wanted.rack,
+        rpc=wanted.rpc,
+        incarnation=wanted.incarnation,
+        roles=list(wanted.roles),
+        version=wanted.version,
+    )
+
+
+def new_cluster(cluster_id: str, write_groups: int) -> CreateCluster:
+    return CreateCluster(
+        cluster_id=cluster_id,
+        write_groups=write_groups,
+        slots=[slot % write_groups for slot in range(SLOTS)],
+    )
+
+
+def named(state: MetadataState, name: str) -> Topic:
+    topic = state.topic(name)
+    if topic is None:
+        raise UnknownTopic(f"there is no topic {name[:260]!r}")
+    return topic
+
+
+def subject_of(command: Command) -> int:
+    """The number under which the command's outcome is remembered: the topic's number, or the first of the
+    producer ids."""
+    match command:
+        case CreateTopic(number=number) | AddPartitions(number=number):
+            return number
+        case ChangeTopicConfigs(number=number) | DeleteTopic(number=number):
+            return number
+        case AllocateProducerIds(first=first):
+            return first
+        case _:
+            return 0
+
+
+def topic_after(event: Event | None) -> Topic | None:
+    """The topic that an event tells of: as it is after the event, or as it was when it was deleted."""
+    if isinstance(event, TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted):
+        return event.topic
+    return None

@@ -1,0 +1,308 @@
+"""The commands that change the metadata, as they stand in its log, and the events that tell of them.
+
+A command is complete: everything random or timed (ids, numbers, the slot table) was chosen before it was logged, so
+that applying it gives the same state on every node and at every recovery. One log entry is a `LoggedChange`: the
+commands of one request, applied together or not at all. Encoded form: one byte of format version, then msgpack.
+Version 1 is a single command (all of version 0.1's entries, and snapshots): a map whose key `type` names it. Version
+2 is a `LoggedChange`. Within a version, fields are neither removed nor given a new meaning.
+
+Programs of different age share a log. A new command or field is logged only at a feature level that all members read
+(`level_of`). A program refuses a command that it does not know, unless the command carries the key `optional`: then
+the program keeps it as it came and hands it on in snapshots (`UnknownCommand`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple, get_args
+
+import msgspec
+
+from mainstem.model import Buffer, FeatureLevel, Topic
+
+FORMAT_VERSION_COMMAND = 1
+FORMAT_VERSION_CHANGE = 2
+INCARNATION_BYTES = 16
+
+
+class CreateCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="create_cluster"):
+    """Always the first command. `slots` gives the write group of each of the 4,096 slots."""
+
+    cluster_id: str
+    write_groups: int
+    slots: list[int]
+
+
+class RegisterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="register_node"):
+    """A node joined, or came back with other addresses. `host` and `port` are for Kafka clients."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+    rpc: str = ""
+    """`host:port` for other nodes."""
+    incarnation: bytes = b""
+    """16 bytes that name the node's directory: a node with another directory is another node. Empty: version
+    0.1 registered it."""
+    roles: list[str] = []
+    version: str = ""
+
+
+class PlaceGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="place_groups"):
+    """Per write group the nodes that hold its replicas, preferred leader first."""
+
+    replicas: list[list[int]]
+
+
+class MoveReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="move_replica"):
+    """The write group's replica on node `old` moves to node `new`."""
+
+    group: int
+    old: int
+    new: int
+
+
+class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="create_topic"):
+    """`number` is the next topic number: numbers only go up, and none is used twice."""
+
+    name: str
+    number: int
+    topic_id: uuid.UUID
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str] = {}
+    internal: bool = False
+
+
+class AddPartitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="add_partitions"):
+    number: int
+    total: int
+
+
+class ChangeTopicConfigs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="change_topic_configs"):
+    """Per Kafka config name its new value, None to remove the override."""
+
+    number: int
+    changes: dict[str, str | None]
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="delete_topic"):
+    number: int
+
+
+class AllocateProducerIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="allocate_producer_ids"):
+    """The ids from `first` on, `count` of them, belong to `node_id`."""
+
+    node_id: int
+    first: int
+    count: int
+
+
+class AdvanceCounters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="advance_counters"):
+    """Snapshots hold it: all numbers below these were given out, even if nothing that bears them is left."""
+
+    topic_number: int
+    producer_id: int
+
+
+class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why item number `item` of a request was refused; `kind` names the error's class."""
+
+    item: int
+    kind: str
+    message: str
+
+
+class RememberChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remember_change"):
+    """Snapshots hold it: this request was carried out, so that it is not carried out again when it comes once
+    more. `subjects`: per accepted item the number of its topic."""
+
+    request: bytes
+    at_ms: int
+    subjects: list[int]
+    refusals: list[Refusal]
+
+
+class RaiseFeatureLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="raise_feature_level"):
+    """From here on the log may hold whatever programs of this level read. It is logged only when all nodes
+    can read the level: a program that knows of no levels stops at the command itself."""
+
+    level: int
+
+
+class UnknownCommand(NamedTuple):
+    """A command of a later version that is marked optional. The text of `optional` names its subject: the
+    next command of the same type with the same subject takes its place."""
+
+    type: str
+    optional: str
+    encoded: bytes
+
+
+KnownCommand = (
+    CreateCluster
+    | RaiseFeatureLevel
+    | RegisterNode
+    | PlaceGroups
+    | MoveReplica
+    | CreateTopic
+    | AddPartitions
+    | ChangeTopicConfigs
+    | DeleteTopic
+    | AllocateProducerIds
+    | AdvanceCounters
+    | RememberChange
+)
+Command = KnownCommand | UnknownCommand
+
+
+def level_of(command: Command) -> FeatureLevel:
+    """The lowest feature level at which the command, with the fields it has, may be logged."""
+    match command:
+        case UnknownCommand():
+            return FeatureLevel.HARDENED
+        case _:
+            return FeatureLevel.FIRST
+
+
+_KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(KnownCommand))
+
+
+class LoggedChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All that one request changes. `request` (16 bytes) names the request, so that a caller who asks again
+    gets the outcome; it is empty where no caller can. `at_ms` is the leader's clock, by which all nodes alike
+    forget old requests."""
+
+    commands: list[Command]
+    request: bytes = b""
+    at_ms: int = 0
+    refusals: list[Refusal] = []
+
+
+class _KnownChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `LoggedChange` whose commands are all known, as nearly all are; decoded in one pass."""
+
+    commands: list[KnownCommand]
+    request: bytes = b""
+    at_ms: int = 0
+    refusals: list[Refusal] = []
+
+
+class _RawChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `LoggedChange` whose commands are decoded one by one."""
+
+    commands: list[msgspec.Raw]
+    request: bytes = b""
+    at_ms: int = 0
+    refusals: list[Refusal] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[KnownCommand] = msgspec.msgpack.Decoder(KnownCommand)
+_change_decoder = msgspec.msgpack.Decoder(_KnownChange)
+_raw_change_decoder = msgspec.msgpack.Decoder(_RawChange)
+
+
+def encode_command(command: Command) -> bytes:
+    encoded = command.encoded if isinstance(command, UnknownCommand) else _encoder.encode(command)
+    return bytes((FORMAT_VERSION_COMMAND,)) + encoded
+
+
+def decode_command(data: bytes) -> Command:
+    """Raises ValueError naming what is wrong when the bytes are no command of this format version."""
+    if not data:
+        raise ValueError("an empty command")
+    if data[0] != FORMAT_VERSION_COMMAND:
+        raise ValueError(f"command format version {data[0]}, this program reads {FORMAT_VERSION_COMMAND}")
+    try:
+        return _command(memoryview(data)[1:])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not a command this program knows: {error}") from error
+
+
+def _command(data: Buffer) -> Command:
+    """Raises `msgspec.DecodeError`."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:
+        if (unknown := _if_optional(data)) is None:
+            raise
+        return unknown
+
+
+def _if_optional(data: Buffer) -> UnknownCommand | None:
+    """A command that this program does not know but may pass over; None: it must know it."""
+    found = msgspec.msgpack.decode(data)
+    if not isinstance(found, dict):
+        return None
+    type_, optional = found.get("type"), found.get("optional")
+    if not isinstance(type_, str) or not isinstance(optional, str) or type_ in _KNOWN_TYPES:
+        return None
+    return UnknownCommand(type_, optional, bytes(data))
+
+
+def encode_change(change: LoggedChange) -> bytes:
+    assert not any(isinstance(it, UnknownCommand) for it in change.commands), (
+        "a program makes only commands that it knows"
+    )
+    return bytes((FORMAT_VERSION_CHANGE,)) + _encoder.encode(change)
+
+
+def decode_change(data: bytes) -> LoggedChange:
+    """Decodes a log entry: a `LoggedChange`, or a command alone. Raises ValueError as `decode_command`
+    does."""
+    if not data or data[0] != FORMAT_VERSION_CHANGE:
+        return LoggedChange([decode_command(data)])
+    encoded = memoryview(data)[1:]
+    try:
+        try:
+            known = _change_decoder.decode(encoded)
+        except msgspec.DecodeError:
+            raw = _raw_change_decoder.decode(encoded)
+            commands = [_command(memoryview(command)) for command in raw.commands]
+            return LoggedChange(commands, raw.request, raw.at_ms, raw.refusals)
+        return LoggedChange([*known.commands], known.request, known.at_ms, known.refusals)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not a change this program knows: {error}") from error
+
+
+class TopicCreated(NamedTuple):
+    topic: Topic
+
+
+class PartitionsAdded(NamedTuple):
+    """`topic` is the new state; the partitions from `first` on are new."""
+
+    topic: Topic
+    first: int
+
+
+class TopicConfigsChanged(NamedTuple):
+    before: Topic
+    topic: Topic
+
+
+class TopicDeleted(NamedTuple):
+    topic: Topic
+
+
+class NodeRegistered(NamedTuple):
+    node: RegisterNode
+
+
+class GroupsPlaced(NamedTuple):
+    """Write groups have their replicas on other nodes than before; lists all of them, preferred leader
+    first."""
+
+    placements: Mapping[int, tuple[int, ...]]
+
+
+class FeatureLevelRaised(NamedTuple):
+    level: FeatureLevel
+
+
+TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
+ClusterEvent = NodeRegistered | GroupsPlaced | FeatureLevelRaised
+Event = TopicEvent | ClusterEvent

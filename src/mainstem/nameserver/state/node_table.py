@@ -1,0 +1,108 @@
+"""The nodes of the metadata state, and the nodes that hold each write group's replicas. No I/O.
+
+Invariant: a write group's replicas are on different nodes, all of them registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mainstem.model import Node
+from mainstem.nameserver.errors import InconsistentCommand, InvalidPlacement, NameserverError
+from mainstem.nameserver.state.commands import (
+    INCARNATION_BYTES,
+    Command,
+    GroupsPlaced,
+    MoveReplica,
+    NodeRegistered,
+    PlaceGroups,
+    RegisterNode,
+)
+
+NODES_MAX = 1_000
+
+
+class NodeTable:
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+        self.registered: dict[int, RegisterNode] = {}
+        self.placements: dict[int, tuple[int, ...]] = {}
+        """Per write group its replicas' nodes, preferred leader first; empty until the write groups are
+        placed."""
+
+    @property
+    def copies(self) -> int:
+        """How many replicas every write group has at least; 0 until the write groups are placed."""
+        return min(map(len, self.placements.values()), default=0)
+
+    # before the log
+
+    def check_node(self, command: RegisterNode) -> None:
+        if command.node_id not in self.nodes and len(self.nodes) >= NODES_MAX:
+            raise NameserverError(f"the cluster has {NODES_MAX} nodes already, the most it takes")
+        if len(command.incarnation) not in (0, INCARNATION_BYTES):
+            raise NameserverError(
+                f"node {command.node_id}: an incarnation has {INCARNATION_BYTES} bytes, not {len(command.incarnation)}"
+            )
+
+    def check_placement(self, command: PlaceGroups, write_groups: int) -> None:
+        if self.placements:
+            raise InvalidPlacement("the write groups are placed already; replicas are moved one by one")
+        if len(command.replicas) != write_groups:
+            raise InvalidPlacement(f"{len(command.replicas)} groups placed of {write_groups}")
+        for group, replicas in enumerate(command.replicas):
+            self._check_replicas(group, replicas)
+
+    def check_move(self, command: MoveReplica) -> None:
+        replicas = self.placements.get(command.group)
+        if replicas is None:
+            raise InvalidPlacement(f"write group {command.group} is not placed, or there is none of this number")
+        if command.old not in replicas:
+            held = ", ".join(map(str, replicas))
+            raise InvalidPlacement(
+                f"write group {command.group} has no replica on node {command.old}; it has them on {held}"
+            )
+        if command.new == command.old:
+            raise InvalidPlacement(f"write group {command.group}: its replica is on node {command.old} already")
+        self._check_replicas(command.group, _moved(replicas, command))
+
+    def _check_replicas(self, group: int, replicas: Sequence[int]) -> None:
+        unknown = [node_id for node_id in replicas if node_id not in self.nodes]
+        if unknown:
+            raise InvalidPlacement(f"write group {group}: node {unknown[0]} is not registered")
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise InvalidPlacement(
+                f"write group {group}: its replicas must be on different nodes, not {list(replicas)}"
+            )
+
+    # after the log
+
+    def register(self, command: RegisterNode) -> NodeRegistered:
+        self.registered[command.node_id] = command
+        self.nodes[command.node_id] = Node(
+            node_id=command.node_id, host=command.host, port=command.port, rack=command.rack
+        )
+        return NodeRegistered(command)
+
+    def place(self, command: PlaceGroups) -> GroupsPlaced:
+        self.placements = {group: tuple(replicas) for group, replicas in enumerate(command.replicas)}
+        return GroupsPlaced(dict(self.placements))
+
+    def move(self, command: MoveReplica) -> GroupsPlaced:
+        replicas = self.placements.get(command.group, ())
+        if command.old not in replicas:
+            raise InconsistentCommand(f"write group {command.group} has no replica on node {command.old}")
+        self.placements[command.group] = _moved(replicas, command)
+        return GroupsPlaced(dict(self.placements))
+
+    # snapshots
+
+    def commands(self) -> Iterator[Command]:
+        commands: list[Command] = list(self.registered.values())
+        if self.placements:
+            commands.append(PlaceGroups([list(self.placements[group]) for group in sorted(self.placements)]))
+        return iter(commands)
+
+
+def _moved(replicas: Sequence[int], command: MoveReplica) -> tuple[int, ...]:
+    return tuple(command.new if node_id == command.old else node_id for node_id in replicas)

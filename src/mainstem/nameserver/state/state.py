@@ -1,0 +1,255 @@
+"""The metadata as a state machine: commands in, topics and nodes out. No I/O, no clock, no randomness.
+
+Strategy: `check` refuses a command against the present state before it is logged; `apply` changes the state
+and is the only place that does, live and at recovery alike. `apply` trusts that the command was checked, so
+rules may be tightened later without an old log becoming unreadable; a command that does not fit at all (an
+unknown topic number, a number given twice) can only come from a broken log and raises `InconsistentCommand`.
+A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table` and
+`remembered` hold the nouns and their rules; this module routes each command to them.
+
+Invariant: the same commands lead to the same state on every node.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, Topic, TopicSettings, slot_of
+from mainstem.nameserver.errors import (
+    FeatureLevelTooLow,
+    InconsistentCommand,
+    NameserverError,
+)
+from mainstem.nameserver.state.commands import (
+    AddPartitions,
+    AdvanceCounters,
+    AllocateProducerIds,
+    ChangeTopicConfigs,
+    Command,
+    CreateCluster,
+    CreateTopic,
+    DeleteTopic,
+    Event,
+    FeatureLevelRaised,
+    LoggedChange,
+    MoveReplica,
+    PlaceGroups,
+    RaiseFeatureLevel,
+    RegisterNode,
+    RememberChange,
+    UnknownCommand,
+    level_of,
+)
+from mainstem.nameserver.state.feature_level import check_own_levels
+from mainstem.nameserver.state.node_table import NodeTable
+from mainstem.nameserver.state.remembered import RememberedChanges
+from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
+
+PRODUCER_IDS_PER_BLOCK = 1_000  # as Kafka: at most this many ids are lost at a restart
+PRODUCER_ID_MAX = 0x7FFF_FFFF_FFFF_FFFF
+
+
+class MetadataState:
+    """The whole state. `settings_of` turns a topic's overrides into its effective settings (over this node's
+    defaults); `levels`: the feature levels at which this program can work."""
+
+    def __init__(
+        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], levels: LevelRange = OWN_LEVELS
+    ) -> None:
+        self._levels = levels
+        self.topic_table = TopicTable(settings_of)
+        self.node_table = NodeTable()
+        self.remembered = RememberedChanges()
+        self._cluster: CreateCluster | None = None
+        self._next_producer_id = 0
+        self._feature_level = FeatureLevel.FIRST
+        self._unknown: dict[tuple[str, str], UnknownCommand] = {}
+        """Kept for the versions that know them, in the order in which they were logged last."""
+
+    # lookups
+
+    @property
+    def feature_level(self) -> FeatureLevel:
+        """The level at which the cluster may write: it never goes down."""
+        return self._feature_level
+
+    @property
+    def cluster(self) -> CreateCluster | None:
+        """The cluster's id and slot table; None before the first command."""
+        return self._cluster
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        return tuple(self.node_table.nodes.values())
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """By name. The mapping is live: copy it before an await."""
+        return self.topic_table.by_name
+
+    @property
+    def partitions_total(self) -> int:
+        return self.topic_table.partitions_total
+
+    @property
+    def next_topic_number(self) -> int:
+        return self.topic_table.next_number
+
+    @property
+    def next_producer_id(self) -> int:
+        return self._next_producer_id
+
+    @property
+    def placements(self) -> Mapping[int, tuple[int, ...]]:
+        """Per write group its replicas' nodes, preferred leader first; empty until the write groups are
+        placed."""
+        return self.node_table.placements
+
+    def node(self, node_id: int) -> Node | None:
+        return self.node_table.nodes.get(node_id)
+
+    def registered(self, node_id: int) -> RegisterNode | None:
+        """All that a node registered of itself."""
+        return self.node_table.registered.get(node_id)
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topic_table.by_name.get(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return self.topic_table.by_id.get(topic_id)
+
+    def topic_by_number(self, number: int) -> Topic | None:
+        return self.topic_table.by_number.get(number)
+
+    def was_deleted(self, number: int) -> bool:
+        """Whether a topic of this number existed and was deleted by a command. False for a number that this
+        state has never given out: its data must be kept."""
+        return self.topic_table.was_deleted(number)
+
+    def with_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> Topic:
+        """The topic as it would be with these configs set (a value) and removed (None)."""
+        return self.topic_table.with_configs(topic, changes)
+
+    def write_group(self, queue_id: int) -> int:
+        assert self._cluster is not None, "no cluster was created yet"
+        return self._cluster.slots[slot_of(queue_id)]
+
+    # before the log
+
+    def check(self, command: Command, pending: PendingChanges = NOTHING_PENDING) -> None:
+        """Raise a `NameserverError` when the command must not be logged, with `pending` to be applied before."""
+        if (needed := level_of(command)) > self._feature_level:
+            raise FeatureLevelTooLow(
+                f"the cluster is at feature level {self._feature_level}, this takes level {needed}: "
+                f"mainstem cluster feature-level --raise, once all nodes run a version that has it"
+            )
+        match command:
+            case CreateCluster():
+                self._check_cluster(command)
+            case RaiseFeatureLevel(level=level):
+                if level <= self._feature_level:
+                    raise NameserverError(
+                        f"the cluster is at feature level {self._feature_level}; a level never goes down"
+                    )
+                if level not in list(FeatureLevel):
+                    raise NameserverError(f"there is no feature level {level} yet")
+            case RegisterNode():
+                self.node_table.check_node(command)
+            case PlaceGroups():
+                assert self._cluster is not None, "the cluster comes first"
+                self.node_table.check_placement(command, self._cluster.write_groups)
+            case MoveReplica():
+                self.node_table.check_move(command)
+            case CreateTopic():
+                nodes, copies = len(self.node_table.nodes), self.node_table.copies
+                self.topic_table.check_new(command, pending, nodes, copies)
+            case AddPartitions():
+                self.topic_table.check_more_partitions(command)
+            case ChangeTopicConfigs():
+                self.topic_table.check_configs(command)
+            case DeleteTopic():
+                self.topic_table.check_deletion(command, pending)
+            case AllocateProducerIds():
+                if command.first + command.count > PRODUCER_ID_MAX:
+                    raise NameserverError("all producer ids have been given")
+
+    def _check_cluster(self, command: CreateCluster) -> None:
+        assert self._cluster is None, "a cluster is created once"
+        assert len(command.slots) == SLOTS, "one write group per slot"
+        assert all(0 <= group < command.write_groups for group in command.slots), "a slot without its group"
+
+    # after the log
+
+    def apply(self, command: Command) -> Event | None:
+        """Change the state; returns the event for its listeners. Raises `InconsistentCommand`, with the state
+        unchanged, when the command cannot follow those before it."""
+        if self._cluster is None and not isinstance(command, CreateCluster):
+            raise InconsistentCommand("the first command does not create the cluster")
+        match command:
+            case CreateCluster():
+                if self._cluster is not None or len(command.slots) != SLOTS:
+                    raise InconsistentCommand("the cluster is created twice, or its slot table is not whole")
+                self._cluster = command
+                return None
+            case RaiseFeatureLevel(level=level):
+                return self._raise_level(level)
+            case UnknownCommand():
+                key = (command.type, command.optional)
+                self._unknown.pop(key, None)
+                self._unknown[key] = command
+                return None
+            case RegisterNode():
+                return self.node_table.register(command)
+            case PlaceGroups():
+                return self.node_table.place(command)
+            case MoveReplica():
+                return self.node_table.move(command)
+            case CreateTopic():
+                return self.topic_table.create(command)
+            case AddPartitions():
+                return self.topic_table.add_partitions(command)
+            case ChangeTopicConfigs():
+                return self.topic_table.change_configs(command)
+            case DeleteTopic():
+                return self.topic_table.delete(command)
+            case AllocateProducerIds(first=first, count=count):
+                if first != self._next_producer_id:
+                    raise InconsistentCommand(f"producer ids from {first}, not {self._next_producer_id}")
+                self._next_producer_id = first + count
+                return None
+            case AdvanceCounters(topic_number=topic_number, producer_id=producer_id):
+                if topic_number < self.next_topic_number or producer_id < self._next_producer_id:
+                    raise InconsistentCommand("counters go back")
+                self.topic_table.next_number, self._next_producer_id = topic_number, producer_id
+                return None
+            case RememberChange():
+                self.remembered.add(command)
+                return None
+
+    def _raise_level(self, level: int) -> FeatureLevelRaised:
+        """Raises `UnreadableFeatureLevel`: this program may be unable to read the entries that follow."""
+        check_own_levels(level, self._levels)
+        if level <= self._feature_level:
+            raise InconsistentCommand(f"feature level {level} behind level {self._feature_level}")
+        self._feature_level = FeatureLevel(level)
+        return FeatureLevelRaised(self._feature_level)
+
+    def remember(self, change: LoggedChange, subjects: Sequence[int]) -> None:
+        """Remember a change whose commands were applied and whose caller may ask again."""
+        if change.request:
+            self.remembered.add(RememberChange(change.request, change.at_ms, list(subjects), list(change.refusals)))
+
+    # snapshots
+
+    def commands(self) -> Iterator[Command]:
+        """The shortest log that leads to this state; changes made while it is read do not show in it."""
+        if self._cluster is None:
+            return iter(())
+        counters = AdvanceCounters(topic_number=self.next_topic_number, producer_id=self._next_producer_id)
+        raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
+        return chain(
+            (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
+            self.remembered.commands(), tuple(self._unknown.values()),
+        )  # fmt: skip

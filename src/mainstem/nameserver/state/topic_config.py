@@ -1,0 +1,330 @@
+"""Kafka's topic configs as Mainstem understands them: one table, and the settings that follow from it.
+
+Strategy: a config either has an effect, or is accepted because tools always send it and ignoring it does no
+harm (its documentation then says so), or is refused. Nothing that protects messages or readers is ignored:
+where Mainstem cannot do what a value asks for, only the value it does keep is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from mainstem.model import TimestampType, TopicSettings
+from mainstem.nameserver.errors import InvalidConfig
+from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType, TopicConfig
+
+_JOURNAL = "queues share one journal, and its files follow the node's own configuration."
+_SYNC = "when messages reach the disk is the node's setting `durability`."
+_COMPACTION = "Mainstem keeps every record of a compacted topic so far."
+_TIMESTAMPS = (
+    "A batch whose header says otherwise is refused with INVALID_TIMESTAMP; what its records say beyond that is not "
+    "looked at. Not for topics whose records bear the time they were appended."
+)
+
+TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
+    config.name: config
+    for config in (
+        TopicConfig(
+            name="cleanup.policy",
+            type=ConfigType.LIST,
+            default="delete",
+            choices=("delete", "compact"),
+            broker_names=("log.cleanup.policy",),
+            documentation="What may be removed from a queue: 'delete' removes old records by age and size. 'compact' "
+            "demands a key of every record, for the latest of each is to be kept; no effect here beyond that so far: "
+            "no record is removed for a newer one.",
+        ),
+        TopicConfig(
+            name="compression.type",
+            type=ConfigType.STRING,
+            default="producer",
+            choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            broker_names=("compression.type",),
+            documentation="How batches are compressed on disk.",
+            without_effect="batches are kept as the producer compressed them, whatever is set here.",
+        ),
+        TopicConfig(
+            name="compression.gzip.level",
+            type=ConfigType.INT,
+            default="-1",
+            minimum=-1,
+            maximum=9,
+            broker_names=("compression.gzip.level",),
+            documentation="The effort spent on gzip when the broker compresses.",
+            without_effect="the broker never compresses.",
+        ),
+        TopicConfig(
+            name="compression.lz4.level",
+            type=ConfigType.INT,
+            default="9",
+            minimum=1,
+            maximum=17,
+            broker_names=("compression.lz4.level",),
+            documentation="The effort spent on lz4 when the broker compresses.",
+            without_effect="the broker never compresses.",
+        ),
+        TopicConfig(
+            name="compression.zstd.level",
+            type=ConfigType.INT,
+            default="3",
+            minimum=-131_072,
+            maximum=22,
+            broker_names=("compression.zstd.level",),
+            documentation="The effort spent on zstd when the broker compresses.",
+            without_effect="the broker never compresses.",
+        ),
+        TopicConfig(
+            name="delete.retention.ms",
+            type=ConfigType.LONG,
+            default="86400000",
+            minimum=0,
+            broker_names=("log.cleaner.delete.retention.ms",),
+            documentation="How long a compacted topic keeps the marker that a key was deleted.",
+            without_effect=_COMPACTION,
+        ),
+        TopicConfig(
+            name="file.delete.delay.ms",
+            type=ConfigType.LONG,
+            default="60000",
+            minimum=0,
+            broker_names=("log.segment.delete.delay.ms",),
+            documentation="How long files wait between being dropped and being removed.",
+            without_effect=_JOURNAL,
+        ),
+        TopicConfig(
+            name="flush.messages",
+            type=ConfigType.LONG,
+            default=str(LONG_MAX),
+            minimum=1,
+            broker_names=("log.flush.interval.messages",),
+            documentation="After how many records the log is forced to disk.",
+            without_effect=_SYNC,
+        ),
+        TopicConfig(
+            name="flush.ms",
+            type=ConfigType.LONG,
+            default=str(LONG_MAX),
+            minimum=0,
+            broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+            documentation="After how many milliseconds the log is forced to disk.",
+            without_effect=_SYNC,
+        ),
+        TopicConfig(
+            name="follower.replication.throttled.replicas",
+            type=ConfigType.LIST,
+            default="",
+            documentation="Replicas whose copying is throttled on the follower's side.",
+            without_effect="partitions are not copied one by one.",
+        ),
+        TopicConfig(
+            name="index.interval.bytes",
+            type=ConfigType.INT,
+            default="4096",
+            minimum=0,
+            maximum=INT_MAX,
+            broker_names=("log.index.interval.bytes",),
+            documentation="How many bytes lie between two entries of the offset index.",
+            without_effect="every batch is indexed.",
+        ),
+        TopicConfig(
+            name="leader.replication.throttled.replicas",
+            type=ConfigType.LIST,
+            default="",
+            documentation="Replicas whose copying is throttled on the leader's side.",
+            without_effect="partitions are not copied one by one.",
+        ),
+        TopicConfig(
+            name="max.compaction.lag.ms",
+            type=ConfigType.LONG,
+            default=str(LONG_MAX),
+            minimum=1,
+            broker_names=("log.cleaner.max.compaction.lag.ms",),
+            documentation="How old a record of a compacted topic may grow before it is compacted.",
+            without_effect=_COMPACTION,
+        ),
+        TopicConfig(
+            name="max.message.bytes",
+            type=ConfigType.INT,
+            default="1048588",
+            minimum=0,
+            maximum=INT_MAX,
+            broker_names=("message.max.bytes",),
+            documentation="The largest record batch, compressed as the producer sent it, that is accepted.",
+        ),
+        TopicConfig(
+            name="message.downconversion.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            broker_names=("log.message.downconversion.enable",),
+            documentation="Whether batches are converted for clients that read the old record formats.",
+            without_effect="such clients are told that their version is not supported.",
+        ),
+        TopicConfig(
+            name="message.timestamp.after.max.ms",
+            type=ConfigType.LONG,
+            default="3600000",
+            minimum=0,
+            broker_names=("log.message.timestamp.after.max.ms",),
+            documentation=f"How far a record's timestamp may lie after the broker's clock. {_TIMESTAMPS}",
+        ),
+        TopicConfig(
+            name="message.timestamp.before.max.ms",
+            type=ConfigType.LONG,
+            default=str(LONG_MAX),
+            minimum=0,
+            broker_names=("log.message.timestamp.before.max.ms",),
+            documentation=f"How far a record's timestamp may lie before the broker's clock. {_TIMESTAMPS}",
+        ),
+        TopicConfig(
+            name="message.timestamp.type",
+            type=ConfigType.STRING,
+            default="CreateTime",
+            choices=("CreateTime", "LogAppendTime"),
+            broker_names=("log.message.timestamp.type",),
+            documentation="Whether a record bears the time its producer gave it or the time it was appended.",
+        ),
+        TopicConfig(
+            name="min.cleanable.dirty.ratio",
+            type=ConfigType.DOUBLE,
+            default="0.5",
+            minimum=0,
+            maximum=1,
+            broker_names=("log.cleaner.min.cleanable.ratio",),
+            documentation="The share of uncompacted bytes from which on a queue is compacted.",
+            without_effect=_COMPACTION,
+        ),
+        TopicConfig(
+            name="min.compaction.lag.ms",
+            type=ConfigType.LONG,
+            default="0",
+            minimum=0,
+            broker_names=("log.cleaner.min.compaction.lag.ms",),
+            documentation="How long a record of a compacted topic is left alone.",
+            without_effect=_COMPACTION,
+        ),
+        TopicConfig(
+            name="min.insync.replicas",
+            type=ConfigType.INT,
+            default="1",
+            minimum=1,
+            maximum=INT_MAX,
+            broker_names=("min.insync.replicas",),
+            documentation="How many replicas must hold a batch before acks=all is answered; where a majority "
+            "is more, a majority must.",
+        ),
+        TopicConfig(
+            name="preallocate",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            broker_names=("log.preallocate",),
+            documentation="Whether log files are given their full size when they are created.",
+            without_effect=_JOURNAL,
+        ),
+        TopicConfig(
+            name="retention.bytes",
+            type=ConfigType.LONG,
+            default="-1",
+            minimum=-1,
+            broker_names=("log.retention.bytes",),
+            documentation="How many bytes a partition of a 'delete' topic keeps, the oldest going first; -1 "
+            "is no limit. A little more may remain.",
+        ),
+        TopicConfig(
+            name="retention.ms",
+            type=ConfigType.LONG,
+            default="604800000",
+            minimum=-1,
+            broker_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+            documentation="How long a 'delete' topic keeps its records; -1 is for ever.",
+        ),
+        TopicConfig(
+            name="segment.bytes",
+            type=ConfigType.INT,
+            default="1073741824",
+            minimum=14,
+            maximum=INT_MAX,
+            broker_names=("log.segment.bytes",),
+            documentation="The size of one file of a partition's log.",
+            without_effect=_JOURNAL,
+        ),
+        TopicConfig(
+            name="segment.index.bytes",
+            type=ConfigType.INT,
+            default="10485760",
+            minimum=4,
+            maximum=INT_MAX,
+            broker_names=("log.index.size.max.bytes",),
+            documentation="The size of the index of one file of a partition's log.",
+            without_effect=_JOURNAL,
+        ),
+        TopicConfig(
+            name="segment.jitter.ms",
+            type=ConfigType.LONG,
+            default="0",
+            minimum=0,
+            broker_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+            documentation="How much the age at which files are closed varies.",
+            without_effect=_JOURNAL,
+        ),
+        TopicConfig(
+            name="segment.ms",
+            type=ConfigType.LONG,
+            default="604800000",
+            minimum=1,
+            broker_names=("log.roll.ms", "log.roll.hours"),
+            documentation="The age at which a file of a partition's log is closed.",
+            without_effect=_JOURNAL,
+        ),
+        TopicConfig(
+            name="unclean.leader.election.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            broker_names=("unclean.leader.election.enable",),
+            documentation="Whether a replica that lacks acknowledged records may lead.",
+            without_effect="such a replica never leads.",
+        ),
+    )
+}
+
+_REFUSED_PREFIXES = {
+    "remote.": "Mainstem tiers queues by its own store; see store_dir",
+    "local.retention.": "Mainstem tiers queues by its own store; see store_dir",
+}
+
+
+def config_named(name: str) -> TopicConfig:
+    """Raises `InvalidConfig` for a name that is no topic config here."""
+    config = TOPIC_CONFIGS.get(name)
+    if config is not None:
+        return config
+    for prefix, reason in _REFUSED_PREFIXES.items():
+        if name.startswith(prefix):
+            raise InvalidConfig(f"topic config {name!r} is not supported: {reason}")
+    raise InvalidConfig(f"unknown topic config {name[:100]!r}; known are {', '.join(TOPIC_CONFIGS)}")
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    """Raise `InvalidConfig` for the first key or value that is not allowed."""
+    for name, text in configs.items():
+        config_named(name).parse(text)
+
+
+def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> TopicSettings:
+    """The effective settings: a topic's overrides take precedence over the node's defaults, those over
+    Kafka's."""
+
+    def value(name: str) -> object:
+        config = TOPIC_CONFIGS[name]
+        return config.parse(configs.get(name, defaults.get(name, config.default)))
+
+    return TopicSettings(
+        cleanup_policy=frozenset(cast(tuple[str, ...], value("cleanup.policy"))),
+        retention_ms=cast(int, value("retention.ms")),
+        retention_bytes=cast(int, value("retention.bytes")),
+        max_message_bytes=cast(int, value("max.message.bytes")),
+        min_insync_replicas=cast(int, value("min.insync.replicas")),
+        message_timestamp_type=TimestampType(value("message.timestamp.type")),
+        message_timestamp_before_max_ms=cast(int, value("message.timestamp.before.max.ms")),
+        message_timestamp_after_max_ms=cast(int, value("message.timestamp.after.max.ms")),
+    )

@@ -1,0 +1,236 @@
+"""The topics of the metadata state: holds them, checks what is wanted of them, and applies commands to them.
+No I/O.
+
+Invariants: a topic number is never given twice (queue ids, and so messages, depend on it); a deleted topic is
+known to be deleted (`was_deleted`), so that data whose topic is merely missing is never taken for garbage;
+lookups by name, id and number are one dict access; partitions cost nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from mainstem.model import Topic, TopicSettings
+from mainstem.nameserver.errors import (
+    InconsistentCommand,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    TopicExists,
+    UnknownTopic,
+)
+from mainstem.nameserver.state.commands import (
+    AddPartitions,
+    ChangeTopicConfigs,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    PartitionsAdded,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from mainstem.nameserver.state.topic_config import check_configs
+from mainstem.nameserver.state.topic_name import check_topic_name, collision_key
+
+PARTITIONS_PER_TOPIC_MAX = 100_000  # one Metadata response of such a topic stays below 4 MiB
+PARTITIONS_TOTAL_MAX = 1_000_000
+"""Of clients' topics: the queue table is built and measured for this many queues per node. The brokers' own
+topics may exceed it, or a full cluster would have no consumer groups."""
+TOPICS_MAX = 200_000  # twice what is measured; a snapshot of it stays below 64 MiB
+FIRST_TOPIC_NUMBER = 1  # 0 is left unused, so that an unset queue id is not a queue
+TOPIC_NUMBER_MAX = 0x7FFF_FFFF  # queue ids stay positive as signed 64-bit numbers
+
+_NO_CONFIGS: Mapping[str, str] = {}
+
+
+class PendingChanges:
+    """Commands that were checked and are not applied yet, of topics that are created or deleted together. A
+    command checked after them must fit them, too."""
+
+    def __init__(self) -> None:
+        self.name_by_collision_key: dict[str, str] = {}
+        """Names of the topics to be created."""
+        self.partitions = 0
+        """Partitions of the topics to be created."""
+        self.deleted: set[int] = set()
+        """Numbers of the topics to be deleted."""
+
+    def add(self, command: Command) -> None:
+        """Add a command that was checked."""
+        if isinstance(command, CreateTopic):
+            self.name_by_collision_key[collision_key(command.name)] = command.name
+            self.partitions += command.partitions
+        elif isinstance(command, DeleteTopic):
+            self.deleted.add(command.number)
+
+
+NOTHING_PENDING = PendingChanges()
+
+
+class TopicTable:
+    """Holds the topics. `settings_of` turns a topic's overrides into its effective settings (over this node's
+    defaults)."""
+
+    def __init__(self, settings_of: Callable[[Mapping[str, str]], TopicSettings]) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[uuid.UUID, Topic] = {}
+        self.by_number: dict[int, Topic] = {}
+        self.partitions_total = 0
+        self.next_number = FIRST_TOPIC_NUMBER
+        self._name_by_collision_key: dict[str, str] = {}
+        self._settings_of = settings_of
+        self._default_settings = settings_of(_NO_CONFIGS)  # shared by all topics without overrides
+
+    def was_deleted(self, number: int) -> bool:
+        """Whether a topic of this number existed and was deleted by a command. False for a number that this
+        state has never given out: its data must be kept."""
+        return FIRST_TOPIC_NUMBER <= number < self.next_number and number not in self.by_number
+
+    def with_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> Topic:
+        """The topic as it would be with these configs set (a value) and removed (None)."""
+        merged: dict[str, str | None] = {**topic.configs, **changes}
+        configs = {key: value for key, value in merged.items() if value is not None}
+        return replace(topic, configs=configs, settings=self._settings(configs))
+
+    # before the log
+
+    def check_new(self, command: CreateTopic, pending: PendingChanges, nodes: int, copies: int) -> None:
+        """`copies`: how many replicas each write group has; 0: they are not placed yet."""
+        check_topic_name(command.name)
+        key = collision_key(command.name)
+        like = self._name_by_collision_key.get(key) or pending.name_by_collision_key.get(key)
+        if like == command.name:
+            raise TopicExists(f"topic {command.name!r} exists already")
+        if like is not None:
+            raise InvalidTopicName(f"topic {command.name!r} collides with {like!r}: they differ in '.' and '_' only")
+        topics = len(self.by_name) + len(pending.name_by_collision_key)
+        if topics >= TOPICS_MAX or command.number > TOPIC_NUMBER_MAX:
+            raise InvalidPartitions(f"the cluster has {topics} topics, the most it takes")
+        others = 0 if command.internal else self.partitions_total + pending.partitions
+        self._check_partitions(command.name, command.partitions, others)
+        if not 1 <= command.replication_factor <= nodes:
+            raise InvalidReplicationFactor(
+                f"topic {command.name!r}: replication factor {command.replication_factor}, "
+                f"allowed is 1 to {nodes}, the number of nodes"
+            )
+        if 0 < copies < command.replication_factor and not command.internal:
+            raise InvalidReplicationFactor(
+                f"topic {command.name!r}: replication factor {command.replication_factor}, but the write groups keep "
+                f"{copies} copies of every topic: ask for {copies} or fewer (broker.default_replication_factor is what "
+                "topics get that ask for none)"
+            )
+        check_configs(command.configs)
+
+    def check_more_partitions(self, command: AddPartitions) -> None:
+        topic = self._topic_to_change(command.number)
+        if command.total == topic.partitions:
+            raise InvalidPartitions(f"topic {topic.name!r} has {topic.partitions} partitions already")
+        if command.total < topic.partitions:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {topic.partitions} partitions, not fewer: {command.total}"
+            )
+        self._check_partitions(topic.name, command.total, self.partitions_total - topic.partitions)
+
+    def check_configs(self, command: ChangeTopicConfigs) -> None:
+        self._topic_to_change(command.number)
+        check_configs({key: value for key, value in command.changes.items() if value is not None})
+
+    def check_deletion(self, command: DeleteTopic, pending: PendingChanges) -> None:
+        if command.number in pending.deleted:
+            raise UnknownTopic(f"the topic of number {command.number} is being deleted")
+        self._topic_to_change(command.number)
+
+    def _check_partitions(self, name: str, wanted: int, others: int) -> None:
+        if not 1 <= wanted <= PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(f"topic {name!r}: {wanted} partitions, allowed is 1 to {PARTITIONS_PER_TOPIC_MAX}")
+        total = others + wanted
+        if total > PARTITIONS_TOTAL_MAX:
+            raise InvalidPartitions(
+                f"topic {name!r}: {wanted} partitions would make {total} in the cluster, "
+                f"more than {PARTITIONS_TOTAL_MAX}"
+            )
+
+    def _topic_to_change(self, number: int) -> Topic:
+        topic = self.by_number.get(number)
+        if topic is None:
+            raise UnknownTopic(f"no topic has the number {number}")
+        return topic
+
+    # after the log
+
+    def create(self, command: CreateTopic) -> TopicCreated:
+        key = collision_key(command.name)
+        if command.number < self.next_number:
+            raise InconsistentCommand(f"topic number {command.number} is given twice")
+        if key in self._name_by_collision_key or command.topic_id in self.by_id:
+            raise InconsistentCommand(f"topic {command.name!r} is created twice")
+        topic = topic_of(command, self._settings(command.configs))
+        self.by_name[topic.name] = self.by_id[topic.topic_id] = self.by_number[topic.number] = topic
+        self._name_by_collision_key[key] = topic.name
+        self.next_number = topic.number + 1
+        self.partitions_total += topic.partitions
+        return TopicCreated(topic)
+
+    def add_partitions(self, command: AddPartitions) -> PartitionsAdded:
+        before = self._applied(command.number)
+        return PartitionsAdded(self._replace(before, replace(before, partitions=command.total)), before.partitions)
+
+    def change_configs(self, command: ChangeTopicConfigs) -> TopicConfigsChanged:
+        before = self._applied(command.number)
+        return TopicConfigsChanged(before, self._replace(before, self.with_configs(before, command.changes)))
+
+    def delete(self, command: DeleteTopic) -> TopicDeleted:
+        topic = self._applied(command.number)
+        del self.by_name[topic.name], self.by_id[topic.topic_id], self.by_number[topic.number]
+        del self._name_by_collision_key[collision_key(topic.name)]
+        self.partitions_total -= topic.partitions
+        return TopicDeleted(topic)
+
+    def _applied(self, number: int) -> Topic:
+        topic = self.by_number.get(number)
+        if topic is None:
+            raise InconsistentCommand(f"no topic has the number {number}")
+        return topic
+
+    def _replace(self, before: Topic, after: Topic) -> Topic:
+        self.by_name[after.name] = self.by_id[after.topic_id] = self.by_number[after.number] = after
+        self.partitions_total += after.partitions - before.partitions
+        return after
+
+    def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
+        return self._settings_of(configs) if configs else self._default_settings
+
+    # snapshots
+
+    def commands(self) -> Iterator[CreateTopic]:
+        """The commands that create the present topics; changes made meanwhile do not show in them."""
+        return map(_creation_of, tuple(self.by_number.values()))  # in the order they were created: numbers go up
+
+
+def topic_of(command: CreateTopic, settings: TopicSettings) -> Topic:
+    """The topic that a command creates."""
+    return Topic(
+        name=command.name,
+        number=command.number,
+        topic_id=command.topic_id,
+        partitions=command.partitions,
+        configs=command.configs or _NO_CONFIGS,
+        settings=settings,
+        internal=command.internal,
+        replication_factor=command.replication_factor,
+    )
+
+
+def _creation_of(topic: Topic) -> CreateTopic:
+    return CreateTopic(
+        name=topic.name,
+        number=topic.number,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+        internal=topic.internal,
+    )

@@ -1,0 +1,1 @@
+"""What nodes say to each other: each message declared once."""

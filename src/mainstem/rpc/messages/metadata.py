@@ -1,0 +1,310 @@
+"""The nameservers' messages: changes, heartbeats, snapshots, and the introduction that any caller may ask
+for.
+
+Raft's own messages travel by `raft_messages`. A request says what is wanted, not how it is done: the leader chooses
+numbers and ids. Refusals of single items are part of a reply, named by their class (`nameserver.errors`), since some
+of many items may be refused; the refusal classes below say that the request as a whole was not taken.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from mainstem.model import FeatureLevel
+from mainstem.rpc.errors import Refused
+from mainstem.rpc.wire.method import Method, Nothing
+
+Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Group = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
+Text = Annotated[str, msgspec.Meta(max_length=32_767)]
+Count = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Level = Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)]
+RequestId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+NodeIds = Annotated[list[NodeId], msgspec.Meta(max_length=1_000)]
+
+REACHED_MAX = 64
+"""Nodes that one node calls for another node: one call each."""
+
+ITEMS_MAX = 10_000
+"""Topics in one request: a few MB, unless their configs are long."""
+
+
+class NotMetadataLeader(Refused):
+    """Another node leads the metadata quorum, or none does; nothing was done."""
+
+    kind = "not the metadata leader"
+
+
+class NotAvailable(Refused):
+    """The leader can make no change now, or its outcome is not known; the same request may be sent again."""
+
+    kind = "metadata not available"
+
+
+class SnapshotRefused(Refused):
+    """There is no snapshot, or the member could not take it."""
+
+    kind = "snapshot refused"
+
+
+# --- changes --------------------------------------------------------------------------------------------
+
+
+class WantedTopic(msgspec.Struct, frozen=True, array_like=True):
+    name: Text
+    partitions: Count
+    replication_factor: Count
+    configs: dict[Text, Text]
+    internal: bool = False
+
+
+class WantTopics(msgspec.Struct, frozen=True, tag="topics"):
+    topics: Annotated[list[WantedTopic], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class WantDeletions(msgspec.Struct, frozen=True, tag="deletions"):
+    names: Annotated[list[Text], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class WantPartitions(msgspec.Struct, frozen=True, tag="partitions"):
+    name: Text
+    total: Count
+
+
+class WantConfigs(msgspec.Struct, frozen=True, tag="configs"):
+    name: Text
+    changes: dict[Text, Text | None]
+
+
+class WantProducerIds(msgspec.Struct, frozen=True, tag="producer ids"):
+    node_id: NodeId
+
+
+class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
+    """A node registers itself."""
+
+    node_id: NodeId
+    host: Name
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+    rack: Name | None = None
+    rpc: Name = ""
+    incarnation: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+    roles: list[Name] = []
+    version: Name = ""
+    level_oldest: Level = FeatureLevel.FIRST
+    level_newest: Level = FeatureLevel.FIRST
+    """The feature levels at which its program can work; not logged."""
+
+
+class WantMove(msgspec.Struct, frozen=True, tag="move"):
+    group: Group
+    old: NodeId
+    new: NodeId
+
+
+class WantPlacement(msgspec.Struct, frozen=True, tag="placement"):
+    """Place the write groups on the nodes there are."""
+
+
+class WantFeatureLevel(msgspec.Struct, frozen=True, tag="feature level"):
+    level: Level
+
+
+Wanted = (
+    WantTopics
+    | WantDeletions
+    | WantPartitions
+    | WantConfigs
+    | WantProducerIds
+    | WantNode
+    | WantMove
+    | WantPlacement
+    | WantFeatureLevel
+)
+
+
+class ChangeRequest(msgspec.Struct, frozen=True):
+    """`request` identifies the request: sent again after a lost answer, it is not carried out twice."""
+
+    request: RequestId
+    wanted: Wanted
+
+
+class ItemRefused(msgspec.Struct, frozen=True, array_like=True):
+    item: int
+    kind: str
+    message: str
+
+
+class ChangeReply(msgspec.Struct, frozen=True):
+    """`index` of the log entry that made the change, which the caller's own node applies too; 0: nothing was
+    changed, every item was refused."""
+
+    index: Index
+    refusals: list[ItemRefused] = []
+
+
+class ChangeMember(msgspec.Struct, frozen=True):
+    """Replace a voter of the metadata quorum; `old` 0: only add, `new` 0: only remove."""
+
+    old: NodeId
+    new: NodeId
+
+
+class MemberChanged(msgspec.Struct, frozen=True):
+    voters: NodeIds
+    refusals: list[ItemRefused] = []
+
+
+# --- heartbeats -----------------------------------------------------------------------------------------
+
+
+class GroupLeader(msgspec.Struct, frozen=True, array_like=True):
+    """`node` leads write group `group` in `term`."""
+
+    group: Group
+    node: NodeId
+    term: Index
+
+
+GroupLeaders = Annotated[list[GroupLeader], msgspec.Meta(max_length=65_536)]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A node lives; its connection tells which node. `leaders`: the leaders of write groups it knows, itself
+    among them."""
+
+    leaders: GroupLeaders = []
+    applied: Index = 0
+    """Of the metadata."""
+    disk: Name = ""
+    """Empty: the node is well; else what is wrong with it."""
+    lag_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Not split yet."""
+    level_oldest: Level = FeatureLevel.FIRST
+    level_newest: Level = FeatureLevel.FIRST
+    """The feature levels at which this node can work."""
+    leaves: bool = False
+    """The node stops: this is its last heartbeat."""
+    now_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The node's clock in ms; 0: its version does not report it."""
+
+
+class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
+    """The metadata leader's verdict on a node: `state` is 'alive', 'suspected' or 'dead'; `reason` is for
+    people."""
+
+    node: NodeId
+    state: str
+    reason: str
+
+
+class NodeClock(msgspec.Struct, frozen=True, array_like=True):
+    """A node's clock as of now, as far as the metadata leader knows."""
+
+    node: NodeId
+    now_ms: Annotated[int, msgspec.Meta(ge=0)]
+    age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Age of the reading from the node itself; `now_ms` has been advanced since."""
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
+    term: Index
+    """The metadata quorum's term; verdicts of an older term no longer count."""
+    leaders: GroupLeaders = []
+    verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
+    clocks: Annotated[list[NodeClock], msgspec.Meta(max_length=1_001)] = []
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Asks a node which of these nodes it reaches."""
+
+    nodes: Annotated[list[NodeId], msgspec.Meta(max_length=REACHED_MAX)]
+
+
+class Reached(msgspec.Struct, frozen=True):
+    nodes: Annotated[list[NodeId], msgspec.Meta(max_length=REACHED_MAX)]
+
+
+# --- snapshots and followers ----------------------------------------------------------------------------
+
+
+class OfferSnapshot(msgspec.Struct, frozen=True):
+    """The leader of `term` asks a member to fetch its snapshot."""
+
+    term: Index
+
+
+class FetchSnapshot(msgspec.Struct, frozen=True):
+    pass
+
+
+class SnapshotPart(msgspec.Struct, frozen=True):
+    """One part of a snapshot; each part names the snapshot. `commands` are encoded. The last part has their
+    `total`."""
+
+    index: Index
+    term: Index
+    voters: NodeIds
+    learners: NodeIds
+    commands: Annotated[list[bytes], msgspec.Meta(max_length=100_000)]
+    total: Annotated[int, msgspec.Meta(ge=-1)] = -1
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """Asks for the changes from entry `index` on; if it is 0, or that entry is not in memory any more, a
+    snapshot comes first."""
+
+    index: Index
+
+
+class FollowPart(msgspec.Struct, frozen=True):
+    """Either part of a snapshot, or a change: entry `index` with its payload. Empty payload: the entry
+    changes nothing, or was sent before and only shows that the member still is there."""
+
+    index: Index
+    payload: bytes = b""
+    snapshot: SnapshotPart | None = None
+
+
+class Introduction(msgspec.Struct, frozen=True):
+    """The node that answers, and the nodes it knows; `cluster_id` is empty where no cluster was created
+    yet."""
+
+    node_id: NodeId
+    cluster_id: Name
+    voters: NodeIds
+    incarnations: dict[NodeId, bytes]
+    """Addresses of the registered nodes."""
+    feature_level: Level = FeatureLevel.FIRST
+    """Of the cluster."""
+
+
+CHANGE = Method(80, "metadata.change", ChangeRequest, ChangeReply, (NotMetadataLeader, NotAvailable), nodes_only=True)
+HEARTBEAT = Method(81, "metadata.heartbeat", Heartbeat, HeartbeatReply, (NotMetadataLeader,), nodes_only=True)
+OFFER_SNAPSHOT = Method(82, "metadata.offer_snapshot", OfferSnapshot, Nothing, (SnapshotRefused,), nodes_only=True)
+FETCH_SNAPSHOT = Method(
+    83,
+    "metadata.fetch_snapshot",
+    FetchSnapshot,
+    SnapshotPart,
+    (SnapshotRefused,),
+    streams=True,
+    nodes_only=True,
+)
+INTRODUCE = Method(84, "metadata.introduce", Nothing, Introduction)
+"""Open to clients: a new node knows no cluster id yet with which to introduce itself."""
+CHANGE_MEMBER = Method(
+    85,
+    "metadata.change_member",
+    ChangeMember,
+    MemberChanged,
+    (NotMetadataLeader, NotAvailable),
+    nodes_only=True,
+)
+FOLLOW = Method(86, "metadata.follow", Follow, FollowPart, (NotAvailable,), streams=True, nodes_only=True)
+REACH = Method(87, "metadata.reach", Reach, Reached, nodes_only=True)

@@ -1,0 +1,97 @@
+"""Snapshots of write groups: offered by a leader, fetched by the member that is too far behind.
+
+The member fetches the runs of the write group until it has them all, and the state last, so that as little as
+possible is left to send as log. Raw bytes travel as attachment, with a CRC32C of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from mainstem.rpc.errors import Refused
+from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.wire.method import Method, Nothing
+
+RANGES_PER_PART = 1_000
+
+Group = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
+Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+NodeIds = Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]], msgspec.Meta(max_length=1_000)]
+Checksum = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
+
+RUNS = "runs"
+TOPICS = "topics"
+"""Rows of three i64: topic number, first partition, count."""
+QUEUES = "queues"
+"""Rows of three i64: queue id, high watermark, log start."""
+PRODUCERS = "producers"
+"""Rows as the kernel's `ProducerStates.image` has them."""
+END = "end"
+
+
+class GroupSnapshotRefused(Refused):
+    """There is no snapshot, or the member does not take it; the message says why. The caller may try
+    again."""
+
+    kind = "group snapshot refused"
+
+
+class OfferGroupSnapshot(msgspec.Struct, frozen=True):
+    """The leader of `term` asks a member to fetch its snapshot of a write group, at block `index` or a later
+    one. The member answers when it has installed it."""
+
+    group: Group
+    term: Index
+    index: Index
+
+
+class FetchGroupSnapshot(msgspec.Struct, frozen=True):
+    """Asks for the name and runs of the newest snapshot and, if wanted, the state."""
+
+    group: Group
+    with_state: bool
+
+
+class RunRange(msgspec.Struct, frozen=True, array_like=True):
+    """A run with blocks (after, upto] of the write group."""
+
+    after: Index
+    upto: Index
+    file: RunFile
+
+
+class GroupSnapshotPart(msgspec.Struct, frozen=True):
+    """One part of a snapshot; each part names the snapshot."""
+
+    index: Index
+    term: Index
+    voters: NodeIds
+    learners: NodeIds
+    holds: str
+    crc: Checksum = 0
+    """Of the attachment."""
+    ranges: Annotated[list[RunRange], msgspec.Meta(max_length=RANGES_PER_PART)] = []
+    totals: dict[str, int] = {}
+    """In the last part: how many ranges there were, and how many bytes of each other kind."""
+
+
+class FetchRun(msgspec.Struct, frozen=True):
+    """Asks for the bytes of a run, whole."""
+
+    name: Annotated[str, msgspec.Meta(max_length=255)]
+
+
+class RunPart(msgspec.Struct, frozen=True):
+    crc: Checksum
+
+
+OFFER_GROUP_SNAPSHOT = Method(
+    98, "groups.offer_snapshot", OfferGroupSnapshot, Nothing, (GroupSnapshotRefused,), nodes_only=True
+)
+FETCH_GROUP_SNAPSHOT = Method(
+    99, "groups.fetch_snapshot", FetchGroupSnapshot, GroupSnapshotPart, (GroupSnapshotRefused,),
+    streams=True, nodes_only=True,
+)  # fmt: skip
+FETCH_RUN = Method(100, "groups.fetch_run", FetchRun, RunPart, (GroupSnapshotRefused,), streams=True, nodes_only=True)

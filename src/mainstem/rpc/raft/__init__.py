@@ -1,0 +1,1 @@
+"""The exchange of Raft messages between nodes."""

@@ -1,0 +1,280 @@
+"""The link to one node for Raft's messages: a connection that is made again whenever it is lost, and the deliveries
+under way on it.
+
+The other end answers a delivery when it has taken it in, which is the backpressure: at most `BYTES_IN_FLIGHT_MAX` of
+entries are under way, so that no more than that lies ahead of a heartbeat. Without a connection no message waits: the
+link drops it and tells Raft, which sends again what still matters. Only during the first attempt after a loss, and
+during one that the other node's own call brings about, does the link keep messages: these attempts usually succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from mainstem.address import Address
+from mainstem.rpc.errors import DeadlineExceeded, IdentityRefused, RpcError, VersionMismatch
+from mainstem.rpc.raft.link_counters import LinkCounters
+from mainstem.rpc.raft.raft_member import RaftMember
+from mainstem.rpc.raft.raft_messages import DELIVER, Delivery
+from mainstem.rpc.raft.raft_outbox import Bounds, Outbox, Outgoing
+from mainstem.rpc.wire.backoff import Backoff
+from mainstem.rpc.wire.call_state import CallAnswer
+from mainstem.rpc.wire.client_connection import ClientConnection, Connect, open_connection
+from mainstem.rpc.wire.hello import Hello
+from mainstem.supervised import Supervision
+
+log = logging.getLogger(__name__)
+
+BYTES_IN_FLIGHT_MAX = 4 * 1024 * 1024
+"""Entries under way and not taken in: 10 Gbit/s over 3 ms. A heartbeat waits for so many bytes at the most,
+on a link of 1 Gbit/s for 35 ms."""
+
+DELIVERIES_IN_FLIGHT_MAX = 64
+"""Heartbeats and acknowledgements leave about once per turn of the loop and are answered within one of the peer's."""
+
+RECONNECT_FIRST_SECONDS = 0.05
+RECONNECT_SECONDS_MAX = 1.0
+"""A node that comes back is found within about an election timeout."""
+
+REFUSED_SECONDS_MAX = 30.0
+"""A refused identity does not change before an operator has changed a configuration."""
+
+
+class _UnderWay(NamedTuple):
+    sent_at: float
+    size: int
+
+
+class RaftLink:
+    """`start`, then `close`; each once. `dropped(group)`: a message of this Raft group will not arrive;
+    `lost()`: messages of any Raft group may not have arrived; `gone()`: after a loss, no process listens
+    there."""
+
+    def __init__(
+        self,
+        node_id: int,
+        address: Address,
+        hello: Hello,
+        members: Mapping[int, RaftMember],
+        *,
+        connect: Connect,
+        backoff: Callable[[float, float], Backoff],
+        dropped: Callable[[int], None],
+        lost: Callable[[], None],
+        gone: Callable[[], None],
+        bounds: Bounds,
+        supervision: Supervision,
+    ) -> None:
+        self.node_id = node_id
+        self.address = address
+        self.counters = LinkCounters()
+        self._supervision = supervision
+        self._hello = hello
+        self._delivery_seconds = bounds.delivery_seconds
+        self._connect = connect
+        self._backoff = backoff(RECONNECT_FIRST_SECONDS, RECONNECT_SECONDS_MAX)
+        self._refused_backoff = backoff(RECONNECT_SECONDS_MAX, REFUSED_SECONDS_MAX)
+        self._dropped = dropped
+        self._lost = lost
+        self._gone = gone
+        self.outbox = Outbox(members, self._drop, self.flush, bounds, supervision)
+        self._connection: ClientConnection | None = None
+        self._attempting = True
+        """Whether an attempt that usually succeeds is due or under way: messages are kept for it."""
+        self._hurry = asyncio.Event()
+        """Set when the next attempt must not wait any longer."""
+        self._under_way: dict[int, _UnderWay] = {}
+        self._bytes_under_way = 0
+        self._watch: asyncio.TimerHandle | None = None
+        self._told = ""
+        """The last reason logged: it is not logged again at each attempt."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing gets through; empty: messages get through, or none was tried yet."""
+        return self._told
+
+    @property
+    def deliveries_in_flight(self) -> int:
+        return len(self._under_way)
+
+    def start(self) -> None:
+        self._task = self._supervision.start(self._run, f"raft link to {self.node_id}")
+
+    async def close(self) -> None:
+        """End the link; deliveries under way are given up."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect(RpcError("this node closes the connection"))
+        await self.outbox.close()
+
+    def hurry(self) -> None:
+        """Connect now and not after the wait: the other node has just called this one, so it listens again. Without
+        this, its first messages would be answered up to `RECONNECT_SECONDS_MAX` later."""
+        if self._connection is None and not self._hurry.is_set():
+            self._hurry.set()
+            self._attempting = True
+
+    def flush(self) -> None:
+        """Send waiting messages, as far as more deliveries may be under way."""
+        connection = self._connection
+        if connection is None:
+            if not self._attempting:
+                self.outbox.drop_all()
+            return
+        while connection.lost is None and len(self._under_way) < DELIVERIES_IN_FLIGHT_MAX:
+            delivery = self.outbox.take(appends=self._bytes_under_way < BYTES_IN_FLIGHT_MAX)
+            if delivery is None:
+                return
+            self._send(connection, delivery)
+
+    # the connection
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                connection = await open_connection(self._hello, *self.address, self._connect)
+            except (IdentityRefused, VersionMismatch) as error:
+                wait = self._refused_backoff.seconds()
+                self._failed(error, logging.ERROR)
+            except RpcError as error:
+                wait = self._backoff.seconds()
+                self._failed(error, logging.WARNING)
+            else:
+                self._connected(connection)
+                await connection.ended
+                wait = self._ended(connection)
+            await self._wait(wait)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait before the next attempt, unless the other node calls."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        self._hurry.clear()
+
+    def _connected(self, connection: ClientConnection) -> None:
+        self.counters.connects += 1
+        self._connection = connection
+        self._attempting = False
+        self._hurry.clear()
+        self.flush()
+
+    def _ended(self, connection: ClientConnection) -> float:
+        """Note that a connection was lost; returns after how many seconds to try again."""
+        assert connection.lost is not None
+        refused = isinstance(connection.lost, (IdentityRefused, VersionMismatch))
+        self._tell(connection.lost, logging.ERROR if refused else logging.WARNING)
+        self._connection = None
+        self._attempting = not refused
+        self._under_way.clear()
+        self._bytes_under_way = 0
+        self._lost()
+        return self._refused_backoff.seconds() if refused else self._backoff.seconds()
+
+    def _failed(self, error: RpcError, level: int) -> None:
+        self._tell(error, level)
+        first, self._attempting = self._attempting, False
+        self.counters.connect_failures += 1
+        self.outbox.drop_all()
+        if first and self.counters.connects and isinstance(error.__cause__, ConnectionRefusedError):
+            self._gone()
+
+    def _tell(self, error: RpcError, level: int) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            log.log(level, "no connection to node %d: %s", self.node_id, error)
+
+    def _disconnect(self, reason: RpcError) -> None:
+        connection, self._connection = self._connection, None
+        self._attempting = False
+        if connection is not None:
+            connection.drop(reason)
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    # deliveries
+
+    def _send(self, connection: ClientConnection, delivery: Outgoing) -> None:
+        counters = self.counters
+        try:
+            request_id = connection.open(
+                DELIVER,
+                Delivery(delivery.messages),
+                delivery.buffers,
+                round(self._delivery_seconds * 1000),
+                self._answered,
+            )
+        except RpcError:
+            return  # the connection just ended; `_ended` tells
+        except (ValueError, OverflowError) as error:
+            log.error("messages for node %d cannot be sent: %s", self.node_id, error)
+            for group in {message.group for message in delivery.messages}:
+                self._drop(group)
+            return
+        now = asyncio.get_running_loop().time()
+        self._under_way[request_id] = _UnderWay(now, delivery.size)
+        self._bytes_under_way += delivery.size
+        counters.deliveries += 1
+        counters.messages += len(delivery.messages)
+        counters.entry_bytes += delivery.size
+        if self._watch is None:
+            self._watch_from(now)
+
+    def _answered(self, answer: CallAnswer) -> None:
+        sent = self._under_way.pop(answer.request_id, None)
+        if sent is None:
+            return
+        self._bytes_under_way -= sent.size
+        if answer.error is None:
+            self._works()
+            self.counters.round_trip(asyncio.get_running_loop().time() - sent.sent_at)
+        elif self._connection is not None and self._connection.lost is None:
+            self.counters.refused += 1
+            self._tell(answer.error, logging.ERROR)
+        if self._connection is not None and self._connection.lost is None:
+            self.flush()
+
+    def _works(self) -> None:
+        """A delivery was taken in: only that shows that the other end accepts this node's messages."""
+        self._backoff.reset()
+        self._refused_backoff.reset()
+        if self._told:
+            log.info("node %d at %s:%d takes messages in again", self.node_id, *self.address)
+            self._told = ""
+
+    def _watch_from(self, sent_at: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_at(sent_at + self._delivery_seconds, self._expire)
+
+    def _expire(self) -> None:
+        """End a connection whose oldest delivery is not answered in time; else check again when it would be
+        due."""
+        self._watch = None
+        if self._connection is None or not self._under_way:
+            return
+        oldest = next(iter(self._under_way.values())).sent_at
+        if asyncio.get_running_loop().time() < oldest + self._delivery_seconds:
+            self._watch_from(oldest)
+            return
+        where = str(self.address)
+        self._connection.drop(
+            DeadlineExceeded(f"{where} takes nothing in for {self._delivery_seconds:g} s: stopped, or overloaded")
+        )
+
+    # lost messages
+
+    def _drop(self, group: int) -> None:
+        self.counters.dropped += 1
+        self._dropped(group)

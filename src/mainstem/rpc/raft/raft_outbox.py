@@ -1,0 +1,222 @@
+"""Holds the messages that wait for one node, and picks those of the next delivery. No I/O but loading
+entries.
+
+Two lanes. Appends stay in order, also those without entries: an append that refers to earlier ones makes no sense
+ahead of them. All other messages are small, may overtake, and leave first, so that a heartbeat never waits for
+megabytes. A message whose entries have to be loaded holds back the appends of its Raft group alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mainstem.errors import MainstemError
+from mainstem.model import Buffer
+from mainstem.raft.messages import Append, Message
+from mainstem.rpc.raft.raft_member import Carried, RaftMember
+from mainstem.rpc.raft.raft_messages import MESSAGES_MAX, AnyWireMessage, append_pieces, to_wire
+from mainstem.supervised import Errands, Supervision
+
+log = logging.getLogger(__name__)
+
+DELIVERY_BYTES_MAX = 1024 * 1024
+"""Bytes of entries in one delivery, unless a single entry is larger: so much may lie ahead of a heartbeat,
+several times at most (`RaftLink`); larger deliveries gain nothing."""
+
+LOADS_MAX = 4
+"""Messages to one node whose entries are being loaded; each may be some megabytes."""
+
+
+class Bounds(NamedTuple):
+    """Bounds on what may wait for one node, and for how long. A waiting entry is a handle; its bytes are
+    taken when it leaves."""
+
+    messages: int = 16_384
+    """Heartbeats and acknowledgements of many seconds, for all Raft groups."""
+    bytes: int = 256 * 1024 * 1024
+    """Bytes of entries: a few Raft groups that catch up with all that a leader lets be in flight."""
+    delivery_seconds: float = 5.0
+    """A peer that takes in nothing for so long is stopped or gone: several elections could have been held."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    group: int
+    message: Append
+    size: int
+    carried: Sequence[Carried] | None = None
+
+
+class _Piece(NamedTuple):
+    group: int
+    message: AnyWireMessage
+    buffers: list[Buffer]
+    size: int
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The content of one delivery."""
+
+    messages: list[AnyWireMessage] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    size: int = 0
+    """Bytes of the buffers."""
+
+
+class Outbox:
+    """The two lanes. `dropped` is told the Raft group of every message that will not leave; `loaded` is
+    called when there is something to send again."""
+
+    def __init__(
+        self,
+        members: Mapping[int, RaftMember],
+        dropped: Callable[[int], None],
+        loaded: Callable[[], None],
+        bounds: Bounds,
+        supervision: Supervision,
+    ) -> None:
+        self.bytes_waiting = 0
+        self._members = members
+        self._dropped = dropped
+        self._loaded = loaded
+        self._bounds = bounds
+        self._small: deque[AnyWireMessage] = deque()
+        self._appends: deque[_Waiting] = deque()
+        self._pieces: deque[_Piece] = deque()
+        self._held: dict[int, deque[_Waiting]] = {}
+        """Per Raft group whose entries are being loaded: the appends behind those."""
+        self._loads = Errands(supervision, "entries for another node")
+
+    @property
+    def messages_waiting(self) -> int:
+        held = sum(len(waiting) for waiting in self._held.values())
+        return len(self._small) + len(self._appends) + len(self._pieces) + len(self._held) + held
+
+    def put(self, group: int, message: Message) -> None:
+        if isinstance(message, Append):
+            size = sum(entry.size for entry in message.entries)
+            too_many = self.messages_waiting >= self._bounds.messages
+            if too_many or (self.bytes_waiting and self.bytes_waiting + size > self._bounds.bytes):
+                self._dropped(group)
+                return
+            self.bytes_waiting += size
+            waiting = _Waiting(group, message, size)
+            if group in self._held:
+                self._held[group].append(waiting)
+            else:
+                self._appends.append(waiting)
+        elif len(self._small) >= self._bounds.messages:
+            self._dropped(group)
+        else:
+            self._small.append(to_wire(group, message))
+
+    def take(self, *, appends: bool) -> Outgoing | None:
+        """The next delivery, without appends if they must wait; None: there is nothing to send."""
+        out = Outgoing()
+        while self._small and len(out.messages) < MESSAGES_MAX:
+            out.messages.append(self._small.popleft())
+        while appends and len(out.messages) < MESSAGES_MAX and (piece := self._next_piece()) is not None:
+            if out.size and out.size + piece.size > DELIVERY_BYTES_MAX:
+                break
+            self._pieces.popleft()
+            out.messages.append(piece.message)
+            out.buffers.extend(piece.buffers)
+            out.size += piece.size
+        return out if out.messages else None
+
+    def drop_all(self) -> None:
+        """Drop everything that waits."""
+        groups = [message.group for message in self._small]
+        groups += [waiting.group for waiting in self._appends]
+        groups += [piece.group for piece in self._pieces]
+        for loading, held in self._held.items():
+            groups += [loading] * (1 + len(held))
+        self._clear()
+        for group in groups:
+            self._dropped(group)
+
+    def _clear(self) -> None:
+        self._loads.cancel()
+        self._small.clear()
+        self._appends.clear()
+        self._pieces.clear()
+        self._held.clear()
+        self.bytes_waiting = 0
+
+    async def close(self) -> None:
+        """Drop everything without calling `dropped`, and wait for the loads to end."""
+        self._clear()
+        await self._loads.ended()
+
+    def _next_piece(self) -> _Piece | None:
+        """The first piece of `_pieces`; makes it if there is none yet."""
+        while not self._pieces:
+            if not self._appends:
+                return None
+            waiting = self._appends[0]
+            member = self._members.get(waiting.group)
+            if member is None:
+                self._forget(self._appends.popleft())
+            elif waiting.carried is not None or self._carries(member, waiting):
+                self._forget(self._appends.popleft())
+                self._pieces.extend(_cut(waiting))
+            elif len(self._held) < LOADS_MAX:
+                self._load(member, waiting)
+            else:
+                return None  # the load that is under way will call
+        return self._pieces[0]
+
+    def _forget(self, waiting: _Waiting) -> None:
+        self.bytes_waiting -= waiting.size
+
+    def _carries(self, member: RaftMember, waiting: _Waiting) -> bool:
+        """Whether memory has all entries of a message; `carried` then holds their wire form."""
+        try:
+            found = [member.carried(entry) for entry in waiting.message.entries]
+        except Exception:
+            log.exception("entries of group %d for node %d cannot be sent", waiting.group, waiting.message.to)
+            return False  # `load` will say what is wrong
+        if any(carried is None for carried in found):
+            return False
+        waiting.carried = [carried for carried in found if carried is not None]
+        return True
+
+    def _load(self, member: RaftMember, waiting: _Waiting) -> None:
+        """Load the entries of a message, and hold back the appends of its Raft group that follow."""
+        group = waiting.group
+        held = deque(other for other in self._appends if other.group == group and other is not waiting)
+        self._appends = deque(other for other in self._appends if other.group != group)
+        self._held[group] = held
+        self._loads.start(self._loading(member, waiting, held))
+
+    async def _loading(self, member: RaftMember, waiting: _Waiting, held: deque[_Waiting]) -> None:
+        group, entries = waiting.group, waiting.message.entries
+        try:
+            loaded = await member.load(entries)
+            assert len(loaded) == len(entries), f"{len(loaded)} of {len(entries)} entries were loaded"
+            waiting.carried = loaded
+        except (MainstemError, OSError) as error:
+            log.warning("entries of group %d for node %d cannot be had: %s", group, waiting.message.to, error)
+        except Exception:
+            log.exception("loading entries of group %d for node %d failed", group, waiting.message.to)
+        if self._held.get(group) is not held:
+            return  # cleared meanwhile
+        del self._held[group]
+        if waiting.carried is None:
+            self._forget(waiting)
+            self._dropped(group)
+        else:
+            held.appendleft(waiting)
+        self._appends.extendleft(reversed(held))
+        self._loaded()
+
+
+def _cut(waiting: _Waiting) -> Iterator[_Piece]:
+    assert waiting.carried is not None
+    for message, buffers, size in append_pieces(waiting.group, waiting.message, waiting.carried, DELIVERY_BYTES_MAX):
+        yield _Piece(waiting.group, message, buffers, size)

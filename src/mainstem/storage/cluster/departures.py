@@ -1,0 +1,153 @@
+"""Removes the data of replicas that were moved away from this node.
+
+    asked    a replica that placement has elsewhere, and that hears from no leader, asks the others for the members
+    left     a confirmed leader said that this node is none: it leaves the write group, and remembers that
+    emptied  queues and log, then the manifest, then a checkpoint; the write group's blocks in the journal are dead then
+
+Only a committed membership deletes anything, never the metadata or its absence, and it deletes only data of that write
+group: runs that hold other write groups too stay until those are gone as well. Files are removed as orphans are. A
+replica that is still sending a snapshot is removed only after that.
+
+A node that gets a replica of the write group again begins with an empty log, as any new replica. A leader's record of
+the old log cannot mislead it: the node was no member in between, and a member that hears from a leader does not leave.
+
+After a crash in between, the next start empties the write group before it does anything else with the disks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.cluster import GROUP_MEMBERS, GroupMembers, MembersOf
+from mainstem.rpc.messages.queues import GroupsNotLed
+from mainstem.rpc.other_nodes import Calls
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.cluster.replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
+from mainstem.storage.errors import StorageError
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.state import group_queues
+from mainstem.storage.state.applied import AppliedState
+from mainstem.storage.state.checkpointer import Checkpointer
+from mainstem.storage.state.cold_producers import ColdProducers
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS_MAX = 0.8 * ELECTION_TICKS * TICK_SECONDS
+"""Less than an election timeout: a replica that heard from a leader meanwhile still knows it when the answer
+arrives."""
+
+
+class Departures:
+    """Removes replicas of this node's write groups whose membership has ended, and answers other nodes that ask for the
+    members."""
+
+    def __init__(
+        self,
+        node_id: int,
+        groups: Sequence[WriteGroup],
+        state: AppliedState,
+        store: QueueStore,
+        checkpointer: Checkpointer,
+        producers: ColdProducers,
+        placement: Placement,
+        replication: WriteGroupReplication,
+        calls: Calls | None,
+    ) -> None:
+        self._node_id = node_id
+        self._groups = groups
+        self._state = state
+        self._store = store
+        self._checkpointer = checkpointer
+        self._producers = producers
+        self._placement = placement
+        self._replication = replication
+        self._calls = calls
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(GROUP_MEMBERS, self._members)
+
+    async def finish(self) -> None:
+        """Empty the write groups that this node has left and not emptied yet. Raises `StorageError`."""
+        for group in self._groups:
+            if self._replication.has_left(group.group):
+                await self._empty(group)
+
+    async def look(self, number: int, placed: Collection[int]) -> None:
+        """Leave a write group that placement has on the nodes in `placed` and not here, if a leader says that this node
+        is no member. Raises `StorageError`."""
+        group = self._groups[number]
+        if group.consensus.core is not None and not await self._is_out(group, placed):
+            return
+        if group.consensus.core is not None:
+            log.info("write group %d: this node is no member any more; its data of the write group is removed", number)
+            await self._replication.leave(number)
+        if self._replication.has_left(number):
+            await self._empty(group)
+
+    async def _is_out(self, group: WriteGroup, placed: Collection[int]) -> bool:
+        core = group.consensus.core
+        if self._calls is None or core is None or core.leader_id:
+            return False
+        for node_id in sorted(set(placed) - {self._node_id}):
+            try:
+                reply = await self._calls.call(
+                    node_id, GROUP_MEMBERS, MembersOf(group.group), timeout_seconds=ASK_SECONDS_MAX
+                )
+            except (GroupsNotLed, RpcError):
+                continue
+            members = reply.message
+            if group.consensus.core is not core or core.leader_id or members.index < core.commit_index:
+                return False
+            return self._node_id not in members.members
+        return False
+
+    async def _members(self, call: RpcCall[MembersOf]) -> Reply[GroupMembers]:
+        """Answer the members of a write group, once a majority has confirmed that this node leads it. Raises
+        `GroupsNotLed`."""
+        number = call.request.group
+        group = self._groups[number] if number < len(self._groups) else None
+        if group is None:
+            raise GroupsNotLed(f"node {self._node_id} has no write group {number}")
+        try:
+            await group.consensus.confirm()
+        except StorageError as error:
+            raise GroupsNotLed(str(error)) from error
+        core = group.consensus.core
+        if core is None or not group.serving:
+            raise GroupsNotLed(str(group.consensus.not_the_leader()))
+        committed = core.commit_index
+        return Reply(GroupMembers(committed, sorted(core.membership_at(committed).members)))
+
+    # --- emptied ------------------------------------------------------------------------------------------
+
+    async def _empty(self, group: WriteGroup) -> None:
+        number = group.group
+        if not (group.last_index or self._store.commits.split_position(number) or self._store.runs.file_count(number)):
+            return
+        if self._store.copies.is_kept(number):
+            return
+        await group.all_written()
+        if group.consensus.failure is not None:
+            raise StorageError(f"write group {number} is not removed: {group.consensus.failure}")
+
+        async def forget() -> None:
+            await self._forget(group)
+
+        await self._checkpointer.save_after(forget)
+        log.info("write group %d: its data here is removed, but for files that are still to be deleted", number)
+
+    async def _forget(self, group: WriteGroup) -> None:
+        """Remove everything of a write group, as if it had never been here; no other task changes it meanwhile. The
+        order matters: while log or manifest hold anything, the next start does it again."""
+        state = self._state
+        await self._producers.replace(group.group, b"")
+        await group_queues.replace(
+            state.table, lambda queue_ids: self._placement.groups_of(queue_ids) == group.group, b""
+        )
+        state.journal_map.superseded(group.group, 1, group.begin_anew())
+        await state.manifest.forget(group.group)

@@ -1,0 +1,121 @@
+"""`GroupLeadership` answers which node leads a write group and where its replicas are. It asks this node's own replica;
+for write groups without a replica here, or whose leader this node does not hear, it uses what other nodes reported. The
+leader epoch is the write group's term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from mainstem.model import GroupReplicas
+from mainstem.raft import RaftCore, Role
+from mainstem.raft.progress import PeerView, SendState
+from mainstem.storage.errors import NotTheLeader
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.placement import Groups, Placement
+
+UNKNOWN = (-1, -1)
+
+CONFIRM_SECONDS_MAX = 5.0
+"""The longest wait for a majority to confirm that this node leads. A leader that hears from no majority gives up within
+a second, so only a node that stands still, or whose links are jammed, waits for so long. Clients wait several times as
+long."""
+
+IN_SYNC_LAG_BLOCKS = 1_000
+"""Blocks that a replica in sync may lack: about those of a second under full load."""
+
+
+class GroupLeadership:
+    """The `ports.Leadership` of a node."""
+
+    def __init__(
+        self,
+        node_id: int,
+        placement: Placement,
+        groups: Sequence[WriteGroup],
+        heard: Callable[[int], tuple[int, int]] = lambda group: UNKNOWN,
+        placements: Callable[[], Mapping[int, Sequence[int]]] = dict,
+    ) -> None:
+        """`heard` names the leader and its term of write groups that have no replica here, or whose leader this node
+        does not hear. `placements` names the nodes of each write group; the first is preferred as leader."""
+        self._node_id = node_id
+        self._heard = heard
+        self._placement = placement
+        self._placements = placements
+        self._groups = groups
+
+    def group_of(self, queue_id: int) -> int:
+        return self._placement.group_of(queue_id)
+
+    def groups_of(self, queue_ids: QueueIds) -> Groups:
+        return self._placement.groups_of(queue_ids)
+
+    def leads(self, group: int) -> bool:
+        return self._groups[group].serving
+
+    def serves_here(self, queue_id: int) -> bool:
+        return self._groups[self._placement.group_of(queue_id)].serving
+
+    async def confirm(self, group: int) -> None:
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS_MAX):
+                await self._groups[group].consensus.confirm()
+        except TimeoutError:
+            raise NotTheLeader(
+                f"no majority confirmed within {CONFIRM_SECONDS_MAX:g} s that this node leads write group {group}"
+            ) from None
+
+    def leader(self, group: int) -> int:
+        """The node that leads a write group; -1: none is known."""
+        consensus = self._groups[group].consensus
+        if consensus.leads:
+            return self._node_id
+        return consensus.leader_id or self._hearsay(group)[0]
+
+    def _hearsay(self, group: int) -> tuple[int, int]:
+        """The leader and its term that other nodes report; used where this node hears no leader itself, since it may be
+        the only node cut off from that leader. A leader of an older term than this node knows does not lead any
+        more."""
+        node_id, term = self._heard(group)
+        core = self._groups[group].consensus.core
+        if core is not None and (node_id == self._node_id or term < core.term):
+            return UNKNOWN
+        return node_id, term
+
+    def replicas(self, group: int) -> GroupReplicas:
+        leader = self.leader(group)
+        placed = tuple(self._placements().get(group, ()))
+        core = self._groups[group].consensus.core
+        if core is None:
+            return GroupReplicas(leader, self._heard(group)[1], placed, placed)
+        term = core.term if core.leader_id else max(core.term, self._hearsay(group)[1])
+        own = core.node_id
+        voters = {self._node_id if voter == own else voter for voter in core.membership.voters}
+        replicas = placed if set(placed) == voters else tuple(sorted(voters))
+        in_sync = replicas
+        if core.role is Role.LEADER:
+            late = {peer.node_id for peer in late_peers(core)}
+            in_sync = tuple(node_id for node_id in replicas if node_id not in late)
+        return GroupReplicas(leader, term, replicas, in_sync)
+
+    @property
+    def leaderless(self) -> bool:
+        return not any(group.consensus.leader_id for group in self._groups)
+
+    def in_sync_fewest(self) -> int:
+        fewest = 0
+        for group in self._groups:
+            core = group.consensus.core
+            if group.serving and core is not None:
+                voters = core.membership.voters
+                late = sum(peer.node_id in voters for peer in late_peers(core))
+                fewest = min(fewest or len(voters), len(voters) - late)
+        return fewest
+
+
+def late_peers(core: RaftCore) -> list[PeerView]:
+    """On the leader, the members that do not receive the log as it grows, or lack more than the newest blocks."""
+    near = core.commit_index - IN_SYNC_LAG_BLOCKS
+    return [peer for peer in core.peers() if peer.state is not SendState.REPLICATE or peer.match_index < near]

@@ -1,0 +1,307 @@
+"""Snapshots of write groups between nodes: this module is the end of the member that is too far behind.
+
+    offered    the leader asks; this node fetches the runs that it lacks, and keeps whole ones whatever happens next
+    fetched    all runs and the state are here: the write group's core is told
+    installed  manifest, then memory, then a checkpoint are replaced; only then the core goes on behind the snapshot
+
+A crash leaves, step by step: runs that the manifest does not name (removed as orphans, or found by the next attempt); a
+manifest ahead of the old log, which goes on (`recovery.check_replicas`); the snapshot. It never leaves a mixture: no
+checkpoint is made of a write group that is half replaced (`Checkpointer.save_after`). Blocks of the old log are dead
+from then on, wherever they lie in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple
+
+from mainstem.kernel import crc32c
+from mainstem.model import Sample
+from mainstem.ports import Clock
+from mainstem.raft import Snapshot
+from mainstem.raft.messages import InstallSnapshot
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.snapshots import (
+    FETCH_GROUP_SNAPSHOT,
+    FETCH_RUN,
+    OFFER_GROUP_SNAPSHOT,
+    PRODUCERS,
+    QUEUES,
+    TOPICS,
+    FetchGroupSnapshot,
+    FetchRun,
+    GroupSnapshotRefused,
+    OfferGroupSnapshot,
+)
+from mainstem.rpc.other_nodes import Calls
+from mainstem.rpc.wire.method import Nothing, Reply
+from mainstem.storage.cluster.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
+from mainstem.storage.errors import StorageError
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.state import group_queues
+from mainstem.storage.state.applied import AppliedState
+from mainstem.storage.state.checkpointer import Checkpointer
+from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.snapshot_image import GroupImage, joined
+from mainstem.supervised import Errands, Supervision
+
+log = logging.getLogger(__name__)
+
+FETCH_SECONDS_MAX = 600.0
+"""Seconds for one call that brings name, runs and state."""
+RUN_SECONDS_MAX = 24 * 3600.0
+
+ROUNDS_MAX = 20
+"""How often the member asks again for runs that the leader made meanwhile, before it fetches the state in any case."""
+
+RETRY_SECONDS = 5.0
+"""The pause between attempts to save an installed snapshot."""
+
+
+class Arrived(NamedTuple):
+    """A snapshot whose content is here, on its way through the core."""
+
+    image: GroupImage
+    installed: asyncio.Future[None]
+
+
+class Snapshots:
+    """Takes offered snapshots, installs them in this node's write groups, and has the leader's end send others."""
+
+    def __init__(
+        self,
+        node_id: int,
+        groups: Sequence[WriteGroup],
+        state: AppliedState,
+        store: QueueStore,
+        checkpointer: Checkpointer,
+        producers: ColdProducers,
+        placement: Placement,
+        pacing: Pacing,
+        clock: Clock,
+        was_deleted: Callable[[int], bool],
+        calls: Calls | None,
+        supervision: Supervision,
+        *,
+        bytes_per_second: int,
+    ) -> None:
+        self._node_id = node_id
+        self._groups = groups
+        self._state = state
+        self._store = store
+        self._checkpointer = checkpointer
+        self._producers = producers
+        self._placement = placement
+        self._was_deleted = was_deleted
+        self._calls = calls
+        self._pace = partial(pacing.take, Lane.COPY)
+        self._sending = SnapshotSending(
+            groups, state.table, store, producers, self._belongs, calls, self._pace, ByteRate(clock, bytes_per_second)
+        )
+        self._taking: set[int] = set()
+        self._arrived: dict[int, Arrived] = {}
+        self._tasks = Errands(supervision, "snapshot of a write group")
+        self._installs = Errands(supervision, "snapshot of a write group that is installed")
+        self._closing = False
+        self.installed = 0
+        for group in groups:
+            group.blocks.snapshot_index = partial(self._index_of, group)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(OFFER_GROUP_SNAPSHOT, self._take)
+        handlers.stream(FETCH_GROUP_SNAPSHOT, self._sending.give)
+        handlers.stream(FETCH_RUN, self._sending.give_run)
+
+    def _index_of(self, group: WriteGroup) -> int:
+        """The index of the snapshot that a leader can give: its split position, once it has applied that much. It may
+        not have committed anything in its term yet: the member may be the one it needs for a majority."""
+        split = self._state.manifest.written(group.group)
+        gives = group.consensus.leads and group.applied_index >= split and self._calls is not None
+        return split if gives else -1
+
+    def _belongs(self, number: int) -> group_queues.Belongs:
+        return lambda queue_ids: self._placement.groups_of(queue_ids) == number
+
+    # --- what the groups want -----------------------------------------------------------------------------
+
+    def send(self, group: int, message: InstallSnapshot) -> None:
+        self._tasks.start(self._sending.send(self._groups[group], message))
+
+    def install(self, number: int, name: Snapshot) -> None:
+        arrived = self._arrived.pop(number, None)
+        group = self._groups[number]
+        if arrived is None or arrived.image.name != name:
+            asyncio.get_running_loop().call_soon(group.consensus.snapshot_failed, name)
+        else:
+            self._tasks.start(self._install(group, arrived))
+
+    async def close(self) -> None:
+        """Cancel what is being sent; wait for what is being installed."""
+        self._closing = True
+        self._tasks.cancel()
+        while self._tasks or self._installs:  # a task may begin an install
+            await self._tasks.ended()
+            await self._installs.ended()
+
+    # --- offered ------------------------------------------------------------------------------------------
+
+    async def _take(self, call: RpcCall[OfferGroupSnapshot]) -> Reply[Nothing]:
+        """Raises `GroupSnapshotRefused`."""
+        assert call.node is not None, "the method is for nodes only"
+        number, sender = call.request.group, call.node.node_id
+        group = self._groups[number] if number < len(self._groups) else None
+        if group is None or group.consensus.core is None or self._closing:
+            raise GroupSnapshotRefused(f"node {self._node_id} has no part in write group {number} now")
+        if number in self._taking or len(self._taking) >= AT_ONCE:
+            raise GroupSnapshotRefused(f"{len(self._taking)} snapshots are being taken already; try again later")
+        self._taking.add(number)
+        try:
+            await self._take_from(sender, group, call.request.term)
+        except (RpcError, StorageError, OSError, ValueError) as error:
+            log.warning("write group %d: no snapshot taken from node %d: %s", number, sender, error)
+            raise GroupSnapshotRefused(f"node {self._node_id}: {error}") from error
+        finally:
+            self._taking.discard(number)
+        return Reply(Nothing())
+
+    async def _take_from(self, sender: int, group: WriteGroup, term: int) -> None:
+        held: set[str] = set()
+        try:
+            for _ in range(ROUNDS_MAX):
+                if not await self._copy(sender, await self._fetch(sender, group, with_state=False), held):
+                    break
+            image = await self._fetch(sender, group, with_state=True)
+            await self._copy(sender, image, held)
+            arrived = Arrived(image, asyncio.get_running_loop().create_future())
+            self._arrived[group.group] = arrived
+            group.consensus.snapshot_received(sender, term, image.name)
+            if self._arrived.pop(group.group, None) is not None:
+                log.info("write group %d: the snapshot of node %d is not needed any more", group.group, sender)
+                return
+            await asyncio.shield(arrived.installed)
+        finally:
+            for name in held:
+                self._store.orphans.let_go(name)
+
+    async def _fetch(self, sender: int, group: WriteGroup, *, with_state: bool) -> GroupImage:
+        assert self._calls is not None, "nobody offers snapshots to a node without calls"
+        request = FetchGroupSnapshot(group.group, with_state)
+        return await joined(
+            self._calls.stream(sender, FETCH_GROUP_SNAPSHOT, request, timeout_seconds=FETCH_SECONDS_MAX)
+        )
+
+    async def _copy(self, sender: int, image: GroupImage, held: set[str]) -> int:
+        """Fetch the runs of a snapshot that are not here. Returns how many were fetched."""
+        copied = 0
+        for file in dict.fromkeys(file for _after, _upto, file in image.ranges):
+            if file.name not in held:
+                held.add(file.name)
+                self._store.orphans.hold(file.name)
+            copied += await self._store.copies.copy(file, partial(self._pieces, sender))
+        return copied
+
+    async def _pieces(self, sender: int, name: str) -> AsyncIterator[bytes]:
+        assert self._calls is not None, "nobody offers snapshots to a node without calls"
+        request = FetchRun(name)
+        async with aclosing(self._calls.stream(sender, FETCH_RUN, request, timeout_seconds=RUN_SECONDS_MAX)) as replies:
+            async for message, attachment in replies:
+                assert isinstance(attachment, (bytes, bytearray, memoryview)), "as it is received"
+                if crc32c(attachment) != message.crc:
+                    raise StorageError(f"run {name}: what came of it from node {sender} fails its CRC")
+                await self._pace(len(attachment))
+                yield bytes(attachment)
+
+    # --- installed ----------------------------------------------------------------------------------------
+
+    async def _install(self, group: WriteGroup, arrived: Arrived) -> None:
+        """Install a snapshot, once no block of the old log is on its way to the journal. From then on it cannot be
+        broken off."""
+        try:
+            await group.all_written()
+        except asyncio.CancelledError:
+            arrived.installed.cancel()
+            raise
+        self._installs.start(self._finish(group, arrived))
+
+    async def _finish(self, group: WriteGroup, arrived: Arrived) -> None:
+        image, core = arrived.image, group.consensus.core
+        replaced = False
+
+        async def replace() -> None:
+            nonlocal replaced
+            await self._state.manifest.supersede(group.group, image.name.index, image.ranges)
+            replaced = True
+            await self._replace(group, image)
+
+        try:
+            if group.consensus.failure is not None:
+                raise group.consensus.failure
+            await self._saved(replace, lambda: replaced)
+        except Exception as error:
+            log.error(
+                "write group %d: the snapshot at block %d is not installed: %s",
+                group.group,
+                image.name.index,
+                error,
+            )
+            if not replaced and group.consensus.core is core:
+                group.consensus.snapshot_failed(image.name)
+            arrived.installed.set_exception(StorageError(f"write group {group.group}: {error}"))
+            arrived.installed.exception()  # its caller may be gone
+            return
+        self.installed += 1
+        log.info("write group %d goes on behind a snapshot at block %d", group.group, image.name.index)
+        if group.consensus.core is core:
+            group.consensus.snapshot_installed(image.name)
+        arrived.installed.set_result(None)
+
+    async def _saved(self, replace: Callable[[], Coroutine[None, None, None]], replaced: Callable[[], bool]) -> None:
+        """Replace, and save the result. A replacement cannot be taken back, so saving is retried until it succeeds or
+        the node stops; the disk then still has the old log. Raises the error that prevents the replacement."""
+        while True:
+            try:
+                if replaced():
+                    await self._checkpointer.save()
+                else:
+                    await self._checkpointer.save_after(replace)
+                return
+            except (StorageError, OSError) as error:
+                if not replaced() or self._closing:
+                    raise
+                log.error("no checkpoint of a snapshot that was taken, it is tried again: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _replace(self, group: WriteGroup, image: GroupImage) -> None:
+        """Replace the write group's state in memory by the snapshot's; no other task changes the write group
+        meanwhile."""
+        state, table = self._state, self._state.table
+        await self._producers.replace(group.group, bytes(image.state[PRODUCERS]))
+        existing = await group_queues.create(table, bytes(image.state[TOPICS]), self._was_deleted)
+        for topic_number in table.topics():
+            if topic_number not in existing and self._was_deleted(topic_number):
+                table.drop(topic_number)
+                state.waiters.wake_topic(topic_number)
+        await group_queues.replace(table, self._belongs(group.group), bytes(image.state[QUEUES]))
+        places = group.restart_behind(image.name)
+        state.journal_map.superseded(group.group, image.name.index + 1, places)
+
+    # --- statistics ---------------------------------------------------------------------------------------
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(
+            "mainstem_snapshots_sent_total", "counter", "Snapshots of write groups that members took.",
+            self._sending.sent)  # fmt: skip
+        yield Sample(
+            "mainstem_snapshots_sent_bytes_total", "counter", "Bytes of runs sent for snapshots of write groups.",
+            self._sending.sent_bytes)  # fmt: skip
+        yield Sample(
+            "mainstem_snapshots_installed_total", "counter", "Snapshots of write groups taken here.",
+            self.installed)  # fmt: skip

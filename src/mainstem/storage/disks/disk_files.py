@@ -1,0 +1,302 @@
+"""`ports.Files` on a real disk, with every blocking call on a thread.
+
+Three sets of threads, so that one kind of work never waits behind another:
+- one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`commit_thread`);
+- one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
+- a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
+
+A small write without sync is a copy to the page cache, cheaper than the way to a thread and back. But where too much of
+the cache is dirty, the operating system makes the writer wait for the disk. So the event loop makes such a write itself
+where the system promises not to wait (`RWF_NOWAIT`), and one more thread makes it otherwise.
+
+A job that was started is never abandoned: `close` waits for it even when its caller was cancelled, since the number of
+a descriptor that is closed too early may belong to another file by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, overload
+
+from mainstem.model import Buffer
+from mainstem.ports import DiskUsage, ReadingMode
+from mainstem.storage.disks.commit_thread import CommitThread
+from mainstem.storage.disks.disk_reads import PlainReads, ReadableFile, open_for_pieces
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HOUSEKEEPING_THREADS = 4
+"""One thread each for filling the pool, flushing, an index or a checkpoint, and one to spare for a rename."""
+
+WRITE_AT_ONCE_BYTES = 128 * 1024
+"""Up to this size the caller makes a write without sync itself: at most some ten microseconds of copying."""
+
+NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
+
+RWF_NOWAIT = os.RWF_NOWAIT
+"""Fail with EAGAIN instead of waiting for the disk."""
+
+VECTOR_BUFFERS_MAX = 1024
+"""The kernel's IOV_MAX: a vectored write of more buffers fails."""
+
+VECTOR_BYTES_MAX = 1 << 30
+"""A single write of 2 GiB or more is cut short by the kernel; this stays clear of it."""
+
+
+class DiskFiles:
+    """A directory tree on a disk. The owner closes all files opened from it, then calls `close`."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self._commits = CommitThread("disk-commit")
+        self._copies = CommitThread("disk-write")
+        """The thread for small writes without sync."""
+        self._reads = ThreadPoolExecutor(1, "disk-read")
+        self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
+
+    async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> DiskFile:
+        # If the caller is cancelled, the descriptor of a job that still runs must not be lost.
+        job = self._housekeeping.submit(self._open, self._inside(path), create, reading)
+        try:
+            reads = await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            job.add_done_callback(_close_result)
+            raise
+        return DiskFile(reads, self._commits, self._copies, self._reads, self._housekeeping)
+
+    async def names(self, directory: str) -> list[str]:
+        return await _run(self._housekeeping, _names, self._inside(directory))
+
+    async def rename(self, source: str, target: str) -> None:
+        await _run(self._housekeeping, _rename, self._inside(source), self._inside(target))
+
+    async def remove(self, path: str) -> None:
+        await _run(self._housekeeping, _remove, self._inside(path))
+
+    async def usage(self) -> DiskUsage:
+        return await _run(self._housekeeping, self._usage)
+
+    async def close(self) -> None:
+        """End the threads, once all their jobs are done."""
+        await self._commits.close()
+        await self._copies.close()
+        for executor in (self._reads, self._housekeeping):
+            await asyncio.to_thread(executor.shutdown)
+
+    def _inside(self, path: str) -> Path:
+        assert not os.path.isabs(path), path
+        assert ".." not in path.split("/"), path
+        return self.root / path
+
+    def _open(self, path: Path, create: bool, reading: ReadingMode) -> ReadableFile:
+        if reading is not ReadingMode.USUAL:
+            assert not create, "a file opened only for reading is not created"
+            return open_for_pieces(path, cold=reading is ReadingMode.COLD)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            return PlainReads(os.open(path, flags))
+        except FileNotFoundError:
+            if not create:
+                raise
+        _make_directories(path.parent)
+        descriptor = os.open(path, flags | os.O_CREAT, 0o640)
+        _sync_directory(path.parent)
+        return PlainReads(descriptor)
+
+    def _usage(self) -> DiskUsage:
+        _make_directories(self.root)
+        stat = os.statvfs(self.root)
+        return DiskUsage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+class DiskFile:
+    """`ports.File` over a descriptor."""
+
+    def __init__(
+        self,
+        reads: ReadableFile,
+        commits: CommitThread,
+        copies: CommitThread,
+        reading: ThreadPoolExecutor,
+        housekeeping: ThreadPoolExecutor,
+    ) -> None:
+        self._reads = reads
+        self._descriptor = reads.descriptor
+        self._commits = commits
+        self._copies = copies
+        self._committed = self._copied = False
+        """Which threads have had jobs of this file: `close` waits for these threads only."""
+        self._promises = True
+        """True until the file system has refused `RWF_NOWAIT`."""
+        self._reading = reading
+        self._housekeeping = housekeeping
+        self._jobs: set[Future[Any]] = set()
+        self._closed = False
+
+    @overload
+    async def read(self, position: int, length: int) -> bytes: ...
+
+    @overload
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer: ...
+
+    async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
+        read = self._reads.read_at_once if at_once else self._reads.read
+        return await self._do(self._reading, read, position, length)
+
+    async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        assert not self._closed, "the file is closed"
+        descriptor = self._descriptor
+        if sync:
+            self._committed = True
+            await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
+        elif sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
+            if not (self._promises and self._written_at_once(position, buffers)):
+                self._copied = True
+                await self._copies.run(partial(_write, descriptor, position, buffers))
+        else:
+            await self._do(self._housekeeping, _write, descriptor, position, buffers)
+
+    def _written_at_once(self, position: int, buffers: Sequence[Buffer]) -> bool:
+        """Write if that needs no wait for the disk. False: nothing is known to be written."""
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if len(buffers) > VECTOR_BUFFERS_MAX:
+            return False
+        try:
+            return os.pwritev(self._descriptor, buffers, position, RWF_NOWAIT) == size
+        except OSError as error:  # it would wait; any other error comes again with the next attempt
+            self._promises = error.errno not in NO_PROMISE
+            return False
+
+    async def sync(self) -> None:
+        await self._do(self._housekeeping, os.fdatasync, self._descriptor)
+
+    async def size(self, *, truncate_to: int | None = None) -> int:
+        return await self._do(self._housekeeping, _size, self._descriptor, truncate_to)
+
+    async def lock(self, *, exclusive: bool) -> bool:
+        return await self._do(self._housekeeping, _lock, self._descriptor, exclusive)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._committed:
+            await self._commits.idle()
+        if self._copied:
+            await self._copies.idle()
+        while self._jobs:
+            await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])
+        await _run(self._housekeeping, os.close, self._descriptor)
+
+    async def _do(self, executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        assert not self._closed, "the file is closed"
+        job = executor.submit(function, *args, **kwargs)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        # Shielded: a cancelled caller must not cancel a job that has not begun, which others may rely on.
+        return await asyncio.shield(asyncio.wrap_future(job))
+
+
+async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.shield(asyncio.wrap_future(executor.submit(function, *args, **kwargs)))
+
+
+def _close_result(job: Future[ReadableFile]) -> None:
+    if not job.cancelled() and job.exception() is None:
+        os.close(job.result().descriptor)
+
+
+def _write_and_sync(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
+    _write(descriptor, position, buffers)
+    os.fdatasync(descriptor)
+
+
+def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
+    if len(buffers) == 1 and os.pwrite(descriptor, buffers[0], position) == memoryview(buffers[0]).nbytes:
+        return  # as nearly always; a write that is cut short is made again
+    views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
+    first = 0
+    while first < len(views):
+        last, size = first, 0
+        while last < len(views) and last - first < VECTOR_BUFFERS_MAX and size < VECTOR_BYTES_MAX:
+            size += len(views[last])
+            last += 1
+        written = os.pwritev(descriptor, views[first:last], position)
+        if not written:
+            raise OSError(errno.EIO, "the disk took no byte of a write")
+        position += written
+        while first < last and written >= len(views[first]):
+            written -= len(views[first])
+            first += 1
+        if written:
+            views[first] = views[first][written:]
+
+
+def _size(descriptor: int, truncate_to: int | None) -> int:
+    size = os.fstat(descriptor).st_size
+    if truncate_to is None or truncate_to == size:
+        return size
+    if truncate_to < size:
+        os.ftruncate(descriptor, truncate_to)
+    else:
+        os.posix_fallocate(descriptor, size, truncate_to - size)
+    return truncate_to
+
+
+def _lock(descriptor: int, exclusive: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
+
+
+def _rename(source: Path, target: Path) -> None:
+    _make_directories(target.parent)
+    os.rename(source, target)
+    _sync_directory(target.parent)
+    if source.parent != target.parent:
+        _sync_directory(source.parent)
+
+
+def _remove(path: Path) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    _sync_directory(path.parent)
+
+
+def _make_directories(directory: Path) -> None:
+    """Make a directory and its missing parents, each durable."""
+    if directory.is_dir():
+        return
+    _make_directories(directory.parent)
+    try:
+        os.mkdir(directory, 0o750)
+    except FileExistsError:
+        return
+    _sync_directory(directory.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

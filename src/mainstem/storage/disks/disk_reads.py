@@ -1,0 +1,255 @@
+"""Reads files of a real disk without delaying commits beside them.
+
+A disk does one thing after the other: a commit waits for the read before it. Reads that are not urgent are therefore
+made in pieces of `PIECE_BYTES`, each begun when the one before is done, and the operating system is kept from reading
+ahead, which it does in megabytes. The read cache reads ahead instead.
+
+Cold reads bypass the page cache (O_DIRECT), so that they displace nothing in it, above all not the journal's recycled
+segments. The operating system wants position, length and memory aligned for these; so a reader reads the whole pages
+around the bytes asked for into its own memory. Where a file system refuses (tmpfs and some over the network), the file
+is read in the same pieces through the page cache.
+
+While no commits are made, the caller uses `read_at_once`: one request to the disk for all bytes, straight into the
+memory that is returned, past the page cache unless that has every page of it. That costs a third of the CPU of pieces
+through the page cache, and gets twice as much from an otherwise idle disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy
+
+from mainstem.model import Buffer
+from mainstem.storage.disks.resident_pages import all_resident
+
+PIECE_BYTES = 128 * 1024
+"""Beside reads of 1 MiB a commit waits several milliseconds now and then. Smaller pieces than this gain nothing, and
+pieces of this size, one at a time, are as fast as the disk."""
+
+ALIGNMENT = mmap.PAGESIZE
+"""Enough for every file system: they ask for the disk's sector, or a page."""
+
+STRETCH_BYTES = 1 << 20
+"""Bytes copied out at once: a chunk of the read cache. Each reading thread has this much memory."""
+
+
+Preadv = Callable[[int, Sequence[memoryview], int], int]
+"""os.preadv: descriptor, buffers to fill, position; how many bytes came."""
+
+
+class ReadableFile(Protocol):
+    """An open file that can be read, by one thread at a time."""
+
+    descriptor: int
+
+    def read(self, position: int, length: int) -> bytes:
+        """Bytes at a position; fewer at the end of the file."""
+        ...
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        """Bytes at a position, read in one request to the disk into memory of their own; fewer at the end of the
+        file."""
+        ...
+
+
+class PlainReads:
+    """Reads in one system call, or several if the system cuts it short."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def read(self, position: int, length: int) -> bytes:
+        content = os.pread(self.descriptor, length, position)
+        if len(content) == length or not content:
+            return content
+        return content + _in_pieces(self.descriptor, position + len(content), length - len(content), length)
+
+    read_at_once = read
+
+
+class PiecewiseReads:
+    """Reads a piece at a time through the page cache; `read_at_once` bypasses that where it lacks some of the pages and
+    the file system allows it."""
+
+    def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
+        self.descriptor = descriptor
+        self._preadv = preadv
+        self._is_direct = False
+        self._can_be_direct = hasattr(os, "O_DIRECT")
+        """True until the file system has refused O_DIRECT."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # of this descriptor: no reading ahead
+
+    def read(self, position: int, length: int) -> bytes:
+        self._go(direct=False)
+        return _in_pieces(self.descriptor, position, length, PIECE_BYTES)
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        if length <= PIECE_BYTES:
+            return self.read(position, length)
+        start, size = _pages_around(position, length)
+        self._go(direct=self._can_be_direct and not all_resident(self.descriptor, start, size))
+        if self._is_direct:
+            try:
+                return _whole(self.descriptor, self._preadv, position, length)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            self._can_be_direct = False
+            self._go(direct=False)
+        return _whole(self.descriptor, self._preadv, position, length)
+
+    def read_into(self, position: int, view: memoryview) -> int:
+        """Fill `view` with bytes from a position on. Returns how many there were."""
+        filled = 0
+        while filled < len(view):
+            count = os.preadv(self.descriptor, [view[filled : filled + PIECE_BYTES]], position + filled)
+            if not count:
+                break
+            filled += count
+        return filled
+
+    def _go(self, *, direct: bool) -> None:
+        """Read past the page cache from now on, or through it. Both use one descriptor, because the owner closes only
+        one."""
+        if direct == self._is_direct:
+            return
+        try:
+            _set_direct(self.descriptor, direct)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._can_be_direct = False
+        else:
+            self._is_direct = direct
+
+
+class DirectReads:
+    """Reads past the page cache, a piece at a time, until the file system refuses."""
+
+    def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
+        """The descriptor is open with O_DIRECT."""
+        self.descriptor = descriptor
+        self._preadv = preadv
+        self._instead: PiecewiseReads | None = None
+
+    def read(self, position: int, length: int) -> bytes:
+        if self._instead is None:
+            try:
+                return self._direct(position, length)
+            except OSError as error:
+                self._give_up(error)
+        assert self._instead is not None
+        return self._instead.read(position, length)
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        if length <= PIECE_BYTES:
+            return self.read(position, length)
+        if self._instead is None:
+            try:
+                return _whole(self.descriptor, self._preadv, position, length)
+            except OSError as error:
+                self._give_up(error)
+        assert self._instead is not None
+        return self._instead.read_at_once(position, length)
+
+    def _give_up(self, error: OSError) -> None:
+        """Read through the page cache from now on, if the error says that O_DIRECT is refused; otherwise raise it."""
+        if error.errno != errno.EINVAL:
+            raise error
+        _set_direct(self.descriptor, False)
+        self._instead = PiecewiseReads(self.descriptor)
+
+    def _direct(self, position: int, length: int) -> bytes:
+        parts = []
+        end = position + length
+        while position < end:
+            part = self._stretch(position, min(end, position // STRETCH_BYTES * STRETCH_BYTES + STRETCH_BYTES))
+            if not part:
+                break
+            parts.append(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _stretch(self, position: int, end: int) -> bytes:
+        """Bytes of one aligned `STRETCH_BYTES` of the file; empty behind its end."""
+        start, size = _pages_around(position, end - position)
+        memory = _aligned_memory()[:size]
+        filled = _fill(self.descriptor, self._preadv, memory, start, PIECE_BYTES)
+        return bytes(memory[position - start : min(end - start, filled)])
+
+
+def open_for_pieces(path: Path, *, cold: bool, open_file: Callable[[Path, int], int] = os.open) -> ReadableFile:
+    """Open a file for reading in pieces; `cold`: past the page cache where the file system allows it."""
+    flags = os.O_CLOEXEC | (os.O_RDONLY if cold else os.O_RDWR)
+    if cold and hasattr(os, "O_DIRECT"):
+        try:
+            return DirectReads(open_file(path, flags | os.O_DIRECT))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    return PiecewiseReads(open_file(path, flags))
+
+
+def _set_direct(descriptor: int, direct: bool) -> None:
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags)
+
+
+def _pages_around(position: int, length: int) -> tuple[int, int]:
+    """Position and length of the whole pages that hold these bytes."""
+    start = position // ALIGNMENT * ALIGNMENT
+    return start, -(-(position + length) // ALIGNMENT) * ALIGNMENT - start
+
+
+def _whole(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
+    """Bytes of a file, read in one go into memory that lives as long as the view."""
+    start, size = _pages_around(position, length)
+    room = numpy.empty(size + ALIGNMENT, numpy.uint8)  # not zeroed first, unlike Python's own
+    skipped = -room.ctypes.data % ALIGNMENT
+    memory = room.data[skipped : skipped + size]
+    filled = _fill(descriptor, preadv, memory, start, size)
+    return memory[position - start : min(position + length - start, filled)].toreadonly()
+
+
+def _fill(descriptor: int, preadv: Preadv, memory: memoryview, start: int, piece_bytes: int) -> int:
+    """Read whole pages from `start` on, `piece_bytes` at a time. Returns how many bytes there were."""
+    filled = 0
+    while filled < len(memory):
+        count = preadv(descriptor, [memory[filled : filled + piece_bytes]], start + filled)
+        filled += count
+        if count % ALIGNMENT or not count:  # the end of the file
+            break
+    return filled
+
+
+_memory = threading.local()
+
+
+def _aligned_memory() -> memoryview:
+    """`STRETCH_BYTES` of memory that belong to the calling thread: fresh pages for every read cost more than copying
+    the bytes out."""
+    memory: memoryview | None = getattr(_memory, "view", None)
+    if memory is None:
+        memory = _memory.view = memoryview(mmap.mmap(-1, STRETCH_BYTES))  # aligned to a page
+    return memory
+
+
+def _in_pieces(descriptor: int, position: int, length: int, piece_bytes: int) -> bytes:
+    parts = []
+    while length:
+        part = os.pread(descriptor, min(length, piece_bytes), position)
+        if not part:
+            break
+        parts.append(part)
+        position += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,343 @@
+"""The read cache holds pieces of old data, from the queue store and the journal's sealed segments, in memory for
+catch-up readers.
+
+A file is cached in aligned chunks of one size. Loads of the same chunk are joined; all reads of the disk are made by
+the source (the `Files` port's own reading thread) and can be paced, so that readers of old data leave the journal's
+disk time alone. Eviction is segmented: a chunk starts on probation and is protected only once a reader comes back to an
+earlier place in it. So a reader passing through, however fast, evicts only chunks that passed through before it, and
+never those that are read again and again.
+
+Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
+chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
+checksums of their own; its caller checks them.) Chunks are never changed; views of them stay valid as long as they are
+held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from typing import NamedTuple, Protocol
+
+from mainstem.errors import MainstemError
+from mainstem.kernel import crc32c
+from mainstem.model import Buffer, Sample
+from mainstem.ports import Clock
+from mainstem.storage.disks.single_flight import SingleFlight
+from mainstem.storage.errors import FormatError
+from mainstem.supervised import Errands, Supervision
+
+log = logging.getLogger(__name__)
+
+PROTECTED_SHARE = 0.8
+"""The share of the memory that chunks read again may fill; the rest is left to readers passing through."""
+
+DIRECT_SHARE = 0.25
+"""An extent larger than this share of the cache is read past it: keeping it would evict everything else."""
+
+AHEAD_TASKS_MAX = 8
+"""Readers served by read-ahead at once. The reading thread takes one request at a time anyway."""
+
+AHEAD_SHARE = 0.5
+"""The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
+used."""
+
+ChunkKey = tuple[str, int]
+"""File name and number of the chunk in it."""
+
+
+class CachedFile(Protocol):
+    """A file that can be read; `name` is never given to another file."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
+        """Bytes at a position; fewer at the end of the file. `at_once`: no commits want the disk now."""
+        ...
+
+
+class Extent(NamedTuple):
+    """Bytes of a file and their CRC32C."""
+
+    source: CachedFile
+    position: int
+    length: int
+    crc: int
+
+
+class _Chunk:
+    __slots__ = ("ahead", "checked", "data", "last_position")
+
+    def __init__(self, data: Buffer, *, ahead: bool) -> None:
+        self.data = data
+        self.ahead = ahead
+        """True until a reader has used it."""
+        self.checked: set[int] = set()
+        """Positions of the extents, lying in this chunk or reaching into it, whose CRC held."""
+        self.last_position = -1
+        """Where the last read of the chunk started, in the file."""
+
+
+class ReadCache:
+    """Extents by way of memory. Sizes in bytes; `bytes_max` 0 reads and checks every extent from disk."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        bytes_max: int,
+        chunk_bytes: int,
+        bytes_per_second: int = 0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        pace: Callable[[int], Awaitable[bool]] | None = None,
+        supervision: Supervision | None = None,
+    ) -> None:
+        """`pace(bytes)` is awaited before bytes are read from a disk, and returns whether the disk is otherwise
+        idle."""
+        self._clock = clock
+        self._sleep = sleep
+        self._pace = pace
+        self.bytes_max = bytes_max
+        self.chunk_bytes = chunk_bytes
+        self._bytes_per_second = bytes_per_second
+        self._paid_until = 0.0
+        self._probation: OrderedDict[ChunkKey, _Chunk] = OrderedDict()
+        self._protected: OrderedDict[ChunkKey, _Chunk] = OrderedDict()
+        self._bytes = 0
+        self._protected_bytes = 0
+        self._loads: SingleFlight[ChunkKey, _Chunk] = SingleFlight()
+        self._ahead = Errands(supervision, "read ahead")
+        self._hits = 0
+        self._misses = 0
+        self._disk_bytes = 0
+        self._ahead_chunks = 0
+        self._ahead_bytes = 0
+        """Bytes held that no reader has used yet."""
+        self._evicted_chunks = 0
+        self._checksum_failures = 0
+
+    @property
+    def enabled(self) -> bool:
+        return self.bytes_max > 0
+
+    @property
+    def bytes_held(self) -> int:
+        return self._bytes
+
+    async def read(self, extent: Extent) -> tuple[memoryview, bool]:
+        """The extent's bytes, and whether memory had all of them.
+
+        Raises `FormatError` naming file and position when they are cut short or fail their CRC."""
+        if extent.length > self.bytes_max * DIRECT_SHARE:
+            self._misses += 1
+            data = await self._from_disk(extent.source, extent.position, extent.length)
+            self._check(extent, data)
+            return memoryview(data), False
+        chunks, hit = await self._chunks(extent.source, extent.position, extent.length, protects=True)
+        view = self._joined(chunks, extent.position, extent.length)
+        if not all(extent.position in chunk.checked for chunk in chunks):
+            try:
+                self._check(extent, view)
+            except FormatError:
+                self.forget(extent.source.name)  # the next read asks the disk again
+                raise
+            for chunk in chunks:
+                chunk.checked.add(extent.position)
+        return view, hit
+
+    async def span(self, source: CachedFile, position: int, length: int) -> tuple[memoryview, bool]:
+        """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them. For readers who
+        go through a file together, one behind the other: coming back to a chunk does not protect it."""
+        if length > self.bytes_max * DIRECT_SHARE:
+            self._misses += 1
+            return memoryview(await self._from_disk(source, position, length)), False
+        chunks, hit = await self._chunks(source, position, length, protects=False)
+        return self._joined(chunks, position, length), hit
+
+    async def past(self, source: CachedFile, position: int, length: int) -> Buffer:
+        """Bytes of a file as the disk has them, without a look into memory and without keeping them."""
+        return await self._from_disk(source, position, length)
+
+    def holds(self, source: CachedFile, number: int) -> bool:
+        """Whether this chunk is in memory, or on its way there."""
+        key = (source.name, number)
+        return key in self._probation or key in self._protected or key in self._loads
+
+    def _joined(self, chunks: list[_Chunk], position: int, length: int) -> memoryview:
+        parts = [memoryview(chunk.data) for chunk in chunks]
+        parts[-1] = parts[-1][: (position + length - 1) % self.chunk_bytes + 1]
+        parts[0] = parts[0][position % self.chunk_bytes :]
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+    def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
+        """Load, in the background, up to this many chunks of the extents, in their order. Does nothing when
+        too much is under way: a reader that gets there first loads what it needs itself."""
+        if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX:
+            return
+        self._ahead.start(self._load_ahead(extents, chunk_count))
+
+    def forget(self, name: str) -> None:
+        """Drop the chunks of a file that is gone."""
+        for segment in (self._probation, self._protected):
+            for key in [key for key in segment if key[0] == name]:
+                self._remove(key, segment)
+
+    async def close(self) -> None:
+        """Stop reading ahead and forget everything."""
+        self._ahead.cancel()
+        await self._ahead.ended()
+        self._probation.clear()
+        self._protected.clear()
+        self._bytes = self._protected_bytes = self._ahead_bytes = 0
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample("mainstem_read_cache_bytes", "gauge", "Memory held by the read cache.", self._bytes)
+        yield Sample("mainstem_read_cache_hits_total", "counter", "Extents served from memory.", self._hits)
+        yield Sample("mainstem_read_cache_misses_total", "counter", "Extents that waited for disk 2.", self._misses)
+        yield Sample(
+            "mainstem_read_cache_disk_bytes_total", "counter", "Bytes of runs read from disk 2.", self._disk_bytes
+        )
+        yield Sample(
+            "mainstem_read_cache_ahead_chunks_total", "counter", "Chunks read ahead of readers.", self._ahead_chunks
+        )
+        yield Sample("mainstem_read_cache_evicted_chunks_total", "counter", "Chunks evicted.", self._evicted_chunks)
+        yield Sample(
+            "mainstem_queue_store_checksum_failures_total",
+            "counter",
+            "Extents that failed their CRC.",
+            self._checksum_failures,
+        )
+
+    # --- chunks -------------------------------------------------------------------------------------------
+
+    async def _chunks(
+        self, source: CachedFile, position: int, length: int, *, protects: bool
+    ) -> tuple[list[_Chunk], bool]:
+        first = position // self.chunk_bytes
+        last = (position + length - 1) // self.chunk_bytes
+        chunks: list[_Chunk] = []
+        hit = True
+        for number in range(first, last + 1):
+            chunk = self._look_up((source.name, number), position, protects=protects)
+            if chunk is None:
+                hit = False
+                chunk = await self._load(source, number)
+                chunk.last_position = max(chunk.last_position, position)
+                self._came_for(chunk)  # it may have been on its way for a read ahead
+            chunks.append(chunk)
+        if hit:
+            self._hits += 1
+        else:
+            self._misses += 1
+        return chunks, hit
+
+    def _came_for(self, chunk: _Chunk) -> None:
+        if chunk.ahead:
+            chunk.ahead = False
+            self._ahead_bytes -= len(chunk.data)
+
+    def _look_up(self, key: ChunkKey, position: int, *, protects: bool) -> _Chunk | None:
+        chunk = self._protected.get(key)
+        if chunk is not None:
+            self._protected.move_to_end(key)
+            return chunk
+        chunk = self._probation.get(key)
+        if chunk is None:
+            return None
+        self._came_for(chunk)
+        if protects and position < chunk.last_position:
+            self._protect(key, chunk)
+        else:
+            self._probation.move_to_end(key)
+        chunk.last_position = position
+        return chunk
+
+    def _protect(self, key: ChunkKey, chunk: _Chunk) -> None:
+        del self._probation[key]
+        self._protected[key] = chunk
+        self._protected_bytes += len(chunk.data)
+        while self._protected_bytes > self.bytes_max * PROTECTED_SHARE and len(self._protected) > 1:
+            oldest, demoted = self._protected.popitem(last=False)
+            self._protected_bytes -= len(demoted.data)
+            self._probation[oldest] = demoted
+
+    async def _load(self, source: CachedFile, number: int, *, ahead: bool = False) -> _Chunk:
+        key = (source.name, number)
+
+        async def load() -> _Chunk:
+            data = await self._from_disk(source, number * self.chunk_bytes, self.chunk_bytes)
+            chunk = _Chunk(data, ahead=ahead)
+            self._probation[key] = chunk
+            self._bytes += len(data)
+            if ahead:
+                self._ahead_bytes += len(data)
+            self._evict()
+            return chunk
+
+        return await self._loads.run(key, load)
+
+    def _evict(self) -> None:
+        while self._bytes > self.bytes_max:
+            segment = self._probation if len(self._probation) > 1 or not self._protected else self._protected
+            self._remove(next(iter(segment)), segment)
+            self._evicted_chunks += 1
+
+    def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, _Chunk]) -> None:
+        chunk = segment.pop(key)
+        self._came_for(chunk)
+        self._bytes -= len(chunk.data)
+        if segment is self._protected:
+            self._protected_bytes -= len(chunk.data)
+
+    # --- disk ---------------------------------------------------------------------------------------------
+
+    async def _load_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
+        try:
+            async with aclosing(extents):
+                async for source, number in self._chunk_places(extents):
+                    if chunk_count == 0 or self._ahead_bytes >= self.bytes_max * AHEAD_SHARE:
+                        return
+                    chunk_count -= 1
+                    if not self.holds(source, number):
+                        self._ahead_chunks += 1
+                        await self._load(source, number, ahead=True)
+        except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
+            log.debug("read ahead stopped: %s", error)
+
+    async def _chunk_places(
+        self, extents: AsyncGenerator[Extent, None]
+    ) -> AsyncGenerator[tuple[CachedFile, int], None]:
+        """The chunks that extents lie in, each once as long as the extents follow each other."""
+        previous: ChunkKey | None = None
+        async for extent in extents:
+            last = (extent.position + extent.length - 1) // self.chunk_bytes
+            for number in range(extent.position // self.chunk_bytes, last + 1):
+                if (extent.source.name, number) != previous:
+                    previous = (extent.source.name, number)
+                    yield extent.source, number
+
+    async def _from_disk(self, source: CachedFile, position: int, length: int) -> Buffer:
+        if self._bytes_per_second:
+            now = self._clock.monotonic()
+            start = max(self._paid_until, now)
+            self._paid_until = start + length / self._bytes_per_second
+            if start > now:
+                await self._sleep(start - now)
+        at_once = self._pace is not None and await self._pace(length)
+        data = await source.read(position, length, at_once=at_once)
+        self._disk_bytes += len(data)
+        return data
+
+    def _check(self, extent: Extent, data: Buffer) -> None:
+        if len(data) == extent.length and crc32c(data) == extent.crc:
+            return
+        self._checksum_failures += 1
+        what = "fails its CRC" if len(data) == extent.length else f"is cut short at {len(data)} bytes"
+        raise FormatError(
+            f"{extent.source.name}: extent of {extent.length} bytes at {extent.position} {what}; "
+            "restore the file from a copy or a replica"
+        )

@@ -1,0 +1,98 @@
+"""Lookups in the rows of an index: which extent of a queue holds an offset.
+
+The rows lie sorted by (queue, offset), so a lookup is two binary searches. The two columns that are searched
+are kept as contiguous arrays beside the rows (16 bytes per row): searching a field of a structured array
+would copy the whole column every time. Nothing here touches a disk; an index is checked once, when loaded,
+and never changes afterwards.
+"""
+
+from __future__ import annotations
+
+import google_crc32c
+import numpy
+import numpy.typing
+
+from mainstem.model import Buffer
+from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.format import EXTENT_ROW, EXTENT_ROW_BYTES, FileFrame
+
+Rows = numpy.typing.NDArray[numpy.void]
+"""A one-dimensional array of `EXTENT_ROW`."""
+
+QueueIds = numpy.typing.NDArray[numpy.uint64]
+
+
+class ExtentIndex:
+    """The index of one file. `where` names the file in errors."""
+
+    def __init__(self, rows: Rows, where: str) -> None:
+        assert rows.dtype == EXTENT_ROW
+        self.rows = numpy.ascontiguousarray(rows)
+        self.where = where
+        self._queue_ids: QueueIds = numpy.ascontiguousarray(rows["queue_id"])
+        self._last_offsets: numpy.typing.NDArray[numpy.int64] = numpy.ascontiguousarray(rows["last_offset"])
+
+    @classmethod
+    def load(cls, frame: FileFrame, rows: Buffer, where: str) -> ExtentIndex:
+        """The index whose footer is `frame` from the bytes of its rows.
+
+        Raises `FormatError` naming `where` when rows are missing, fail their CRC or are not in order."""
+        if len(rows) != frame.row_count * EXTENT_ROW_BYTES:
+            raise FormatError(
+                f"{where}: index at {frame.rows_position} has {len(rows)} bytes, its footer says "
+                f"{frame.row_count} rows of {EXTENT_ROW_BYTES}"
+            )
+        content = bytes(rows)
+        if google_crc32c.value(content) != frame.rows_crc:
+            raise FormatError(f"{where}: index at {frame.rows_position} fails its CRC")
+        index = cls(numpy.frombuffer(content, EXTENT_ROW), where)
+        index._check_order()
+        return index
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def content(self) -> memoryview:
+        """The bytes of the rows."""
+        return self.rows.view(numpy.uint8).data
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.rows.nbytes + self._queue_ids.nbytes + self._last_offsets.nbytes
+
+    def find(self, queue_id: int, offset: int) -> int | None:
+        """The row of the extent that holds `offset` or, failing that, of the queue's next extent behind it;
+        None when the queue has neither here."""
+        first, end = self.queue_rows(queue_id)
+        row = first + int(self._last_offsets[first:end].searchsorted(offset))
+        return row if row < end else None
+
+    def queue_rows(self, queue_id: int) -> tuple[int, int]:
+        """(first, end) of the queue's rows; an empty range when it has none."""
+        key = numpy.uint64(queue_id)  # any other type makes numpy convert (copy) the column
+        first = int(self._queue_ids.searchsorted(key))
+        if first == len(self._queue_ids) or self._queue_ids[first] != key:
+            return first, first
+        return first, int(self._queue_ids.searchsorted(key, side="right"))
+
+    def queues(self) -> tuple[QueueIds, numpy.typing.NDArray[numpy.intp]]:
+        """The ids of the queues in the file, ascending, and the first row of each."""
+        if not len(self.rows):
+            return self._queue_ids, numpy.empty(0, numpy.intp)
+        firsts = numpy.concatenate(([0], numpy.flatnonzero(self._queue_ids[1:] != self._queue_ids[:-1]) + 1))
+        return self._queue_ids[firsts], firsts
+
+    def last_offsets(self) -> tuple[QueueIds, numpy.typing.NDArray[numpy.int64]]:
+        """The ids of the queues in the file, ascending, and the last offset of each."""
+        queue_ids, firsts = self.queues()
+        ends = numpy.concatenate((firsts[1:], [len(self.rows)])).astype(numpy.intp)[: len(firsts)]
+        return queue_ids, self._last_offsets[ends - 1]
+
+    def _check_order(self) -> None:
+        queue_ids, base, last = self._queue_ids, self.rows["base_offset"], self._last_offsets
+        bad = base > last
+        bad[1:] |= queue_ids[1:] < queue_ids[:-1]
+        bad[1:] |= (queue_ids[1:] == queue_ids[:-1]) & (base[1:] <= last[:-1])
+        if bad.any():
+            raise FormatError(f"{self.where}: index row {int(bad.argmax())} is out of order")

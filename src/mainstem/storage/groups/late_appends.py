@@ -1,0 +1,70 @@
+"""Holds copies of batches whose producers' state lay on disk when they arrived, and appends them once that state is
+read.
+
+The rest of their request is appended at once. The results of late batches go to the places where they would have been,
+so the request's caller sees no difference but the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mainstem.kernel import ProduceScan, WriteGroupLog
+from mainstem.model import AppendResult, BatchAppend, Outcome, slot_of
+
+
+class LateAppends:
+    """The batches of one append whose producers are cold."""
+
+    def __init__(self, batches: Sequence[BatchAppend], results: list[AppendResult]) -> None:
+        """`results` are those that the kernel returned; a scan stands for its own."""
+        self._results = results
+        self._batches: list[tuple[int, BatchAppend]]
+        """The cold batches, by their number among all batches of the append."""
+        if isinstance(results, ProduceScan):
+            self._batches = results.cold()
+        else:
+            self._batches = [
+                (number, batch._replace(data=memoryview(bytes(batch.data))))
+                for number, (batch, result) in enumerate(zip(batches, results, strict=True))
+                if result.outcome is Outcome.COLD_PRODUCER
+            ]
+
+    @property
+    def ownable(self) -> list[BatchAppend]:
+        """The batches that may be for queues with owners: none of a scan is."""
+        scanned = isinstance(self._results, ProduceScan)
+        return [] if scanned else [batch for _number, batch in self._batches]
+
+    def append(
+        self,
+        logs: Sequence[WriteGroupLog | None],
+        slots: Sequence[int],
+        now_ms: int,
+        refused: Mapping[tuple[int, int, int], Outcome],
+        refusal: Outcome | None,
+    ) -> list[tuple[int, int]]:
+        """Append the batches, except those of producers in `refused` (write group, queue id, producer id); with a
+        `refusal`, append none. Returns the blocks to wait for, as (write group, index), each once."""
+        waiting: dict[tuple[int, int], None] = {}
+        for number, batch in self._batches:
+            group = slots[slot_of(batch.queue_id)]
+            log = logs[group]
+            outcome = refusal or refused.get((group, batch.queue_id, batch.producer_id))
+            index = 0
+            if log is None:
+                result = AppendResult(Outcome.NOT_LEADER)
+            elif outcome is not None:
+                result = AppendResult(outcome)
+            else:
+                result, index = log.append(batch, now_ms)
+            self._settle(number, result, group, index)
+            if index:
+                waiting[group, index] = None
+        return list(waiting)
+
+    def _settle(self, number: int, result: AppendResult, group: int, index: int) -> None:
+        if isinstance(self._results, ProduceScan):
+            self._results.resettle(number, result, group, index)
+        else:
+            self._results[number] = result

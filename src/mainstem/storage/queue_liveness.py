@@ -1,0 +1,54 @@
+"""Decides which data may be removed: batches before a queue's log start, of topics known to be deleted, and of write
+groups that have left this node.
+
+A queue that this node merely has no record of is alive: missing metadata never deletes data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy
+import numpy.typing
+
+from mainstem.kernel import LOG_START, QueueTable
+from mainstem.model import PARTITION_BITS
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.placement import Placement
+
+GONE = int(numpy.iinfo(numpy.int64).max)
+"""The log start of a deleted queue: everything lies before it."""
+
+UNKNOWN = -1
+
+
+class QueueLiveness:
+    """Gives the log starts by which readers of indexes tell dead batches from live ones."""
+
+    def __init__(
+        self,
+        table: QueueTable,
+        was_deleted: Callable[[int], bool],
+        placement: Placement | None = None,
+        has_left: Callable[[int], bool] = lambda group: False,
+    ) -> None:
+        """`has_left`: whether a write group had a replica here that is known to have left."""
+        self._table = table
+        self._was_deleted = was_deleted
+        self._placement = placement
+        self._has_left = has_left
+
+    def log_starts(self, queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.int64]:
+        """Per queue id its log start; `GONE` for queues of deleted topics and of write groups that left, 0 for unknown
+        queues."""
+        starts = self._table.column(queue_ids, LOG_START, UNKNOWN)
+        unknown = numpy.flatnonzero(starts == UNKNOWN)
+        if len(unknown):
+            topics, which = numpy.unique(queue_ids[unknown] >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+            of_topics = [GONE if self._was_deleted(topic) else 0 for topic in topics.tolist()]
+            starts[unknown] = numpy.array(of_topics, numpy.int64)[which]
+        placement = self._placement
+        left = [group for group in range(placement.groups) if self._has_left(group)] if placement is not None else []
+        if placement is not None and left:
+            starts[numpy.isin(placement.groups_of(queue_ids), left)] = GONE
+        return starts

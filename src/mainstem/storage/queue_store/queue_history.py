@@ -1,0 +1,182 @@
+"""The history of each queue on disk 2, read from the runs of its write group.
+
+`run_search` finds a queue in the runs; the history reads it through the read cache, with read-ahead for readers that
+come back. A reader that meets an unreadable run notes it (`damage.py`), and goes on with the others where possible, so
+that the run costs only its own batches.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from mainstem.storage.disks.chunk_loads import load_chunks
+from mainstem.storage.disks.read_cache import Extent
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.queue_store.run_reader import RunGone, RunSource
+from mainstem.storage.queue_store.run_search import ExtentPlace, Ranges
+from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.queue_store.stored_slice import SliceBuilder, StoredSlice
+
+READERS_MAX = 4096
+"""Sequential readers remembered. A forgotten reader pays a bisection and starts read-ahead anew."""
+
+NEAR_BYTES = 256 << 10
+NEAR_RUNS_MAX = 16
+"""How many runs are looked at for many queues at once: a reader that gets less than this of a queue comes back for
+every few runs, and their indexes fit into memory."""
+
+
+class _Reader(NamedTuple):
+    """The run in which a reader of a queue goes on, and how far ahead of it to read."""
+
+    sequence: int
+    chunks_ahead: int
+
+
+class NearRun(NamedTuple):
+    """A run that is read for many queues at once."""
+
+    source: RunSource
+    extents: ExtentIndex
+    groups: bytes
+    """The write groups it counts for: a byte for each, 1 or 0."""
+
+
+class QueueHistory:
+    """Reads queues, and remembers where their sequential readers are."""
+
+    def __init__(self, runs: StoredRuns, read_ahead_chunks_max: int) -> None:
+        self._runs = runs
+        self._manifest = runs.manifest
+        self._search = runs.search
+        self._cache = runs.cache
+        self._read_ahead_chunks_max = read_ahead_chunks_max
+        self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
+
+    async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
+        """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
+        one; they follow each other without a gap. None when the store has nothing from there on.
+
+        Raises `StorageError` naming file and position when what should be there cannot be read."""
+        while True:
+            runs = self._manifest.ranges(group)
+            try:
+                return await self._read(queue_id, runs, offset, bytes_max)
+            except RunGone:  # at most once per run that retention drops meanwhile
+                if self._manifest.ranges(group) is runs:
+                    raise
+
+    async def near(self, queue_id: int, group: int, offset: int) -> list[NearRun]:
+        """The runs from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
+        queue; empty when none holds it. Raises as `read`."""
+        runs = self._manifest.ranges(group)
+        found: list[NearRun] = []
+        near_bytes = 0
+        try:
+            place = await self._search.find(queue_id, runs, offset)
+            if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
+                return []
+            for entry in runs[place.at : place.at + NEAR_RUNS_MAX]:
+                run, file = self._search.run(entry.name), self._manifest.files[entry.name]
+                index = await self._runs.open_runs.index(run)
+                found.append(NearRun(RunSource(self._runs.open_runs, run), index, self._manifest.groups_of(entry.name)))
+                near_bytes += file.batch_bytes // max(1, file.queue_count)
+                if near_bytes >= NEAR_BYTES:
+                    break
+        except (RunGone, KeyError):  # dropped meanwhile
+            pass
+        return found
+
+    async def chunks(self, wanted: Sequence[tuple[RunSource, int, int]]) -> tuple[list[memoryview | None], bool]:
+        """Chunks of runs by number, of which so many bytes are wanted, and whether memory had all of them. None for
+        one that is gone. Their batches are the caller's to check."""
+        found = await load_chunks(self._cache, wanted)
+        last, number, _length = wanted[-1]
+        if not found[1]:
+            self._cache.read_ahead(self._upcoming_chunks(last, number + 1), self._read_ahead_chunks_max)
+        return found
+
+    async def _upcoming_chunks(self, source: RunSource, number: int) -> AsyncGenerator[Extent, None]:
+        end = self._manifest.files[source.name].bytes if source.name in self._manifest.files else 0
+        for position in range(number * self._cache.chunk_bytes, end, self._cache.chunk_bytes):
+            yield Extent(source, position, self._cache.chunk_bytes, 0)
+
+    async def extents(self, queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
+        """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
+        `offset`, or the next there is, on. Ends early if retention drops a run meanwhile."""
+        runs = self._manifest.ranges(group)
+        try:
+            place = await self._search.find(queue_id, runs, offset)
+            while place is not None:
+                for row in place.extents.rows[place.row : place.end]:
+                    yield int(row["base_offset"]), int(row["last_offset"]), int(row["max_timestamp"])
+                last_offset = int(place.extents.rows["last_offset"][place.end - 1])
+                place = await self._search.forward(queue_id, runs, place.at + 1, last_offset + 1)
+        except RunGone:
+            return
+
+    async def _read(self, queue_id: int, runs: Ranges, offset: int, bytes_max: int) -> StoredSlice | None:
+        reader = self._readers.pop((queue_id, offset), None)
+        if reader is None:
+            place = await self._search.find(queue_id, runs, offset)
+        else:
+            at = bisect.bisect_left(runs, reader.sequence, key=attrgetter("sequence"))
+            place = await self._search.forward(queue_id, runs, at, offset)
+        if place is None:
+            return None
+        builder = SliceBuilder(offset, bytes_max)
+        while builder.has_room(place.extents.rows[place.row]):
+            extent = self._extent(place)
+            try:
+                view, hit = await self._cache.read(extent)
+            except RunGone:
+                raise
+            except (StorageError, OSError) as error:
+                self._runs.damaged.note(extent.source.name, error)
+                if len(builder):
+                    break  # a reader that goes on there meets the error again
+                raise
+            if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
+                break
+            try:
+                following = await self._search.following(queue_id, runs, place)
+            except RunGone:
+                raise
+            except (StorageError, OSError):  # noted there; what was found so far is whole
+                break
+            if following is None:
+                break
+            place = following
+        stored = builder.build()
+        self._read_ahead(queue_id, runs, place, reader, stored)
+        return stored
+
+    def _read_ahead(
+        self, queue_id: int, runs: Ranges, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
+    ) -> None:
+        """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
+        disk, no further once it finds everything in memory."""
+        chunks = 0
+        if reader is not None:
+            chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
+            chunks = min(chunks, self._read_ahead_chunks_max)
+            self._cache.read_ahead(self._upcoming(queue_id, runs, place), chunks + 1)  # the one it is in, too
+        self._readers[queue_id, stored.next_offset] = _Reader(runs[place.at].sequence, chunks)
+        if len(self._readers) > READERS_MAX:
+            self._readers.popitem(last=False)
+
+    async def _upcoming(self, queue_id: int, runs: Ranges, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
+        following: ExtentPlace | None = place
+        while following is not None:
+            yield self._extent(following)
+            following = await self._search.following(queue_id, runs, following)
+
+    def _extent(self, place: ExtentPlace) -> Extent:
+        row = place.extents.rows[place.row]
+        source = RunSource(self._runs.open_runs, place.run)
+        return Extent(source, int(row["position"]), int(row["length"]), int(row["crc"]))

@@ -1,0 +1,101 @@
+"""Changes to the set of runs, made one at a time, the manifest first.
+
+Whoever changes it holds `lock` from the first look at the manifest to the end of the change. Each change marks the
+store, so that an older copy of the manifest is found out (`store_mark.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from mainstem.ports import Clock
+from mainstem.rpc.messages.split import RunFile
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.manifest import Entries, GroupCommit
+from mainstem.storage.queue_store.store_mark import StoreMark, write_mark
+from mainstem.storage.queue_store.stored_runs import StoredRuns
+
+log = logging.getLogger(__name__)
+
+
+class RunChanges:
+    """Changes the manifest of one store."""
+
+    def __init__(self, runs: StoredRuns, clock: Clock) -> None:
+        self._runs = runs
+        self._clock = clock
+        self.lock = asyncio.Lock()
+        """Held by the one change that is being made."""
+        self.going: frozenset[str] = frozenset()
+        """Runs that are being dropped."""
+        self.rewritten = 0
+        """How often a write group's runs were replaced by others."""
+
+    async def commit(self, commits: Sequence[GroupCommit]) -> None:
+        """Move the positions of write groups, with these runs. The caller holds `lock` and has checked each commit."""
+        assert self.lock.locked(), "commits are checked and made under the lock"
+        await self._runs.manifest.commit(commits)
+        await self._mark()
+
+    async def drop(self, names: frozenset[str], remembered: Collection[str]) -> None:
+        """Forget runs, then delete their files. The caller holds `lock`. `remembered`: those that commits of other
+        write groups may still name, and go on without."""
+        assert self.lock.locked(), "what is dropped is checked and dropped under the lock"
+        runs = [self._runs.search.run(name) for name in names]
+        self.going = names
+        try:
+            await self._runs.manifest.drop(names, self._clock.now_ms(), remembered)
+        finally:
+            self.going = frozenset()
+        await self._mark()
+        for run in runs:
+            self._runs.search.forget(run)
+            await self._runs.remove(run)
+
+    async def supersede(self, group: int, position: int, ranges: Entries) -> None:
+        """Set a write group's split to `position`, with these runs, as (after, upto, run), in place of those it had.
+        All runs must be here; none of them counts as dropped any more. Durable when it returns. Raises `StorageError`,
+        nothing being changed."""
+        manifest = self._runs.manifest
+        async with self.lock:
+            for file in {file.name: file for _after, _upto, file in ranges}.values():
+                await self._runs.verify(file)
+            before = [entry.name for entry in manifest.ranges(group)]
+            applied_index = min(manifest.position(group))
+            gone = await manifest.supersede(group, position, applied_index, ranges)
+            await self._rearranged(before, gone)
+
+    async def replace(self, name: str, by: Mapping[int, Sequence[RunFile]]) -> None:
+        """Put other runs, which must be here, in a run's place, for each write group it counts for. Durable when it
+        returns. Raises `StorageError`, nothing being changed."""
+        manifest = self._runs.manifest
+        async with self.lock:
+            if manifest.counts_for(name) != set(by):
+                raise StorageError(f"{name}: it counts for other write groups than when it was examined")
+            for file in {file.name: file for files in by.values() for file in files}.values():
+                await self._runs.verify(file)
+            entries = {}
+            for group, files in by.items():
+                after, upto = manifest.blocks_of(name, group)
+                entries[group] = [(after, upto, file) for file in files]
+            gone = await manifest.replace(name, entries)
+            await self._rearranged([name], gone)
+
+    async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
+        """Drop what memory holds of replaced runs, and forget those that the manifest forgot."""
+        self.rewritten += 1
+        await self._mark()
+        for name in names:
+            self._runs.search.run(name).witness = None  # the run may not count for its write group any more
+        for name in gone:  # orphans now: a decided commit may still name them
+            self._runs.search.forget(self._runs.search.run(name))
+
+    async def _mark(self) -> None:
+        manifest = self._runs.manifest
+        assert manifest.identity is not None
+        try:
+            await write_mark(self._runs.files, StoreMark(manifest.identity, manifest.commits))
+        except OSError as error:  # it only guards against old manifests, and does so a change later
+            log.error("the mark of the queue store could not be written: %s", error)

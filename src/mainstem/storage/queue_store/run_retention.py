@@ -1,0 +1,181 @@
+"""Retention of runs: those in which nothing is live go, and so do files that no commit ever named.
+
+A file is deleted only when the manifest, known to be this store's own, does not name it. A run whose witness, an extent
+that was live at the last look, is still live is not looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+import numpy
+import numpy.typing
+
+from mainstem.model import Sample
+from mainstem.rpc.messages.split import RunFile
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.run_changes import RunChanges
+from mainstem.storage.queue_store.run_copy import RunCopies
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run
+from mainstem.storage.queue_store.stored_runs import StoredRuns
+
+log = logging.getLogger(__name__)
+
+QUEUES_PER_TURN = 16_384
+"""Queues whose log starts are looked up in one turn of the event loop: some milliseconds if all their topics were
+deleted."""
+
+LogStartsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
+EverIn = Callable[[QueueIds, Collection[int]], numpy.typing.NDArray[numpy.bool_]]
+"""Tells which of these queues are in one of these write groups, or have been."""
+
+
+class RunVerdict(enum.Enum):
+    """Retention's verdict on a run."""
+
+    LIVE = "live"
+    DEAD = "dead"
+    """No batch in it is live, of any write group."""
+    DEAD_HERE = "dead here"
+    """No batch in it is live, of the write groups it counts for. It may hold batches of other write groups, which are
+    not here or have the same in their own runs."""
+
+
+class RunRetention:
+    """Drops the runs of one store."""
+
+    def __init__(self, runs: StoredRuns, changes: RunChanges, copies: RunCopies, orphans: Orphans) -> None:
+        self._runs = runs
+        self._manifest = runs.manifest
+        self._changes = changes
+        self._copies = copies
+        self._orphans = orphans
+        self._dropped_runs = 0
+        self._dropped_bytes = 0
+
+    async def retain(
+        self,
+        log_starts: LogStartsOf,
+        confirmed: Callable[[], Awaitable[None]] | None = None,
+        ever_in: EverIn | None = None,
+    ) -> list[RunFile]:
+        """Drop the runs in which no extent is live of the groups they count for, and remove files that no commit ever
+        named. A run that cannot be read stays.
+
+        `log_starts` gives the log start per queue id, the largest i64 for a queue that is known to be deleted: an
+        answer that is larger than the truth deletes data. `confirmed` is awaited before any run is dropped: when it
+        returns, the log starts can no longer be taken back. `ever_in` tells which queues may have extents of these
+        groups; without it all extents count. Returns what was dropped."""
+        rewritten = self._changes.rewritten
+        dead: dict[str, tuple[RunVerdict, frozenset[int]]] = {}
+        for name in await self._without_witness(log_starts):
+            counts_for = self._manifest.counts_for(name)
+            if not self._has_kept(name):
+                verdict = await self._verdict(name, counts_for, log_starts, ever_in)
+                if verdict is not RunVerdict.LIVE:
+                    dead[name] = verdict, counts_for
+        dropped: list[RunFile] = []
+        if dead:
+            if confirmed is not None:
+                await confirmed()
+            async with self._changes.lock:
+                if (
+                    self._changes.rewritten == rewritten
+                ):  # otherwise a write group's runs changed since they were checked
+                    dropped = await self._drop(dead)
+            log.info("retention dropped %d runs of %d bytes", len(dropped), sum(file.bytes for file in dropped))
+        await self._remove_orphans()
+        return dropped
+
+    async def _drop(self, dead: Mapping[str, tuple[RunVerdict, frozenset[int]]]) -> list[RunFile]:
+        """Drop these runs, if their verdict still holds for the write groups it was found for."""
+        names = frozenset(
+            name
+            for name, (_verdict, counts_for) in dead.items()
+            if name in self._manifest.files
+            and not self._has_kept(name)
+            and self._manifest.counts_for(name) == counts_for
+        )
+        if not names:
+            return []
+        dropped = [self._manifest.files[name] for name in names]
+        await self._changes.drop(names, [name for name in names if dead[name][0] is RunVerdict.DEAD])
+        self._dropped_runs += len(dropped)
+        self._dropped_bytes += sum(file.bytes for file in dropped)
+        return dropped
+
+    def _has_kept(self, name: str) -> bool:
+        groups = self._manifest.counts_for(name)
+        return self._orphans.is_held(name) or any(map(self._copies.is_kept, groups))
+
+    async def _without_witness(self, log_starts: LogStartsOf) -> list[str]:
+        """The runs whose extent that was live at the last look is not live any more, or that have none."""
+        runs = [self._runs.search.run(name) for name in self._manifest.files]
+        witnesses = [run.witness or (0, -1) for run in runs]
+        starts = log_starts(numpy.array([queue_id for queue_id, _last in witnesses], numpy.uint64))
+        return [
+            run.name
+            for run, (_queue_id, last), start in zip(runs, witnesses, starts.tolist(), strict=True)
+            if last < start or run.witness is None
+        ]
+
+    async def _verdict(
+        self, name: str, counts_for: frozenset[int], log_starts: LogStartsOf, ever_in: EverIn | None
+    ) -> RunVerdict:
+        run = self._runs.search.run(name)
+        try:
+            index = await self._runs.open_runs.index(run, keep=False)
+        except (StorageError, OSError):  # noted there: its content is unknown
+            return RunVerdict.LIVE
+        all_ids, all_last = index.last_offsets()
+        longest, others_live = -1, False
+        run.witness = None
+        for first in range(0, len(all_ids), QUEUES_PER_TURN):
+            queue_ids = all_ids[first : first + QUEUES_PER_TURN]
+            last_offsets = all_last[first : first + QUEUES_PER_TURN]
+            margins = last_offsets - numpy.minimum(log_starts(queue_ids), last_offsets + 1)
+            if ever_in is not None:
+                counts = ever_in(queue_ids, counts_for)
+                others_live = others_live or bool((margins[~counts] >= 0).any())
+                margins[~counts] = -1
+            at = int(margins.argmax())
+            if int(margins[at]) > longest:
+                longest = int(margins[at])
+                run.witness = (int(queue_ids[at]), int(last_offsets[at]))
+            if first + QUEUES_PER_TURN < len(all_ids):
+                await asyncio.sleep(0)
+        if longest >= 0:
+            return RunVerdict.LIVE
+        return RunVerdict.DEAD_HERE if others_live else RunVerdict.DEAD
+
+    async def _remove_orphans(self) -> None:
+        for name in await self._orphans.due(self._manifest.files):
+            async with self._changes.lock:
+                if name not in self._manifest.files and self._orphans.is_due(name):
+                    log.info("removing %s/%s, which no commit names", RUNS_DIRECTORY, name)
+                    await self._runs.remove(Run(name))
+
+    async def first_seen(self, now_ms: int) -> Mapping[str, int]:
+        """When retention first saw each run, by name; runs not seen before that exist at the call get `now_ms`. Durable
+        when it returns."""
+        there = frozenset(self._manifest.files)
+        async with self._changes.lock:
+            await self._manifest.see(now_ms, there)
+        return dict(self._manifest.seen)
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        yield Sample(
+            "mainstem_queue_store_dropped_runs_total", "counter", "Runs deleted by retention.", self._dropped_runs
+        )
+        yield Sample(
+            "mainstem_queue_store_dropped_bytes_total",
+            "counter",
+            "Bytes of runs deleted by retention.",
+            self._dropped_bytes,
+        )

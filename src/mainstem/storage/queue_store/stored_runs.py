@@ -1,0 +1,216 @@
+"""The runs of a node, as all parts of its queue store share them: which there are, what is in them, and what memory
+holds of their files.
+
+The manifest says which runs count, and for which write groups. An index says which extents of which queues a run has.
+A run that cannot be read is noted (`damage.py`), and those who list the contents of many leave it out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.model import Sample
+from mainstem.ports import Clock, Files
+from mainstem.rpc.messages.split import RunFile
+from mainstem.storage.disks.read_cache import ReadCache
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds, Rows
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.damage import DamagedRuns
+from mainstem.storage.queue_store.manifest import Manifest
+from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone
+from mainstem.storage.queue_store.run_search import RunSearch
+from mainstem.storage.queue_store.run_target import RUN_SUFFIX
+
+log = logging.getLogger(__name__)
+
+GroupsAt = Callable[[QueueIds, numpy.typing.NDArray[numpy.int64]], numpy.typing.NDArray[numpy.int64]]
+"""Gives the write group in whose log each of these offsets is, one per queue id."""
+
+
+class QueueFile(NamedTuple):
+    """A run, and what of it belongs to one queue."""
+
+    name: str
+    file_bytes: int
+    queue_bytes: int
+    first_offset: int
+    last_offset: int
+    extents: int
+    """Rows of its index that belong to the queue."""
+
+
+class StoredRuns:
+    """The runs that the manifest names. The parts of the store use its attributes; nobody else does."""
+
+    def __init__(
+        self, files: Files, manifest: Manifest, config: QueueStoreConfig, clock: Clock, cache: ReadCache
+    ) -> None:
+        self.files = files
+        self.manifest = manifest
+        self.cache = cache
+        self.damaged = DamagedRuns(clock, manifest.files.__contains__)
+        self.open_runs = RunFiles(
+            files,
+            index_bytes_max=config.index_cache_bytes,
+            open_files_max=config.open_files_max,
+            check=self._check,
+            damaged=self.damaged.note,
+        )
+        """Descriptors and indexes."""
+        self.search = RunSearch(manifest, self.open_runs)
+
+    # --- which there are ------------------------------------------------------------------------------------
+
+    def file(self, name: str) -> RunFile:
+        """A run as its commit described it. Raises `RunGone`."""
+        file = self.manifest.files.get(name)
+        if file is None:
+            raise RunGone(f"{name}: the manifest of this node does not name it")
+        return file
+
+    def counts(self, name: str, group: int) -> bool:
+        """Whether a run counts for a group."""
+        return group in self.manifest.counts_for(name)
+
+    def file_count(self, group: int) -> int:
+        """Runs that hold blocks of the group."""
+        return len(self.manifest.ranges(group))
+
+    def file_bytes(self) -> int:
+        """Bytes of all runs on disk 2."""
+        return sum(file.bytes for file in list(self.manifest.files.values()))  # metrics are read in any thread
+
+    def ranges_of(self, group: int) -> list[tuple[int, int, RunFile]]:
+        """A group's runs as (after, upto, run), oldest first."""
+        return [(entry.after, entry.upto, self.manifest.files[entry.name]) for entry in self.manifest.ranges(group)]
+
+    def in_order(self) -> list[tuple[RunFile, list[int]]]:
+        """Every run and the groups it counts for, such that the runs of every group come oldest first; a run may come
+        more than once."""
+        return [(self.manifest.files[name], groups) for name, groups in self.manifest.in_order()]
+
+    # --- what is in them ------------------------------------------------------------------------------------
+
+    async def all_rows(self, groups_at: GroupsAt, *, whole: bool = False) -> AsyncIterator[Rows]:
+        """The extents of every run, those of each queue oldest first, including those that are no longer live.
+        Extents of a group that the run does not count for are left out; `groups_at` gives the group per queue
+        id and offset. So are runs that cannot be read; `whole`: what keeps one from being read is raised instead."""
+        for name, groups in self.manifest.in_order():
+            rows = await self.rows_of(name, groups, groups_at)
+            if rows is not None:
+                yield rows
+            elif whole and name in self.manifest.files:
+                await self.open_runs.index(self.search.run(name))
+                raise StorageError(f"{name}: it could not be read, and now it can; try again")
+
+    async def rows_of(self, name: str, groups: Sequence[int], groups_at: GroupsAt) -> Rows | None:
+        """The extents of one run that are of these groups; None when it is gone or cannot be read. Readers' indexes
+        stay in memory."""
+        try:
+            rows = (await self.open_runs.index(self.search.run(name), keep=False)).rows
+        except (StorageError, OSError):  # noted there
+            return None
+        counts = numpy.isin(groups_at(rows["queue_id"], rows["base_offset"]), groups)
+        return rows if counts.all() else rows[counts]
+
+    async def files_of(self, queue_id: int, group: int) -> list[QueueFile]:
+        """The runs that hold batches of a queue, in offset order, without those that cannot be read."""
+        found: list[QueueFile] = []
+        for name in dict.fromkeys(entry.name for entry in self.manifest.ranges(group)):
+            try:
+                index = await self.open_runs.index(self.search.run(name))
+            except (StorageError, OSError):  # noted there
+                continue
+            first, end = index.queue_rows(queue_id)
+            rows = index.rows[first:end]
+            if len(rows) and name in self.manifest.files:
+                found.append(
+                    QueueFile(
+                        name,
+                        self.manifest.files[name].bytes,
+                        int(rows["length"].sum(dtype=numpy.int64)),
+                        int(rows["base_offset"][0]),
+                        int(rows["last_offset"][-1]),
+                        len(rows),
+                    )
+                )
+        return found
+
+    # --- checks -------------------------------------------------------------------------------------------
+
+    async def verify(self, file: RunFile) -> None:
+        """Check that a run is there, whole, and as described. Raises `StorageError`, OSError."""
+        check_name(file.name)
+        known = self.manifest.files.get(file.name)
+        if known is None:
+            check_content(await self.open_runs.index(Run(file.name)), file)
+        elif known != file:
+            raise StorageError(f"{file.name}: committed before as {known}, now as {file}")
+
+    def _check(self, name: str, index: ExtentIndex) -> None:
+        """Raises `StorageError` when a run has not what the manifest says of it."""
+        file = self.manifest.files.get(name)
+        if file is not None:
+            check_content(index, file)
+
+    # --- their files --------------------------------------------------------------------------------------
+
+    async def renewed(self, name: str, how: str) -> None:
+        """Take back the note of a run that is whole again, and drop all that memory holds of its file."""
+        self.cache.forget(name)
+        await self.open_runs.renewed(name)
+        self.damaged.whole_again(name, how)
+
+    async def remove(self, run: Run) -> None:
+        """Delete the file of a run that the manifest does not name."""
+        self.cache.forget(run.name)
+        try:
+            await self.open_runs.remove(run)
+        except OSError as error:  # it is an orphan now, and tried again as one
+            log.warning("%s/%s could not be removed: %s", RUNS_DIRECTORY, run.name, error)
+
+    async def close(self) -> None:
+        await self.open_runs.close()
+        await self.manifest.close()
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        yield Sample("mainstem_queue_store_runs", "gauge", "Runs on disk 2.", len(self.manifest.files))
+        yield Sample("mainstem_queue_store_bytes", "gauge", "Bytes of runs on disk 2.", self.file_bytes())
+        yield Sample(
+            "mainstem_queue_store_index_bytes", "gauge", "Memory held by indexes of runs.", self.open_runs.index_bytes
+        )
+        yield Sample(
+            "mainstem_queue_store_index_loads_total",
+            "counter",
+            "Indexes of runs read from disk 2.",
+            self.open_runs.index_loads,
+        )
+        yield Sample("mainstem_queue_store_open_files", "gauge", "Runs held open.", self.open_runs.open_files)
+        yield from self.damaged.samples()
+
+
+def check_name(name: str) -> None:
+    """Raises `StorageError` for what cannot be a run's."""
+    if not name.endswith(RUN_SUFFIX) or "/" in name or "\0" in name:
+        raise StorageError(f"{name!r} cannot be the name of a run")
+
+
+def check_content(index: ExtentIndex, file: RunFile) -> None:
+    """Raises `StorageError` unless a run's counts are those that `file` states."""
+    rows = index.rows
+    found = (
+        int(rows["length"].sum(dtype=numpy.int64)),
+        int(rows["batch_count"].sum(dtype=numpy.int64)),
+        int(rows["record_count"].sum(dtype=numpy.int64)),
+        len(index.queues()[0]),
+    )
+    said = (file.batch_bytes, file.batch_count, file.record_count, file.queue_count)
+    if found != said:
+        raise StorageError(f"{file.name}: has (bytes, batches, records, queues) {found}, is said to have {said}")

@@ -1,0 +1,1 @@
+"""The ports that brokers use: appends, reads, and changes of queues."""

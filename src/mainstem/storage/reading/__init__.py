@@ -1,0 +1,1 @@
+"""Reads: write cache, else journal, else queue store."""

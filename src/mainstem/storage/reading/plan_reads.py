@@ -1,0 +1,192 @@
+"""Reads the queues of one fetch from the disks together: one look at the indexes, one plan of chunks, one check of all
+batches, so that Python runs per chunk and not per queue.
+
+Queues that are read together mostly lie together: in a sealed segment their batches are interleaved, in a run they are
+neighbours. So the reader looks for the other queues in the files where the first pending queue lies, and the kernel's
+`DiskPicks` settles in one go all that it finds. It repeats this around the first queue that is left. Batches that are
+too sparse, damaged, or gone meanwhile are read queue by queue (`read_path.py`), which also reports what is wrong with
+them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from mainstem.kernel import (
+    DiskPicks,
+    FetchPlan,
+    PickLimits,
+    PickSource,
+    QueueTable,
+    RecentIndex,
+    WriteGroupLog,
+)
+from mainstem.model import Buffer, QueueRead, Tier
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.queue_history import NearRun
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.reading.sealed_segments import NearSegment, SealedSegments
+
+if TYPE_CHECKING:
+    from mainstem.storage.reading.read_path import ReadPath
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_MAX = 4096
+"""Queues looked for at once: a millisecond of searching indexes."""
+
+PARTITIONS_LEAST = 16
+"""Queues looked for at once where hardly any were found before; the number grows with those found."""
+
+ALONE_MAX = 64
+"""Queues read one by one before the reader looks again for others beside them."""
+
+WINDOW_BYTES = 12 << 20
+"""How far apart in the journal the batches of one read of a queue may lie. Readers of interleaved queues then go
+through the journal together: bytes that one of them has read are still in memory for the others."""
+
+SPARSE_BYTES = 64 << 10
+SPARSE_WINDOW_BYTES = 48 << 20
+"""A read that has found less than `SPARSE_BYTES` goes on up to `SPARSE_WINDOW_BYTES`: a read per batch would cost more
+than the batch. A window of this size still fits into the read cache."""
+
+BUSY_WINDOW_BYTES = 4 << 20
+"""Both windows while producers publish…"""
+
+BUSY_BYTES_MAX = 1 << 20
+"""…and the bytes put into an answer in one turn of the event loop then."""
+
+ANYWHERE = 1 << 60
+"""A window that a whole run lies in."""
+
+
+class _Near(NamedTuple):
+    """The files around the place where a queue is read, and how far to read in them."""
+
+    segments: list[NearSegment]
+    runs: list[NearRun]
+    limits: PickLimits
+
+
+class PlanReads:
+    """Settles the partitions of a plan that memory left pending. `logs` and `slots` are as `FetchPlan.read_cached`
+    takes them."""
+
+    def __init__(
+        self,
+        path: ReadPath,
+        table: QueueTable,
+        index: RecentIndex,
+        sealed: SealedSegments,
+        store: QueueStore,
+        pacing: Pacing,
+        logs: Sequence[WriteGroupLog | None],
+        slots: Buffer,
+    ) -> None:
+        self._path = path
+        self._table = table
+        self._index = index
+        self._sealed = sealed
+        self._store = store
+        self._pacing = pacing
+        self._logs = logs
+        self._slots = slots
+        self.together = 0
+        """How many queues were read beside others so far."""
+
+    async def settle(self, plan: FetchPlan, bytes_max: int) -> None:
+        """Settle all pending partitions, with about `bytes_max` bytes in all, those the round has already found
+        included. Returns early when a later round takes the plan over."""
+        begun = plan.round
+        reach = PARTITIONS_MAX
+        alone = again = 0
+        while (read := plan.pending()) is not None:
+            if not alone:
+                found = await self._read_together(plan, read, bytes_max, reach)
+                if plan.round != begun:
+                    return
+                reach = min(PARTITIONS_MAX, max(PARTITIONS_LEAST, 4 * found))
+                alone = again = 0 if found else min(2 * again + 1, ALONE_MAX)
+            else:
+                alone -= 1
+                await self._read_alone(plan, read, bytes_max)
+                if plan.round != begun:
+                    return
+            self._path.read_plan(plan, self._logs, self._slots)
+
+    async def _read_alone(self, plan: FetchPlan, read: QueueRead, bytes_max: int) -> None:
+        begun = plan.round
+        room = max(0, min(read.bytes_max, bytes_max - plan.bytes))
+        found = await self._path.read(read, room, plan.whole_first)
+        if plan.round == begun:
+            plan.put(found)
+
+    async def _read_together(self, plan: FetchPlan, read: QueueRead, bytes_max: int, reach: int) -> int:
+        """Settle the pending queue and those beside it, as far as that is possible. Returns how many were settled."""
+        begun = plan.round
+        try:
+            near = await self._near(read, bytes_max, reach)
+        except (StorageError, OSError) as error:  # the read of the queue alone meets the error again, and reports it
+            log.debug("queue %#x cannot be read together with others: %s", read.queue_id, error)
+            return 0
+        if near is None or plan.round != begun:
+            return 0
+        files: Sequence[NearSegment | NearRun] = near.segments or near.runs
+        sources = [PickSource(file.extents.content, file.groups) for file in files]
+        picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=bool(near.runs))
+        before = plan.bytes
+        picks.choose(self._table, self._index, self._logs, self._slots, sources, near.limits)
+        self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
+        if not len(picks):
+            return 0
+        if near.segments:
+            tier = Tier.JOURNAL
+            chunks, _hit = await self._sealed.chunks(
+                [(near.segments[source].source, number, asked) for source, number, asked in picks.chunks()]
+            )
+        else:
+            chunks, hit = await self._store.history.chunks(
+                [(near.runs[source].source, number, asked) for source, number, asked in picks.chunks()]
+            )
+            tier = Tier.READ_CACHE if hit else Tier.QUEUE_STORE
+        if plan.round != begun:
+            return 0
+        before = plan.bytes
+        served = picks.put(self._table, chunks)
+        self.together += served
+        self._path.count(tier, served, plan.bytes - before)
+        await self._pacing.take(Lane.SERVE, plan.bytes - before)
+        return served
+
+    async def _near(self, read: QueueRead, bytes_max: int, reach: int) -> _Near | None:
+        """The place on a disk where the queue lies; None when only a read of its own can find it."""
+        if not self._store.cache.enabled:
+            return None
+        idle = self._pacing.idle
+        window = WINDOW_BYTES if idle else BUSY_WINDOW_BYTES
+        sparse_window = SPARSE_WINDOW_BYTES if idle else BUSY_WINDOW_BYTES
+        limits = PickLimits(
+            room=bytes_max,
+            bytes_max=bytes_max if idle else BUSY_BYTES_MAX,
+            partitions_max=reach,
+            source_bytes=0,
+            start=0,
+            window_bytes=ANYWHERE,
+            sparse_bytes=SPARSE_BYTES,
+            sparse_window_bytes=ANYWHERE,
+        )
+        known = self._path.position_in_memory(read.queue_id, read.offset)
+        segments, position = await self._sealed.near(read.queue_id, read.offset, sparse_window, known)
+        if segments:
+            return _Near(segments, [], limits._replace(
+                source_bytes=self._sealed.segment_bytes, start=max(0, position - window),
+                window_bytes=window, sparse_window_bytes=window + sparse_window,
+            ))  # fmt: skip
+        stays = self._path.placement.history(read.queue_id)
+        if len(stays) > 1:
+            return None  # the kernel's picks go by one write group per queue
+        runs = await self._store.history.near(read.queue_id, stays[0].group, read.offset)
+        return _Near([], runs, limits) if runs else None

@@ -1,0 +1,329 @@
+"""The read path serves a queue from the write cache, else the journal, else the queue store, without a gap or a repeat.
+
+It checks what a tier serves against the offset asked for: the first batch holds that offset or, where no tier has it,
+is the next that exists in any tier. Pruning goes on meanwhile; a read that finds its segment recycled starts over, and
+finds the batches one tier further down.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from mainstem.kernel import (
+    COMMITTED_END,
+    LOG_START,
+    NEXT_OFFSET,
+    NO_SLOT,
+    Entry,
+    FetchPlan,
+    QueueTable,
+    RecentIndex,
+    WriteGroupLog,
+)
+from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
+from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
+from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.stored_slice import StoredSlice
+from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.reading.plan_reads import (
+    BUSY_WINDOW_BYTES,
+    SPARSE_BYTES,
+    SPARSE_WINDOW_BYTES,
+    WINDOW_BYTES,
+    PlanReads,
+)
+from mainstem.storage.reading.sealed_segments import BatchPlace, SealedSegments
+
+log = logging.getLogger(__name__)
+
+BATCH_LENGTH = struct.Struct(">i")
+BATCH_LENGTH_AT = 8
+BATCH_LENGTH_EXCLUDES = 12
+"""Bytes of a record batch's base offset and length; the length counts the bytes behind itself."""
+
+ATTEMPTS = 5
+"""How often a read starts over after it lost a race with pruning; each loss means a batch moved one tier down, and
+there are three tiers."""
+
+BUSY_BYTES_MAX = 256 << 10
+"""The most that one read brings from a disk while producers publish: between two reads all others are served."""
+
+STEPS = 16
+"""The most stretches (segments, extents, windows) that one read of one queue strings together."""
+
+
+class FoundBatches(NamedTuple):
+    """Batches in offset order from one tier; `base_offset` is the first batch's, `next_offset` lies behind the last."""
+
+    batches: list[Buffer]
+    base_offset: int
+    next_offset: int
+    tier: Tier
+
+
+class ReadPath:
+    """Reads committed batches from all tiers of a node, and counts what each tier served."""
+
+    def __init__(
+        self,
+        table: QueueTable,
+        index: RecentIndex,
+        journal: Journal,
+        sealed: SealedSegments,
+        store: QueueStore,
+        placement: Placement,
+        leader_epoch: Callable[[int], int],
+        pacing: Pacing,
+    ) -> None:
+        self._table = table
+        self._index = index
+        self._journal = journal
+        self._sealed = sealed
+        self._store = store
+        self.placement = placement
+        self._leader_epoch = leader_epoch
+        self._pacing = pacing
+        self.damage_met: Callable[[int], None] = lambda position: None
+        """Called with the journal position of a batch that fails its checks."""
+        self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
+        self._served_to_plans = 0
+        self._served_bytes_to_plans = 0
+        """Slices and bytes from the write cache, counted apart: a plan may ask for a single partition, and hashing the
+        tier takes longer than the look-up in the cache."""
+
+    @property
+    def served(self) -> dict[Tier, int]:
+        """Slices with data, by the tier that served them."""
+        at_once = self._served[Tier.WRITE_CACHE] + self._served_to_plans
+        return {**self._served, Tier.WRITE_CACHE: at_once}
+
+    @property
+    def served_bytes(self) -> dict[Tier, int]:
+        at_once = self._served_bytes[Tier.WRITE_CACHE] + self._served_bytes_to_plans
+        return {**self._served_bytes, Tier.WRITE_CACHE: at_once}
+
+    def offsets(self, queue_id: int) -> QueueOffsets | None:
+        slot = self._table.find(queue_id)
+        if slot == NO_SLOT:
+            return None
+        cells, base = self._table.cells(slot)
+        return QueueOffsets(
+            cells[base + LOG_START],
+            cells[base + COMMITTED_END],
+            cells[base + NEXT_OFFSET],
+            self._leader_epoch(queue_id),
+        )
+
+    def read_at_once(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice | None:
+        """The slice where memory alone can answer: out of range, nothing new, or cached. None: use `read`."""
+        slot = self._table.find(read.queue_id)
+        offsets = self.offsets(read.queue_id)
+        if offsets is None:
+            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
+        if not offsets.log_start <= read.offset <= offsets.end:
+            return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
+        budget = min(read.bytes_max, bytes_max)
+        if read.offset >= offsets.high_watermark or (budget <= 0 and not whole_first):
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
+        found = self._cached(slot, read.offset, budget, whole_first)
+        return None if found is None else self._slice(read, offsets, found)
+
+    def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> None:
+        """Fill a plan's partitions, in order, up to the first that memory alone cannot answer."""
+        before = plan.bytes
+        self._served_to_plans += plan.read_cached(self._table, self._index, logs, slots)
+        self._served_bytes_to_plans += plan.bytes - before
+
+    def plan_reads(self, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> PlanReads:
+        """Make a reader of plans from the disks. `slots` has the write group of each slot, `logs` the log of each write
+        group."""
+        return PlanReads(self, self._table, self._index, self._sealed, self._store, self._pacing, logs, slots)
+
+    def position_in_memory(self, queue_id: int, offset: int) -> int | None:
+        """Journal position of the batch that holds the offset; None when the index in memory does not have it. The
+        newest segments have no other index yet."""
+        entries = self._indexed(queue_id, offset)
+        return place_of(entries[0]).position if entries and entries[0].base_offset <= offset else None
+
+    def count(self, tier: Tier, slices: int, size: int) -> None:
+        """Count `slices` that a tier served, of `size` bytes in all."""
+        self._served[tier] += slices
+        self._served_bytes[tier] += size
+
+    async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
+        """Read one queue from the first tier that has the offset. Data that is missing or fails its checksum is logged
+        and answered with `STORAGE_FAILED`."""
+        for _ in range(ATTEMPTS):
+            answer = self.read_at_once(read, bytes_max, whole_first)
+            if answer is not None:
+                return answer
+            budget = min(read.bytes_max, bytes_max)
+            if not self._pacing.idle:
+                budget = min(budget, BUSY_BYTES_MAX)
+            try:
+                found = await self._below(read.queue_id, read.offset, budget, whole_first)
+            except SegmentGone:
+                continue
+            except (StorageError, OSError) as error:
+                if isinstance(error, CorruptJournal) and error.position:
+                    self.damage_met(error.position)
+                log.error("read of queue %#x at offset %d failed: %s", read.queue_id, read.offset, error)
+                break
+            offsets = self.offsets(read.queue_id)
+            if offsets is None or read.offset < offsets.log_start:
+                continue
+            if found is not None:
+                await self._pacing.take(Lane.SERVE, sum(map(len, found.batches)))
+                return self._slice(read, offsets, found)
+        else:
+            log.error(
+                "queue %#x: offset %d is neither in the journal nor in the queue store",
+                read.queue_id,
+                read.offset,
+            )
+        offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1)
+        return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
+
+    async def committed(self, queue_id: int, offset: int, bytes_max: int) -> tuple[list[Buffer], int]:
+        """Batches from the one that holds the offset on, and the offset behind them, for another replica that has lost
+        them. They are served from any tier, also below the queue's start. The caller must know that they are committed.
+        Raises `StorageError`, OSError."""
+        for _ in range(ATTEMPTS):
+            try:
+                found = await self._below(queue_id, offset, bytes_max, True)
+            except SegmentGone:
+                continue
+            if found is None or not found.batches or found.base_offset > offset:
+                break
+            return found.batches, found.next_offset
+        raise StorageError(f"queue {queue_id:#x}: offset {offset} is neither in the journal nor in the queue store")
+
+    def _slice(self, read: QueueRead, offsets: QueueOffsets, found: FoundBatches) -> QueueSlice:
+        if not found.batches:
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
+        self._served[found.tier] += 1
+        self._served_bytes[found.tier] += sum(map(len, found.batches))
+        return QueueSlice(read.queue_id, Outcome.OK, found.batches, offsets, found.tier, found.next_offset)
+
+    # --- memory -------------------------------------------------------------------------------------------
+
+    def _cached(self, slot: int, offset: int, budget: int, whole_first: bool) -> FoundBatches | None:
+        """Batches from the write cache; None when it does not hold the offset."""
+        found = self._index.read(slot, offset, budget, whole_first)
+        if found is None:
+            return None
+        return FoundBatches(separated(found[0]), offset, found[1], Tier.WRITE_CACHE)
+
+    # --- disks --------------------------------------------------------------------------------------------
+
+    async def _below(self, queue_id: int, offset: int, budget: int, whole_first: bool) -> FoundBatches | None:
+        """Batches from disk: from the journal where it holds the offset, else from the queue store, else the next that
+        exist."""
+        places = await self._journal_places(queue_id, offset, budget)
+        if places and places[0].base_offset <= offset:
+            return await self._from_journal(queue_id, places, budget, whole_first)
+        stored = await self._stored(queue_id, offset, max(budget, 1))
+        if stored is not None and (not places or stored.base_offset < places[0].base_offset):
+            tier = Tier.READ_CACHE if stored.from_cache else Tier.QUEUE_STORE
+            batches: list[Buffer] = list(stored.batches)
+            next_offset = stored.next_offset
+            if not whole_first and sum(map(len, batches)) > budget:
+                batches, next_offset = [], offset
+            return FoundBatches(batches, stored.base_offset, next_offset, tier)
+        if places:
+            return await self._from_journal(queue_id, places, budget, whole_first)
+        return None
+
+    async def _stored(self, queue_id: int, offset: int, bytes_max: int) -> StoredSlice | None:
+        """Batches from the queue store, from the first of the queue's stays that has any from the offset on."""
+        for stay in self.placement.stays_from(queue_id, offset):
+            first_offset = max(offset, stay.first_offset)
+            stored = await self._store.history.read(queue_id, stay.group, first_offset, bytes_max)
+            if stored is not None:
+                return stored
+        return None
+
+    async def _journal_places(self, queue_id: int, offset: int, budget: int) -> list[BatchPlace]:
+        """Places in the journal of the batches from the offset on, or from the next one behind it. Sealed segments are
+        older than the entries in memory, so memory is asked first and believed only if it holds the offset itself."""
+        places = await self._sealed.places_of_reader(queue_id, offset, budget)
+        if places:
+            return places
+        entries = self._indexed(queue_id, offset)
+        if entries and entries[0].base_offset <= offset:
+            return [place_of(entry) for entry in entries]
+        places = await self._sealed.places(queue_id, offset, budget)
+        if places or not entries:
+            return places
+        return [place_of(entry) for entry in entries]
+
+    def _indexed(self, queue_id: int, offset: int) -> list[Entry]:
+        """Entries of the index in memory for a queue, from an offset on. Blocks may be applied in another order than
+        the journal's, or long after they were split; entries whose segment was recycled are left out."""
+        slot = self._table.find(queue_id)
+        entries = self._index.window(slot, offset) if slot != NO_SLOT else []
+        if entries and sequence_of(entries[0].block.header.position) < self._journal.oldest_sequence:
+            oldest = self._journal.oldest_sequence
+            return [entry for entry in entries if sequence_of(entry.block.header.position) >= oldest]
+        return entries
+
+    async def _from_journal(
+        self, queue_id: int, places: list[BatchPlace], budget: int, whole_first: bool
+    ) -> FoundBatches:
+        window_bytes = WINDOW_BYTES if self._pacing.idle else BUSY_WINDOW_BYTES
+        sparse_bytes = SPARSE_WINDOW_BYTES if self._pacing.idle else BUSY_WINDOW_BYTES
+        found_bytes = 0
+        batches: list[Buffer] = []
+        first = places[0].position
+        base_offset = position = places[0].base_offset
+        for _ in range(STEPS):
+            chosen: list[BatchPlace] = []
+            for place in places:
+                distance = self._sealed.distance(first, place.position)
+                far = distance >= (window_bytes if found_bytes >= SPARSE_BYTES else sparse_bytes)
+                if far or (place.length > budget and (batches or chosen or not whole_first)):
+                    budget = 0
+                    break
+                chosen.append(place)
+                budget -= place.length
+                found_bytes += place.length
+            if chosen:
+                try:
+                    batches += await self._sealed.read(chosen)
+                except SegmentGone:
+                    if not batches:
+                        raise
+                    break
+                position = chosen[-1].last_offset + 1
+                self._sealed.goes_on(queue_id, position, chosen[-1].position)
+            if budget <= 0:
+                break
+            places = await self._journal_places(queue_id, position, budget)
+            if not places or places[0].base_offset != position:
+                break
+        return FoundBatches(batches, base_offset, position, Tier.JOURNAL)
+
+
+def separated(stretches: Iterable[memoryview]) -> list[Buffer]:
+    """Cut stretches of neighbouring batches into single batches."""
+    batches: list[Buffer] = []
+    for stretch in stretches:
+        start = 0
+        while start < len(stretch):
+            (length,) = BATCH_LENGTH.unpack_from(stretch, start + BATCH_LENGTH_AT)
+            batches.append(stretch[start : start + BATCH_LENGTH_EXCLUDES + length])
+            start += BATCH_LENGTH_EXCLUDES + length
+    return batches
+
+
+def place_of(entry: Entry) -> BatchPlace:
+    """The place in the journal of an indexed batch."""
+    position = entry.block.header.payload_position + entry.position
+    return BatchPlace(position, entry.length, entry.base_offset, entry.last_offset, entry.leader_epoch)

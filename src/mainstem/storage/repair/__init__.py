@@ -1,0 +1,1 @@
+"""Repair of damage on both disks, from other replicas."""

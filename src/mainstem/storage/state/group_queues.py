@@ -1,0 +1,113 @@
+"""Reads the queues of one write group from the node's queue table for a snapshot, and replaces them by a snapshot's.
+
+Both work piece by piece, a turn of the event loop each, so that a million queues hold the loop for less than a
+millisecond at a time. The pieces are then of different ages; `queue_image` explains why that does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import numpy
+import numpy.typing
+
+from mainstem.kernel import (
+    CHUNK_SLOTS,
+    COMMITTED_END,
+    ENTRIES,
+    LOG_START,
+    NEXT_OFFSET,
+    QUEUE_ID,
+    SKIP_LINK,
+    TAIL_LINK,
+    QueueTable,
+)
+from mainstem.model import PARTITION_BITS
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.state.queue_image import (
+    QUEUE_CELLS,
+    RANGE_CELLS,
+    SLOTS_PER_TURN,
+    TOPICS_PER_TURN,
+    Cells,
+    ranges_of,
+    slots_of,
+)
+from mainstem.storage.state.queue_scan import chunks
+
+Belongs = Callable[[QueueIds], numpy.typing.NDArray[numpy.bool_]]
+"""Tells which of these queues belong to the write group."""
+
+ROWS_PER_TURN = 1024
+"""Queues placed between two turns: at worst each is of another topic, which costs a look-up."""
+
+STATE_CELLS = (COMMITTED_END, NEXT_OFFSET, LOG_START, TAIL_LINK, SKIP_LINK, ENTRIES)
+
+
+async def topics(table: QueueTable) -> AsyncIterator[bytes]:
+    """Yield the ranges of all topics, in pieces of rows of `RANGE_CELLS`."""
+    numbers = table.topics()
+    for first in range(0, len(numbers), TOPICS_PER_TURN):
+        yield ranges_of(table, numbers[first : first + TOPICS_PER_TURN]).tobytes()
+        await asyncio.sleep(0)
+
+
+async def rows(table: QueueTable, belongs: Belongs) -> AsyncIterator[bytes]:
+    """Yield the write group's queues that ever held a batch, in pieces of rows of `QUEUE_CELLS`."""
+    for chunk in chunks(table):
+        for first in range(0, len(chunk), SLOTS_PER_TURN):
+            slots = chunk[first : first + SLOTS_PER_TURN]
+            held = numpy.flatnonzero(slots[:, COMMITTED_END] | slots[:, LOG_START])
+            held = held[belongs(slots[held, QUEUE_ID].astype(numpy.uint64))]
+            if len(held):
+                yield slots[held][:, [QUEUE_ID, COMMITTED_END, LOG_START]].tobytes()
+            await asyncio.sleep(0)
+
+
+async def create(table: QueueTable, ranges: bytes, was_deleted: Callable[[int], bool]) -> set[int]:
+    """Create the queues of these ranges, unless their topics are known to be deleted. Returns the numbers of all topics
+    in the ranges."""
+    numbers: set[int] = set()
+    cells = _rows_of(ranges, RANGE_CELLS)
+    for first in range(0, len(cells), TOPICS_PER_TURN):
+        for topic_number, first_partition, count in cells[first : first + TOPICS_PER_TURN].tolist():
+            numbers.add(topic_number)
+            if not was_deleted(topic_number):
+                table.create(topic_number, first_partition, count)
+        await asyncio.sleep(0)
+    return numbers
+
+
+async def replace(table: QueueTable, belongs: Belongs, queues: bytes) -> None:
+    """Set the write group's queues to these rows, and queues without a row to empty. Their entries in the index in
+    memory are not found any more. Rows of queues that do not exist are skipped."""
+    for chunk in chunks(table):
+        for first in range(0, len(chunk), SLOTS_PER_TURN):
+            slots = chunk[first : first + SLOTS_PER_TURN]
+            used = numpy.flatnonzero(slots[:, STATE_CELLS].any(axis=1))
+            used = used[belongs(slots[used, QUEUE_ID].astype(numpy.uint64))]
+            slots[used[:, None], STATE_CELLS] = 0
+            await asyncio.sleep(0)
+    cells = _rows_of(queues, QUEUE_CELLS)
+    for first in range(0, len(cells), ROWS_PER_TURN):
+        _place(table, cells[first : first + ROWS_PER_TURN])
+        await asyncio.sleep(0)
+
+
+def _place(table: QueueTable, cells: Cells) -> None:
+    queue_ids = cells[:, 0].astype(numpy.uint64)
+    numbers = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS)).tolist()
+    slots = slots_of(table, numbers, cells[:, 0])
+    cells, slots = cells[slots >= 0], slots[slots >= 0]
+    numbers_of_chunks = slots // CHUNK_SLOTS
+    for number, chunk in enumerate(chunks(table)):
+        here = numbers_of_chunks == number
+        if here.any():
+            places = slots[here] % CHUNK_SLOTS
+            chunk[places, COMMITTED_END] = chunk[places, NEXT_OFFSET] = cells[here, 1]
+            chunk[places, LOG_START] = cells[here, 2]
+
+
+def _rows_of(content: bytes, cells: int) -> Cells:
+    return numpy.frombuffer(content, numpy.int64).reshape(-1, cells)

@@ -1,0 +1,156 @@
+"""A snapshot of a write group without the bytes of its runs: a leader gives it in parts, and a member joins these.
+
+A snapshot stands at the last block that is split on the leader: all blocks up to it are in the runs. Besides these it
+has
+
+    queues      of the write group: high watermark and log start, as they are now
+    topics      the ranges that exist
+    producers   their states at that block: of the batches remembered now, those of later blocks are left out
+
+The queues may be younger than the block: the member applies every later block, and applying a block to a queue twice
+changes nothing (see `queue_image`). Applying it to a producer twice would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from mainstem.kernel import QueueTable, crc32c
+from mainstem.model import Buffer
+from mainstem.raft import Membership, RaftError, Snapshot
+from mainstem.rpc.messages.snapshots import (
+    END,
+    PRODUCERS,
+    QUEUES,
+    RANGES_PER_PART,
+    RUNS,
+    TOPICS,
+    GroupSnapshotPart,
+    GroupSnapshotRefused,
+    RunRange,
+)
+from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.errors import StorageError
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.state import group_queues
+from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
+from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.producer_files import STATE, known_at
+
+PRODUCERS_PER_PART = 1_500
+"""Rows in one part: some 230 KB."""
+
+STATE_BYTES_MAX = 1 << 30
+"""Rows of each kind in a snapshot: more queues or producers than a node has memory for."""
+
+ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: STATE.itemsize}
+
+Files = list[tuple[int, int, RunFile]]
+"""(after, upto, run), oldest first."""
+
+
+@dataclass
+class GroupImage:
+    """A fetched snapshot; it has the state if the caller asked for it."""
+
+    name: Snapshot
+    ranges: Files = field(default_factory=list)
+    state: dict[str, bytearray] = field(default_factory=lambda: {kind: bytearray() for kind in ROW_BYTES})
+
+    def totals(self) -> dict[str, int]:
+        return {RUNS: len(self.ranges), **{kind: len(content) for kind, content in self.state.items()}}
+
+
+async def parts(
+    group: WriteGroup,
+    store: QueueStore,
+    table: QueueTable,
+    producers: ColdProducers,
+    belongs: group_queues.Belongs,
+    *,
+    with_state: bool,
+) -> AsyncIterator[Reply[GroupSnapshotPart]]:
+    """Yield the newest snapshot of a write group that this node leads. Raises `GroupSnapshotRefused`."""
+    term = group.term
+    try:
+        name = group.blocks.snapshot()
+    except RaftError as error:
+        raise GroupSnapshotRefused(f"write group {group.group}: {error}") from error
+    ranges = store.runs.ranges_of(group.group)  # in the same turn, so that they end at exactly this block
+    totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
+    totals[RUNS] = len(ranges)
+    for first in range(0, len(ranges), RANGES_PER_PART):
+        found = [RunRange(*entry) for entry in ranges[first : first + RANGES_PER_PART]]
+        yield Reply(_part(name, RUNS, ranges=found))
+    if with_state:
+        for kind, pieces in (
+            (PRODUCERS, _producers(producers, group, name.index)),
+            (TOPICS, group_queues.topics(table)),
+            (QUEUES, group_queues.rows(table, belongs)),
+        ):
+            async for piece in pieces:
+                totals[kind] += len(piece)
+                yield Reply(_part(name, kind, crc=crc32c(piece)), piece)
+    if not group.consensus.leads or group.term != term:
+        raise GroupSnapshotRefused(f"write group {group.group}: this node does not lead it any more")
+    yield Reply(_part(name, END, totals=totals))
+
+
+def _part(
+    name: Snapshot, holds: str, *, crc: int = 0, ranges: list[RunRange] | None = None,
+    totals: dict[str, int] | None = None,
+) -> GroupSnapshotPart:  # fmt: skip
+    voters, learners = sorted(name.membership.voters), sorted(name.membership.learners)
+    return GroupSnapshotPart(name.index, name.term, voters, learners, holds, crc, ranges or [], totals or {})
+
+
+async def _producers(producers: ColdProducers, group: WriteGroup, index: int) -> AsyncIterator[bytes]:
+    """Yield the producers as of block `index`. Raises `GroupSnapshotRefused` when some cannot be read now."""
+    try:
+        async for states in producers.all_states(group.group):
+            for first in range(0, len(states), PRODUCERS_PER_PART):
+                piece = known_at(index, states[first : first + PRODUCERS_PER_PART].tobytes())
+                if piece:
+                    yield piece
+                await asyncio.sleep(0)
+    except StorageError as error:
+        raise GroupSnapshotRefused(f"write group {group.group}: not all producers can be given: {error}") from error
+
+
+async def joined(replies: AsyncGenerator[Reply[GroupSnapshotPart], None]) -> GroupImage:
+    """Join the parts of a snapshot. Raises ValueError when they are no whole snapshot, and the call's own errors."""
+    image: GroupImage | None = None
+    async with aclosing(replies):
+        async for message, attachment in replies:
+            name = Snapshot(message.index, message.term, Membership.of(message.voters, message.learners))
+            image = image or GroupImage(name)
+            if image.name != name or not name.membership.voters or not name.term:
+                raise ValueError(f"a part of snapshot {name} in snapshot {image.name}")
+            if message.holds == END:
+                if message.totals != image.totals():
+                    raise ValueError(
+                        f"of the snapshot at block {name.index} came {image.totals()}, not {message.totals}"
+                    )
+                return image
+            _take(image, message, attachment)
+    raise ValueError("a snapshot without its end")
+
+
+def _take(image: GroupImage, part: GroupSnapshotPart, attachment: object) -> None:
+    if part.holds == RUNS:
+        image.ranges += [(entry.after, entry.upto, entry.file) for entry in part.ranges]
+        return
+    if part.holds not in image.state or not isinstance(attachment, (bytes, bytearray, memoryview)):
+        raise ValueError(f"a part of a snapshot that holds {part.holds!r}")
+    held: bytearray = image.state[part.holds]
+    content: Buffer = attachment
+    if len(content) % ROW_BYTES[part.holds] or len(held) + len(content) > STATE_BYTES_MAX:
+        raise ValueError(f"{len(content)} bytes of {part.holds} behind {len(held)}")
+    if crc32c(content) != part.crc:
+        raise ValueError(f"{part.holds} of a snapshot fail their CRC")
+    held += content

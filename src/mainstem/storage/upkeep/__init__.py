@@ -1,0 +1,1 @@
+"""The background steps of the storage role: retention, pruning, scrubbing, the watch over disk 1."""

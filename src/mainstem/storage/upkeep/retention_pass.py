@@ -1,0 +1,249 @@
+"""One round of retention moves log starts by age and size, in the queue store and on unsplit data alike.
+
+A record is as old as its timestamp says, or as long as this node has seen it, whichever is older: a timestamp of the
+year 9999 keeps nothing. A majority's clocks give the time (`agreed_clock`); while they do not, no record expires by
+age.
+
+It reads indexes only: first of the runs that may have expired records (`retention_memory.py`), then of the sealed
+segments, oldest first. It skips the open segment, as Kafka skips its active one; that is sealed by size or age soon
+enough. It does not look up empty queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.kernel import QueueTable
+from mainstem.model import PARTITION_BITS, Topic
+from mainstem.storage.agreed_clock import AgreedClock
+from mainstem.storage.errors import SegmentGone, StorageError, StorageFailed
+from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_liveness import QueueLiveness
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queues.queue_admin import LocalQueueAdmin
+from mainstem.storage.state.queue_scan import live_queues
+from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts
+from mainstem.storage.upkeep.retention_memory import RunMemory, TopicLimits
+
+log = logging.getLogger(__name__)
+
+Numbers = numpy.typing.NDArray[numpy.int64]
+
+DELETE = "delete"
+
+FOREVER_MS = (1 << 63) - 1
+
+
+TOPICS_PER_TURN = 5_000
+"""Queues checked in one turn of the event loop: about a millisecond."""
+
+
+ROWS_AT_ONCE_MAX = 4_096
+"""Up to this many extents of a run are looked up in one turn of the event loop: some tenths of a millisecond."""
+
+RUNS_PER_TURN = 1_000
+"""Runs skipped in one turn of the event loop: about a millisecond."""
+
+MOVES_PER_TURN = 5_000
+"""New log starts collected in one turn of the event loop: some milliseconds."""
+
+
+def _topics_of(queue_ids: QueueIds) -> tuple[QueueIds, numpy.typing.NDArray[numpy.intp]]:
+    """The numbers of the queues' topics, and for each queue the place of its topic among them. Call it in a thread
+    beside the event loop: for a million queues it takes a tenth of a second."""
+    return numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+
+
+class RetentionUnit(NamedTuple):
+    """A run, or a sealed segment. Times in ms."""
+
+    rows: Rows | None
+    """Its extents that count; None: the source is skipped, or cannot be read."""
+    undated_ms: int
+    """The time taken for extents without a time of their own."""
+    seen_ms: int
+    """The time by which this node had the source; of an unreadable source, the time that nothing in it is newer
+    than."""
+
+
+class LimitedQueues(NamedTuple):
+    """The queues that hold batches and that retention applies to, ascending by id, and the limits of each."""
+
+    queue_ids: QueueIds
+    log_starts: Numbers
+    retention_ms: Numbers
+    retention_bytes: Numbers
+
+
+def may_lose(topic: Topic) -> bool:
+    """Whether records of a topic leave by age or size."""
+    settings = topic.settings
+    unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0
+    return DELETE in settings.cleanup_policy and not unlimited and not topic.internal
+
+
+class RetentionPass:
+    """Moves log starts by the topics' `retention.ms` and `retention.bytes`."""
+
+    def __init__(
+        self,
+        table: QueueTable,
+        journal: Journal,
+        store: QueueStore,
+        queues: LocalQueueAdmin,
+        placement: Placement,
+        topics: Callable[[], Iterable[Topic]],
+        clock: AgreedClock,
+        liveness: QueueLiveness,
+    ) -> None:
+        self._table = table
+        self._journal = journal
+        self._store = store
+        self._queues = queues
+        self._placement = placement
+        self._topics = topics
+        self._clock = clock
+        self._liveness = liveness
+        self._memory = RunMemory()
+        self._segments_seen: dict[int, int] = {}
+        """By sequence, the time (ms) when retention first saw each sealed segment since the start."""
+
+    async def run(self) -> None:
+        """Move log starts, then drop the runs without a live record. A failure of the first does not prevent the
+        second."""
+        try:
+            await self.move_log_starts()
+        except StorageFailed:
+            raise
+        except (StorageError, OSError):
+            log.exception("retention could not move log starts; it is tried again")
+        await self._store.retention.retain(self._liveness.log_starts, self._queues.confirm, self._placement.ever_in)
+
+    async def move_log_starts(self) -> int:
+        """Apply retention as of now; durable when it returns. Returns how many queues lost records. While the agreed
+        time is unknown, only sizes count."""
+        time = self._clock.now()
+        if time is not None:
+            sealed = {segment.sequence for segment in self._journal.segments() if segment.sealed}
+            self._segments_seen = {one: self._segments_seen.get(one, time.latest) for one in sealed}
+            # a run that is written meanwhile was not there yet
+            runs_seen = await self._store.retention.first_seen(time.latest)
+        limited = await self._limited_queues()
+        queue_ids, starts, retention_ms, retention_bytes = limited
+        if time is None:
+            runs_seen = {}
+            retention_ms = numpy.full_like(retention_ms, UNLIMITED)
+        if not len(queue_ids):
+            return 0
+        live = LiveBytes(queue_ids, starts)
+        if (retention_bytes != UNLIMITED).any():
+            async for source in self._sources(limited, runs_seen, None):
+                if source.rows is not None:
+                    live.feed(source.rows)
+        surplus = (retention_bytes >= 0) & (live.bytes > retention_bytes)
+        now_ms = time.earliest if time is not None else 0
+        moved = await asyncio.to_thread(
+            LogStarts,
+            queue_ids,
+            starts,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            live_bytes=live.bytes,
+            missing=live.missing,
+            now_ms=now_ms,
+        )
+        async for source in self._sources(limited, runs_seen, now_ms, sized=bool(surplus.any())):
+            if source.rows is None:
+                moved.left_out(source.seen_ms)
+            else:
+                moved.feed(source.rows, source.undated_ms, source.seen_ms)
+        moves: dict[int, list[tuple[int, int]]] = {}
+        changed = numpy.flatnonzero(moved.log_starts > starts)
+        for first in range(0, len(changed), MOVES_PER_TURN):
+            part = changed[first : first + MOVES_PER_TURN]
+            for queue_id, start in zip(queue_ids[part].tolist(), moved.log_starts[part].tolist(), strict=True):
+                moves.setdefault(self._placement.group_of(queue_id), []).append((queue_id, start))
+            await asyncio.sleep(0)
+        await self._queues.move_log_starts(moves)
+        return len(changed)
+
+    async def _limited_queues(self) -> LimitedQueues:
+        live = await live_queues(self._table)
+        numbers, which = await asyncio.to_thread(_topics_of, live.queue_ids)
+        places = {number: place for place, number in enumerate(numbers.tolist())}
+        limited = numpy.zeros(len(numbers), numpy.bool_)
+        retention_ms, retention_bytes = (numpy.full(len(numbers), UNLIMITED, numpy.int64) for _ in range(2))
+        for looked_at, topic in enumerate(self._topics(), 1):
+            place = places.get(topic.number)
+            if place is not None and may_lose(topic):
+                limited[place] = True
+                retention_ms[place] = topic.settings.retention_ms
+                retention_bytes[place] = topic.settings.retention_bytes
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+        limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes)
+        await asyncio.to_thread(self._memory.begin, limits)
+
+        def chosen() -> LimitedQueues:
+            kept = limited[which]
+            topics = which[kept]
+            return LimitedQueues(
+                live.queue_ids[kept], live.log_starts[kept], retention_ms[topics], retention_bytes[topics]
+            )
+
+        return await asyncio.to_thread(chosen)
+
+    async def _sources(
+        self, limited: LimitedQueues, runs_seen: Mapping[str, int], now_ms: int | None, *, sized: bool = True
+    ) -> AsyncIterator[RetentionUnit]:
+        """Yield the sources, oldest first. A source not seen before is as young as it says. Skipped are runs in which
+        no record is too old (`now_ms` None: in any run) and, if sizes are asked for, no queue has a limited size. While
+        a run cannot be read none is skipped, as it could not be told from those."""
+        all_of_them = len(self._store.damaged) > 0
+        for place, (file, groups) in enumerate(self._store.runs.in_order()):
+            if place % RUNS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            seen_ms = runs_seen.get(file.name, FOREVER_MS)
+            wanted = all_of_them or (sized and self._memory.has_sized(file, groups))
+            if not wanted and now_ms is not None:
+                wanted = self._memory.has_expired(file, groups, now_ms, seen_ms)
+            if not wanted:
+                if now_ms is not None:
+                    yield RetentionUnit(None, FOREVER_MS, FOREVER_MS)
+                continue
+            rows = await self._store.runs.rows_of(file.name, groups, self._placement.groups_at)
+            if rows is None:
+                dated = file.min_timestamp >= 0 and len(self._store.damaged) > 0
+                yield RetentionUnit(None, FOREVER_MS, min(file.max_timestamp, seen_ms) if dated else FOREVER_MS)
+                continue
+            newest_ms = int(rows["max_timestamp"].max(initial=-1))
+            undated_ms = newest_ms if newest_ms >= 0 else seen_ms
+            if file.name in runs_seen:
+                if len(rows) > ROWS_AT_ONCE_MAX:
+                    await asyncio.to_thread(self._memory.learn, file, groups, rows, undated_ms, seen_ms, *limited)
+                else:
+                    self._memory.learn(file, groups, rows, undated_ms, seen_ms, *limited)
+            yield RetentionUnit(rows, undated_ms, seen_ms)
+            await asyncio.sleep(0)
+        for segment in self._journal.segments():
+            if segment.index_ready:
+                try:
+                    rows = (await self._journal.index(segment.sequence)).rows
+                except SegmentGone:  # recycled meanwhile: its batches are split, or dead
+                    continue
+                except (StorageError, OSError) as error:
+                    log.error("retention leaves segment %d out: %s", segment.sequence, error)
+                    yield RetentionUnit(None, FOREVER_MS, FOREVER_MS)
+                else:
+                    seen_ms = self._segments_seen.get(segment.sequence, FOREVER_MS)
+                    yield RetentionUnit(rows, seen_ms, seen_ms)
+                    await asyncio.sleep(0)  # rows in memory come without a wait

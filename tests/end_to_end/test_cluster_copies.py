@@ -1,0 +1,84 @@
+"""How many copies a topic has, and in which racks: what clients of real nodes are told, and what they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer as PythonConsumer
+from tests.clients import librdkafka
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.message import Message
+from tests.end_to_end.cluster import Cluster
+from tests.patience import PATIENCE_SECONDS
+
+RACKS = {1: "east", 2: "east", 3: "west"}
+COPIES = 2
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    settings = ("pipeline.mode=off", f"nameserver.replication_factor={COPIES}")
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), *settings)
+    for node_id, rack in RACKS.items():
+        cluster.nodes[node_id].settings += (f"rack={rack}",)
+    try:
+        cluster.start()
+        cluster.wait_until_well()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+
+
+def create(admin: AdminClient, topic: str, replication_factor: int) -> None:
+    admin.create_topics([NewTopic(topic, 4, replication_factor)])[topic].result(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("asked", [-1, 1, COPIES])
+def test_metadata_tells_the_copies_there_are_each_in_a_rack_of_its_own(
+    cluster: Cluster, admin: AdminClient, asked: int
+) -> None:
+    topic = f"asked-for-{asked}"
+    create(admin, topic, asked)
+    partitions = admin.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions.values()
+    assert len(partitions) == 4
+    for partition in partitions:
+        assert len(partition.replicas) == COPIES
+        assert {RACKS[node_id] for node_id in partition.replicas} == {"east", "west"}
+
+
+def test_more_copies_than_the_write_groups_keep_are_refused(cluster: Cluster, admin: AdminClient) -> None:
+    for asked in (COPIES + 1, len(cluster.nodes) + 1):
+        with pytest.raises(KafkaException) as refused:
+            create(admin, "wide", asked)
+        assert refused.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR, asked
+    assert "wide" not in admin.list_topics(timeout=PATIENCE_SECONDS).topics
+
+
+def test_racks_are_in_metadata_and_a_client_with_a_rack_is_served(cluster: Cluster, admin: AdminClient) -> None:
+    described = admin.describe_cluster(request_timeout=PATIENCE_SECONDS).result()
+    assert {node.id: node.rack for node in described.nodes} == RACKS
+    known = PythonConsumer(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        known.topics()
+        brokers = known._manager.cluster.brokers()
+        assert {broker.node_id: broker.rack for broker in brokers} == RACKS
+    finally:
+        known.close()
+    create(admin, "near", -1)
+    librdkafka.produce(cluster.bootstrap, "near", [Message(b"%d" % number) for number in range(20)])
+    for rack in ("east", "west", "nowhere"):
+        reader = librdkafka.consumer(cluster.bootstrap, "unused", **{"client.rack": rack})
+        try:
+            reader.assign([TopicPartition("near", partition, 0) for partition in range(4)])
+            values = sorted(int(message.value()) for message in librdkafka.take(reader, 20))
+            assert values == list(range(20)), rack
+        finally:
+            reader.close()

@@ -1,0 +1,189 @@
+"""A cluster and its clients on hosts of their own, whose network is cut here and there, by the kernel's TCP on both
+ends: what was acknowledged is there once, in its order, whichever client sent it; leaders move where they must and
+only there; and who talks to a node that is cut off is told.
+
+What `test_cluster_partitions` cannot do, which cuts what nodes say to each other: clients lose their nodes, too, and
+packets are lost instead of connections.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.clients import kafka_python
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
+from tests.end_to_end.load import Load, Queue
+from tests.end_to_end.namespaces import Network, Unavailable
+from tests.end_to_end.raw_producer import RawProducer
+from tests.patience import PATIENCE_SECONDS
+from tests.serving import eventually
+
+from mainstem.protocol.error_codes import ErrorCode
+
+NODES = (1, 2, 3)
+CLIENTS = 100
+"""The host of everything that is no node: this test, its clients, the questions it asks of the nodes."""
+PYTHON = "sent-by-kafka-python"
+SOME_PACKETS = 500
+"""So many are dropped before a lossy network counts as one."""
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    try:
+        network = Network((*NODES, CLIENTS))
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        with network.hosts[CLIENTS].entered():
+            yield network
+    finally:
+        network.close()
+
+
+@pytest.fixture(scope="module")
+def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", network=network)
+    try:
+        cluster.start()
+        cluster.create_topic(PYTHON, 1)
+        yield cluster
+    finally:
+        network.mend()
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(shared: Cluster, network: Network) -> Iterator[Cluster]:
+    shared.wait_until_well()
+    yield shared
+    network.mend()
+
+
+class PythonLoad:
+    """kafka-python, idempotent, one message after the other to partition 0, until it is stopped."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._sender = kafka_python.producer(bootstrap, acks="all", enable_idempotence=True)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._flow, name="kafka-python", daemon=True)
+        self.acknowledged: dict[int, int] = {}
+        """Offset → number."""
+        self.failures: list[str] = []
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._sender.close()
+
+    def _flow(self) -> None:
+        number = 0
+        while not self._stopping.is_set() and not self.failures:
+            try:
+                sent = self._sender.send(PYTHON, value=b"%d" % number, partition=0).get(timeout=PATIENCE_SECONDS)
+            except Exception as error:  # whatever kafka-python raises
+                self.failures.append(f"message {number}: {error!r}")
+                return
+            self.acknowledged[sent.offset] = number
+            number += 1
+            self._stopping.wait(0.01)
+
+
+@contextmanager
+def both_load(cluster: Cluster, network: Network, topic: str) -> Iterator[Load]:
+    """librdkafka to a topic of eight partitions, kafka-python to one beside; everything is read back in the end."""
+    with load_on(cluster, topic) as load:
+        python = PythonLoad(cluster.bootstrap)
+        try:
+            eventually(lambda: python.acknowledged or python.failures, what="a first message by kafka-python")
+            yield load
+            network.mend()
+            before = len(python.acknowledged)
+            eventually(lambda: len(python.acknowledged) > before or python.failures, what="more by kafka-python")
+        finally:
+            network.mend()
+            python.stop()
+    assert not python.failures
+    first, count = min(python.acknowledged), len(python.acknowledged)
+    read = kafka_python.consume(cluster.bootstrap, PYTHON, count, offset=first)
+    assert [(it.offset, int(it.value or b"")) for it in read] == sorted(python.acknowledged.items())
+    assert [number for _, number in sorted(python.acknowledged.items())] == list(range(count)), "once, in their order"
+
+
+def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
+    """Two nodes do not hear each other, the third hears both; clients hear all."""
+    with both_load(cluster, network, "bridged") as load:
+        chief = cluster.metadata_leader()
+        silent = eventually(
+            lambda: next((one for one in cluster.others(chief) if cluster.led_by(one, "bridged")), 0),
+            what="another node that leads a partition",
+        )
+        (bridge,) = set(cluster.nodes) - {chief, silent}
+        network.cut(chief, silent)
+        eventually(
+            lambda: all(cluster.metadata_leader(asked) == bridge for asked in cluster.nodes),
+            what=f"node {bridge} to lead the metadata",
+        )
+        goes_on(load, "bridged")
+
+
+def test_a_node_without_the_others_acknowledges_nothing_to_its_clients(cluster: Cluster, network: Network) -> None:
+    with both_load(cluster, network, "parted") as load:
+        alone = cluster.leader("parted", 0)
+        others = cluster.others(alone)
+        with RawProducer(cluster.nodes[alone].kafka) as producer:
+            for other in others:
+                network.cut(alone, other)
+            producer.send("parted", 0, NEVER)
+            cluster.leader_other_than(alone, "parted", 0, asked=others[0])
+            goes_on(load, "parted")
+            assert producer.answer() == ErrorCode.REQUEST_TIMED_OUT, "it cannot know that nobody has it"
+            producer.send("parted", 0, NEVER)
+            assert producer.answer() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_node_that_only_its_clients_have_lost_leads_on_and_they_come_back(cluster: Cluster, network: Network) -> None:
+    """No other node could tell: what it leads waits, all else goes on, and nothing is given up."""
+    with both_load(cluster, network, "unreached") as load:
+        away = cluster.leader("unreached", 0)
+        led = eventually(lambda: cluster.led_by(away, "unreached"), what="partitions that it leads")
+        elsewhere = [partition for partition in range(PARTITIONS) if partition not in led]
+        assert elsewhere, "one node leads all of it"
+        network.cut(away, CLIENTS)
+        asked = cluster.others(away)[0]
+        for _ in range(3):
+            for partition in elsewhere:
+                goes_on(load, "unreached", range(partition, partition + 1))
+        assert cluster.leader("unreached", led[0], asked=asked) == away
+        assert away in cluster.not_dead(asked)
+        network.mend()
+        goes_on(load, "unreached")
+
+
+def test_a_leader_that_hears_neither_nodes_nor_clients_makes_way(cluster: Cluster, network: Network) -> None:
+    """What it says arrives, what anybody says to it does not."""
+    with both_load(cluster, network, "deaf") as load:
+        deaf = cluster.leader("deaf", 0)
+        for other in (*cluster.others(deaf), CLIENTS):
+            network.cut_one_way(other, deaf)
+        cluster.leader_other_than(deaf, "deaf", 0, asked=cluster.others(deaf)[0])
+        goes_on(load, "deaf")
+
+
+def test_a_network_that_loses_three_packets_in_ten_loses_no_message(cluster: Cluster, network: Network) -> None:
+    """Connections stall, elections come and go, answers are lost and requests repeated."""
+    with both_load(cluster, network, "lossy") as load:
+        before, acknowledged = network.dropped, load.acknowledged_count
+        network.lose(0.3)
+        eventually(
+            lambda: network.dropped > before + SOME_PACKETS and load.acknowledged_count > acknowledged,
+            what="some packets lost and some messages acknowledged",
+        )
+        network.mend()
+        goes_on(load, "lossy")
+        assert {Queue("lossy", partition) for partition in range(PARTITIONS)} >= set(load.acknowledged)

@@ -1,0 +1,93 @@
+"""A block of the only disk there is goes bad: its write group waits until an operator gives up what is lost, and real
+clients then read everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from tests.clients import librdkafka
+from tests.end_to_end.shell import mainstem
+from tests.serving import Serving
+
+from mainstem.storage.journal.format import BLOCK_HEADER
+
+PARTITIONS = 8
+LOST = b"went-bad-on-disk"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Serving]:
+    node = Serving(tmp_path, "pipeline.mode=off")
+    try:
+        yield node.start()
+    finally:
+        node.close()
+
+
+def send(producer: Producer, topic: str, values: list[bytes], partitions: range = range(PARTITIONS)) -> None:
+    """Each value to each partition, one block after the other."""
+    for value in values:
+        for partition in partitions:
+            producer.produce(topic, value, partition=partition)
+            assert producer.flush(60) == 0
+
+
+def spoil(write_dir: Path) -> None:
+    """One bit of the header of the block with the lost message."""
+    for path in sorted((write_dir / "journal").glob("*.wal")):
+        content = path.read_bytes()
+        place = content.find(LOST)
+        if place < 0:
+            continue
+        magic = BLOCK_HEADER.unpack_from(content, 4096)[0].to_bytes(4, "little")
+        start = content.rindex(magic, 0, place)
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(bytes([content[start] ^ 1]))
+        return
+    raise AssertionError("the message is not in the journal")
+
+
+def test_what_is_lost_is_given_up_and_everything_else_is_read(node: Serving) -> None:
+    producer = librdkafka.producer(node.kafka)
+    mainstem(node, "topic", "create", "busy", "--partitions", str(PARTITIONS))
+    mainstem(node, "topic", "create", "idle", "--partitions", str(PARTITIONS))
+    send(producer, "busy", [b"0"])
+    send(producer, "idle", [b"0", b"1"])
+    send(producer, "busy", [LOST], range(1))
+    send(producer, "busy", [b"1", b"2"])
+    node.kill()
+    spoil(node.write_dir)
+    node.start()
+    waits = [group for group in range(4) if node.metric("mainstem_group_waits", group=str(group))]
+    assert len(waits) == 1, node.output
+    node.stop()
+
+    told = mainstem(node, "cluster", "recover", "--write-dir", str(node.write_dir), "--lost")
+    assert "busy-0: offset 1\n" in told
+    (name,) = [line.split()[1] for line in told.splitlines() if line.strip().startswith("--give-up")]
+    assert name.startswith(f"{waits[0]}:")
+    recover = ("cluster", "recover", "--write-dir", str(node.write_dir), "--give-up", name)
+    assert "nothing was changed" in mainstem(node, *recover)
+    assert "done: start the node" in mainstem(node, *recover, "--yes")
+    node.start()
+    assert not node.metric("mainstem_group_waits")
+    producer = librdkafka.producer(node.kafka)
+    send(producer, "busy", [b"3"])
+    send(producer, "idle", [b"2"])
+    for partition in range(PARTITIONS):
+        busy = librdkafka.consume(node.kafka, "busy", 4, partition)
+        assert [message.value for message in busy] == [b"0", b"1", b"2", b"3"]
+        first = 1 if partition == 0 else 0
+        assert [message.offset for message in busy] == [0, *range(1 + first, 4 + first)]
+        idle = librdkafka.consume(node.kafka, "idle", 3, partition)
+        assert [message.value for message in idle] == [b"0", b"1", b"2"], "the gap is passed over"
+    assert [it.value for it in librdkafka.consume(node.kafka, "busy", 1, 0, 1)] == [b"1"], (
+        "from the gap to what is next"
+    )
+    higher = [librdkafka.consume(node.kafka, "idle", 3, partition)[2].offset > 2 for partition in range(PARTITIONS)]
+    assert any(higher), "queues of the write group go on behind whatever was lost"
+    assert not all(higher), "those of others do not"

@@ -1,0 +1,203 @@
+"""How connections end: by faults of their clients, by the client, by an answer, by the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+
+import pytest
+from tests.fakes.clock import FakeClock
+from tests.server.raw_client import RawClient
+from tests.server.scripted import run, serving, until
+
+pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
+
+
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [
+        (struct.pack(">i", 2**31 - 1), "2147483647 bytes"),
+        (struct.pack(">i", -1), "-1 bytes"),
+        (struct.pack(">i", 0), "0 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "socket.request.max.bytes"),
+        (struct.pack(">i", 5) + b"r1234", "does not like"),
+        (struct.pack(">i", 5) + b"b1234", "failed unexpectedly"),
+    ],
+)
+def test_what_cannot_be_a_request_closes_its_connection_with_one_line(
+    sent: bytes, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            bystander = await RawClient.connect(server.addresses[0])
+            client = await RawClient.connect(server.addresses[0])
+            await client.send(sent)
+            assert await client.closed_by_server()
+            await bystander.send_frame(b"e")
+            assert await bystander.receive() == b"e"
+            await bystander.close()
+            await client.close()
+            assert server.counters.failures == 1
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    (record,) = [record for record in caplog.records if record.name.startswith("mainstem")]
+    assert logged in record.getMessage()
+    assert "127.0.0.1" in record.getMessage()
+
+
+def test_a_stream_that_ends_inside_a_frame_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send(struct.pack(">i", 100) + b"half")
+            client.writer.write_eof()
+            assert await client.closed_by_server()
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert [record.getMessage().count("unfinished request") for record in caplog.records] == [1]
+
+
+def test_a_peer_that_ends_its_stream_still_gets_its_answers() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for name in (b"n1", b"e2"):
+                await client.send_frame(name)
+            client.writer.write_eof()
+            await dispatcher.until_seen(1)
+            dispatcher.resolve(0)
+            assert [await client.receive(), await client.receive()] == [b"n1", b"e2"]
+            assert await client.closed_by_server()
+            await client.close()
+
+    run(scenario())
+
+
+def test_connections_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(connections_max=3, connections_per_host_max=2) as (server, _):
+            welcome = [await RawClient.connect(server.addresses[0]) for _ in range(2)]
+            for client in welcome:
+                await client.send_frame(b"e")
+                await client.receive()
+            for _ in range(5):
+                refused = await RawClient.connect(server.addresses[0])
+                assert await refused.closed_by_server()
+                await refused.close()
+            assert server.counters.refused == 5
+            await welcome[0].close()
+            await until(lambda: len(server.connections) == 1)
+            again = await RawClient.connect(server.addresses[0])
+            await again.send_frame(b"e")
+            assert await again.receive() == b"e"
+            await again.close()
+            await welcome[1].close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert sum("max.connections.per.ip" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_idle_connections_are_closed_and_busy_ones_kept() -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock, connection_idle_ms_max=60_000) as (server, dispatcher):
+            idle, busy, active = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
+            await busy.send_frame(b"n1")
+            await dispatcher.until_seen(1)
+            await idle.send_frame(b"e")
+            await idle.receive()
+            clock.advance(59)
+            server.sweep()
+            await active.send_frame(b"e")
+            await active.receive()
+            clock.advance(1)
+            server.sweep()
+            assert await idle.closed_by_server()
+            assert server.counters.idle_closed == 1
+            dispatcher.resolve(0)
+            assert await busy.receive() == b"n1"
+            await active.send_frame(b"e2")
+            assert await active.receive() == b"e2"
+            for client in (idle, busy, active):
+                await client.close()
+
+    run(scenario())
+
+
+def test_closing_finishes_what_is_in_flight_and_accepts_nothing_more() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            address = server.addresses[0]
+            for name in (b"p1", b"n2", b"e3"):
+                await client.send_frame(name)
+            await dispatcher.until_seen(2)
+            closing = asyncio.ensure_future(server.close())
+            await asyncio.sleep(0)
+            with pytest.raises(OSError):
+                await RawClient.connect(address)
+            dispatcher.resolve(1)
+            dispatcher.resolve(0)
+            assert [await client.receive(), await client.receive()] == [b"p1", b"n2"]
+            assert await client.closed_by_server()  # e3 was not begun
+            await closing
+            await client.close()
+
+    run(scenario())
+
+
+def test_what_was_asked_before_a_read_that_is_given_up_is_still_answered() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for name in (b"p1", b"n2"):
+                await client.send_frame(name)
+            await dispatcher.until_seen(2)
+            dispatcher.pending[1][1].cancel()
+            await asyncio.sleep(0)
+            dispatcher.resolve(0)
+            assert await client.receive() == b"p1"
+            assert await client.closed_by_server()
+            await client.close()
+
+    run(scenario())
+
+
+def test_the_last_answer_of_a_connection_ends_it_and_none_before_is_lost() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            for last in (b"f2", b"g2"):
+                client = await RawClient.connect(server.addresses[0])
+                dispatcher.seen.clear()
+                first = len(dispatcher.pending)
+                for name in (b"p1", last, b"e3"):
+                    await client.send_frame(name)
+                await dispatcher.until_seen(2)
+                for pending in range(len(dispatcher.pending) - 1, first - 1, -1):
+                    dispatcher.resolve(pending)
+                assert [await client.receive(), await client.receive()] == [b"p1", last]
+                assert await client.closed_by_server()
+                assert dispatcher.seen == [b"p1", last]
+                await client.close()
+
+    run(scenario())
+
+
+def test_closing_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(shutdown_ms_max=10) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"n1")
+            await dispatcher.until_seen(1)
+            await server.close()
+            assert await client.closed_by_server()
+            await client.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    assert any("did not finish in time" in record.getMessage() for record in caplog.records)

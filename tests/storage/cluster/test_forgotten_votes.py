@@ -1,0 +1,127 @@
+"""A node whose file of votes tells less than it promised: it refuses to start, or its replicas are silent at first."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from tests.fakes.files import SimulatedFiles
+
+from mainstem.kernel import QueueTable
+from mainstem.nameserver.disk.starts import Loss, lost
+from mainstem.nameserver.disk.starts_file import StartsFile
+from mainstem.raft import HardState
+from mainstem.storage.cluster.replication import Consensus, WriteGroupReplication
+from mainstem.storage.errors import StorageError
+from mainstem.storage.groups.hard_states import NAME, HardStates
+from mainstem.storage.groups.log_block import LogBlock
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.journal.format import KIND_NO_OP, BlockHeader, position_of
+
+FOUNDERS = (1, 2, 3)
+
+
+class Disk:
+    """Of node 1, with a write group that it founded with others, and its log of one block."""
+
+    def __init__(self) -> None:
+        self.files = SimulatedFiles(1)
+        self._nonces = (bytes([number]) * 8 for number in itertools.count(1))
+
+    async def begun(self) -> StartsFile:
+        starts = await StartsFile.open(self.files, 1)
+        await starts.begin(1, "", lambda count: next(self._nonces), acknowledges_unsynced=False)
+        return starts
+
+    async def vote(self, state: HardState) -> None:
+        """A life in which the node promises this."""
+        starts, states = await self.begun(), await HardStates.open(self.files, 1)
+        states.nonce = starts.nonce
+        if not states.began(0):
+            states.begin(0, FOUNDERS)
+        await states.save({0: state})
+        await starts.wrote(NAME)
+        await states.close()
+        await starts.close()
+
+    async def start(self, starts: StartsFile) -> WriteGroupReplication:
+        """Raises `StorageError`."""
+        nobody: Any = None
+        consensus = Consensus(1, nobody, {0: FOUNDERS}, forgotten=starts)
+        replication = WriteGroupReplication(consensus, nobody, nobody)
+        group = WriteGroup(0, QueueTable(), nobody, nobody, block_bytes_max=5000, batch_bytes_max=1 << 20)
+        block = LogBlock(KIND_NO_OP, 1, 1)
+        block.header = BlockHeader(KIND_NO_OP, 0, 1, 1, 80, 0, 0, 0, position_of(1, 4096), 0, 0, 1)
+        group.blocks.append(block)
+        replication.drive([group], nobody, nobody, nobody)
+        await replication.start(await HardStates.open(self.files, 1))
+        return replication
+
+
+def test_an_older_copy_from_before_the_first_vote_is_known_as_one_and_does_not_keep_the_node_from_starting() -> None:
+    """Its replica has a log and no vote, as where the file is lost; but it is known to be an older one."""
+
+    async def story() -> None:
+        disk = Disk()
+        await disk.vote(HardState())
+        older = disk.files.content(NAME)
+        await disk.vote(HardState(3, 2))
+        disk.files.put(NAME, older)
+        for _ in range(2):  # and as long as it has not got back what it has forgotten
+            starts = await disk.begun()
+            replication = await disk.start(starts)
+            assert list(replication.silent) == [0]
+            assert starts.has_lost(0)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.POWER])
+def test_a_file_of_votes_that_is_gone_is_refused_with_a_remedy(loss: Loss) -> None:
+    """Power takes ends of logs, and no votes: what is missing then is damage like any other."""
+
+    async def story() -> None:
+        disk = Disk()
+        await disk.vote(HardState(3, 2))
+        disk.files.forget(NAME)
+        starts = await disk.begun()
+        if loss is not Loss.NOTHING:
+            starts.remembers = lost(starts.remembers, loss, "as the test says")
+        with pytest.raises(StorageError, match=r"`hard_states` is missing\. Which votes this node gave is unknown"):
+            await disk.start(starts)
+
+    asyncio.run(story())
+
+
+def test_the_vote_that_a_replica_comes_back_with_is_on_the_disk_before_it_takes_part() -> None:
+    async def story() -> None:
+        disk = Disk()
+        await disk.vote(HardState())
+        older = disk.files.content(NAME)
+        await disk.vote(HardState(3, 2))
+        disk.files.put(NAME, older)
+        replication = await disk.start(await disk.begun())
+        joined: list[HardState] = []
+        on_disk = HardState()
+
+        def join(group: WriteGroup, began_with: object, **options: object) -> None:
+            joined.append(on_disk)
+
+        save = replication._hard_states.save  # type: ignore[union-attr]
+
+        async def saved(changed: Any) -> None:
+            nonlocal on_disk
+            await save(changed)
+            copy = disk.files.clone(2)
+            copy.crash(keep_bytes=0)
+            on_disk = (await HardStates.open(copy, 1)).of(0)
+
+        replication._hard_states.save = saved  # type: ignore[union-attr, method-assign]
+        replication._join = join  # type: ignore[method-assign]
+        await replication.rejoin(0, HardState(4, 3), abstains_to=9)
+        assert joined == [HardState(4, 3)]
+        assert not replication.silent
+
+    asyncio.run(story())

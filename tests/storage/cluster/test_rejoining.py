@@ -1,0 +1,115 @@
+"""A replica that has forgotten something and comes back: what a leader promises it, and with which vote it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mainstem.raft import HardState, Membership
+from mainstem.rpc.handlers import RpcCall
+from mainstem.rpc.messages.starts import CannotTell, MemberForgot, Remembered
+from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.cluster.rejoining import Rejoining
+from mainstem.storage.errors import NotTheLeader
+
+FORGETFUL = Identity("cluster", 3, b"directory of 3.3")
+CALL = RpcCall(MemberForgot(0), b"", "node 3", FORGETFUL)
+
+
+class LeadingGroup:
+    """A write group that is led here, in term 5. What it is told, in order."""
+
+    def __init__(self) -> None:
+        self.group = 0
+        self.serving = True
+        self.applied_index = 6
+        self.told: list[object] = []
+        self.committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.core = SimpleNamespace(term=5, member_forgot=lambda node_id: self.told.append(("forgot", node_id)))
+        self.consensus = SimpleNamespace(core=self.core, not_the_leader=lambda: NotTheLeader("node 2 leads"))
+
+    def propose(self, tickets: object) -> asyncio.Future[None]:
+        self.told.append("propose")
+        return self.committed
+
+    def rejoining(self) -> Rejoining:
+        nobody: Any = None
+        groups: Any = [self]
+        return Rejoining(1, groups, nobody, nobody, nobody, nobody, dict, lambda: self.told.append("wake"))
+
+
+async def asked(group: LeadingGroup) -> asyncio.Task[Reply[Remembered]]:
+    answer = asyncio.ensure_future(group.rejoining()._member_forgot(CALL))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return answer
+
+
+def test_a_leader_answers_when_a_block_is_committed_that_was_logged_without_counting_on_what_is_forgotten() -> None:
+    async def story() -> None:
+        group = LeadingGroup()
+        answer = await asked(group)
+        assert group.told == [("forgot", 3), "propose", "wake"]
+        assert not answer.done(), "nobody else may have the block yet"
+        group.applied_index = 7
+        group.committed.set_result(None)
+        assert (await answer).message == Remembered(5, 7)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["refused", "deposed", "led anew"])
+def test_who_does_not_lead_any_more_when_the_block_is_decided_promises_nothing(how: str) -> None:
+    async def story() -> None:
+        group = LeadingGroup()
+        answer = await asked(group)
+        if how == "deposed":
+            group.serving = False
+        elif how == "led anew":
+            group.consensus.core = SimpleNamespace(term=9)
+        if how == "refused":
+            group.committed.set_exception(NotTheLeader("node 2 leads"))
+        else:
+            group.committed.set_result(None)
+        with pytest.raises(CannotTell, match="node 2 leads"):
+            await answer
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (HardState(), HardState(4, 2)),
+        (HardState(3, 1), HardState(4, 2)),
+        (HardState(4, 0), HardState(4, 2)),
+        (HardState(4, 3), HardState(4, 3)),
+        (HardState(6, 0), HardState(6, 0)),
+        (HardState(6, 1), HardState(6, 1)),
+    ],
+)
+def test_it_goes_on_with_the_leader_as_its_vote_unless_it_knows_a_later_one_and_abstains_up_to_the_block(
+    before: HardState, after: HardState
+) -> None:
+    """In the leader's term it may have voted, and forgotten it: a vote for the leader changes nothing there."""
+    rejoined: list[object] = []
+
+    async def call(node_id: int, method: object, request: object, *, timeout_seconds: float) -> Reply[Remembered]:
+        assert (node_id, request) == (2, MemberForgot(0))
+        return Reply(Remembered(4, 9))
+
+    async def rejoin(number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False) -> None:
+        rejoined.append((number, hard_state, abstains_to, waits_for_leader))
+
+    group: Any = SimpleNamespace(group=0)
+    replication: Any = SimpleNamespace(silent={0: Membership.of([1, 2, 3])}, rejoin=rejoin)
+    hard_states: Any = SimpleNamespace(of=lambda number: before)
+    calls: Any = SimpleNamespace(call=call)
+    nobody: Any = None
+    rejoining = Rejoining(1, [group], replication, hard_states, calls, nobody, dict, lambda: None)
+    asyncio.run(rejoining._come_back(group, 0))
+    assert rejoined == [(0, after, 9, False)]

@@ -1,0 +1,283 @@
+"""The read cache: what stays, what leaves, what is checked, and who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes.clock import FakeClock
+
+from mainstem.storage.disks.read_cache import Extent, ReadCache
+from mainstem.storage.disks.single_flight import SingleFlight
+from mainstem.storage.errors import FormatError
+
+CHUNK = 4096
+CONTENT = bytes((position * 7 + position // 251) % 256 for position in range(100 * CHUNK + 1234))
+
+
+class Disk:
+    """A file in memory that counts its reads, and holds them back while `gate` is closed."""
+
+    def __init__(self, name: str = "a.run") -> None:
+        self.name = name
+        self.reads: list[tuple[int, int]] = []
+        self.at_once: list[bool] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failure: OSError | None = None
+
+    async def read(self, position: int, length: int, *, at_once: bool) -> bytes:
+        self.reads.append((position, length))
+        self.at_once.append(at_once)
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        return CONTENT[position : position + length]
+
+    def extent(self, position: int, length: int) -> Extent:
+        return Extent(self, position, length, google_crc32c.value(CONTENT[position : position + length]))
+
+
+def make_cache(chunks: int, **options: Any) -> ReadCache:
+    return ReadCache(FakeClock(), bytes_max=chunks * CHUNK, chunk_bytes=CHUNK, **options)
+
+
+def values(cache: ReadCache) -> dict[str, float]:
+    return {sample.name.removeprefix("mainstem_read_cache_"): sample.value for sample in cache.samples()}
+
+
+@given(
+    st.integers(0, 50),
+    st.lists(
+        st.tuples(st.integers(0, len(CONTENT) - 1), st.sampled_from([1, 100, CHUNK, 3 * CHUNK, 40_000])), max_size=40
+    ),
+)
+def test_whatever_is_asked_for_is_what_the_file_holds_and_memory_is_bounded(
+    chunks: int, asked: list[tuple[int, int]]
+) -> None:
+    async def scenario() -> None:
+        cache = make_cache(chunks)
+        disk = Disk()
+        for position, length in asked:
+            extent = disk.extent(position, min(length, len(CONTENT) - position))
+            view, _hit = await cache.read(extent)
+            assert view == CONTENT[position : position + extent.length]
+            assert cache.bytes_held <= chunks * CHUNK
+        for position, length in disk.reads:
+            assert (length == CHUNK and position % CHUNK == 0) or length > chunks * CHUNK / 4
+
+    asyncio.run(scenario())
+
+
+def test_a_chunk_is_read_once_for_all_who_wait_for_it() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(8), Disk()
+        disk.gate.clear()
+        readers = [asyncio.ensure_future(cache.read(disk.extent(place * 100, 100))) for place in range(5)]
+        await asyncio.sleep(0)
+        readers[0].cancel()  # the one who reads; another goes on for the rest
+        for _ in range(5):
+            await asyncio.sleep(0)
+        disk.gate.set()
+        for place, reader in enumerate(readers[1:], 1):
+            assert (await reader)[0] == CONTENT[place * 100 : place * 100 + 100]
+        assert disk.reads == [(0, CHUNK), (0, CHUNK)]
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_read_reaches_all_who_wait_and_is_tried_again_by_the_next() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(8), Disk()
+        disk.gate.clear()
+        disk.failure = OSError(5, "Input/output error")
+        readers = [asyncio.ensure_future(cache.read(disk.extent(0, 100))) for _ in range(3)]
+        await asyncio.sleep(0)
+        disk.gate.set()
+        results = await asyncio.gather(*readers, return_exceptions=True)
+        assert [type(result) for result in results] == [OSError] * 3
+        disk.failure = None
+        assert (await cache.read(disk.extent(0, 100)))[0] == CONTENT[:100]
+        assert len(disk.reads) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_passing_through_does_not_evict_what_is_read_again() -> None:
+    async def scenario() -> None:
+        cache, hot, cold = make_cache(10), Disk("hot.run"), Disk("cold.run")
+        for _ in range(3):
+            for place in range(0, 4 * CHUNK, 1024):
+                await cache.read(hot.extent(place, 1024))
+        for place in range(0, 60 * CHUNK, 1024):
+            await cache.read(cold.extent(place, 1024))
+        before = len(hot.reads)
+        for place in range(0, 4 * CHUNK, 1024):
+            assert (await cache.read(hot.extent(place, 1024)))[1], "still in memory"
+        assert len(hot.reads) == before == 4
+        assert len(cold.reads) == 60
+
+    asyncio.run(scenario())
+
+
+def test_bytes_are_checked_when_they_come_from_the_disk() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(8), Disk()
+        wrong = disk.extent(100, 5000)._replace(crc=1)
+        for _ in range(2):
+            with pytest.raises(FormatError, match=r"a\.run: extent of 5000 bytes at 100 fails its CRC"):
+                await cache.read(wrong)
+        assert len(disk.reads) == 4, "what failed is not kept"
+        with pytest.raises(FormatError, match=r"is cut short at 1234 bytes"):
+            await cache.read(Extent(disk, 100 * CHUNK, 2000, 0))
+
+    asyncio.run(scenario())
+
+
+def test_what_memory_holds_is_checked_once() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(8), Disk()
+        await cache.read(disk.extent(100, 5000))
+        assert (await cache.read(disk.extent(100, 5000)._replace(crc=1)))[1], "a second check would fail"
+
+    asyncio.run(scenario())
+
+
+def test_what_was_evicted_is_checked_again() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(4), Disk()
+        both = disk.extent(CHUNK - 10, 20)
+        await cache.read(both)
+        for place in range(2, 6):
+            await cache.read(disk.extent(place * CHUNK, 10))
+        with pytest.raises(FormatError):
+            await cache.read(both._replace(crc=1))
+
+    asyncio.run(scenario())
+
+
+def test_switched_off_it_reads_exactly_what_is_asked_for() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(0), Disk()
+        for _ in range(2):
+            content, was_held = await cache.read(disk.extent(10, 50))
+            assert (bytes(content), was_held) == (CONTENT[10:60], False)
+        cache.read_ahead(extents(disk), 5)
+        await asyncio.sleep(0)
+        assert disk.reads == [(10, 50), (10, 50)]
+        assert (values(cache)["misses_total"], values(cache)["hits_total"], cache.bytes_held) == (2, 0, 0)
+
+    asyncio.run(scenario())
+
+
+async def extents(disk: Disk) -> AsyncGenerator[Extent, None]:
+    for place in range(0, 50 * CHUNK, CHUNK // 2):
+        yield disk.extent(place, CHUNK // 2)
+
+
+def test_reading_ahead_loads_so_many_chunks_and_no_more() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(20), Disk()
+        cache.read_ahead(extents(disk), 5)
+        await settled(lambda: len(disk.reads) >= 5)
+        assert disk.reads == [(number * CHUNK, CHUNK) for number in range(5)]
+        assert (await cache.read(disk.extent(4 * CHUNK, 100)))[1]
+        assert values(cache)["ahead_chunks_total"] == 5
+        await cache.close()
+        assert cache.bytes_held == 0
+
+    asyncio.run(scenario())
+
+
+def test_close_ends_reading_ahead_that_is_stuck() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(20), Disk()
+        disk.gate.clear()
+        cache.read_ahead(extents(disk), 5)
+        await settled(lambda: bool(disk.reads))
+        await cache.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_forgotten_file_is_read_again() -> None:
+    async def scenario() -> None:
+        cache, disk, other = make_cache(8), Disk(), Disk("b.run")
+        for source in (disk, other):
+            await cache.read(source.extent(0, 10))
+        cache.forget("a.run")
+        assert cache.bytes_held == CHUNK
+        assert not (await cache.read(disk.extent(0, 10)))[1]
+        assert (await cache.read(other.extent(0, 10)))[1]
+
+    asyncio.run(scenario())
+
+
+def test_reads_of_the_disk_are_paced() -> None:
+    async def scenario() -> None:
+        clock, disk = FakeClock(), Disk()
+        slept: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            clock.advance(seconds)
+
+        cache = ReadCache(clock, bytes_max=1 << 20, chunk_bytes=CHUNK, bytes_per_second=CHUNK * 10, sleep=sleep)
+        for number in range(6):
+            await cache.read(disk.extent(number * CHUNK, CHUNK))
+            await cache.read(disk.extent(number * CHUNK, CHUNK))
+        assert clock.monotonic() == pytest.approx(0.5)
+        assert slept == pytest.approx([0.1] * 5)
+
+    asyncio.run(scenario())
+
+
+def test_a_single_flight_gives_one_answer_per_load() -> None:
+    async def scenario() -> None:
+        flights: SingleFlight[str, int] = SingleFlight()
+        calls = 0
+
+        async def load() -> int:
+            nonlocal calls
+            calls += 1
+            number = calls
+            await asyncio.sleep(0)
+            return number
+
+        joined = (flights.run("a", load) for _ in range(3))
+        assert await asyncio.gather(*joined, flights.run("b", load)) == [1, 1, 1, 2]
+        assert await flights.run("a", load) == 3
+        assert "a" not in flights
+
+    asyncio.run(scenario())
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        await asyncio.sleep(0)
+        if condition():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return
+    raise AssertionError("it never came to that")
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_a_disk_that_nobody_else_wants_is_read_at_once(free: bool) -> None:
+    async def pace(size: int) -> bool:
+        return free
+
+    async def scenario() -> None:
+        disk = Disk()
+        cache = ReadCache(FakeClock(), bytes_max=8 * CHUNK, chunk_bytes=CHUNK, pace=pace)
+        await cache.span(disk, 0, CHUNK)
+        await cache.past(disk, CHUNK, 10)
+        assert disk.at_once == [free, free]
+
+    asyncio.run(scenario())

@@ -1,0 +1,281 @@
+"""Fetches of many queues from the disks: what comes back is what reads of the single queues bring, mostly together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.kernel.fetch_world import asking, at, number_of, records_of
+from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
+
+from mainstem import kernel
+from mainstem.model import Outcome, Tier
+from mainstem.protocol import codec
+from mainstem.protocol.messages.fetch import FetchResponse
+
+QUEUES = 12
+CODES = tuple(range(100, 200))
+CHUNK_BYTES = 64 << 10
+
+
+def prepare(node: SmallNode) -> None:
+    node.topics = [topic(1, QUEUES), topic(2, QUEUES)]
+    node.groups = 3
+    node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=256 << 10)
+    node.store_config = msgspec.structs.replace(
+        node.store_config, read_cache_bytes=4 << 20, read_chunk_bytes=CHUNK_BYTES
+    )
+    node.config = msgspec.structs.replace(node.config, checkpoint_seconds=0.1)
+
+
+async def publish(node: SmallNode, rounds: int, queues: Sequence[int] = range(QUEUES), size: int = 2000) -> None:
+    """A batch for each of the queues, again and again."""
+    for number in range(rounds):
+        await node.append(*(new_batch(QUEUE + queue, size + 10 * number + queue) for queue in queues))
+
+
+class Reader:
+    """Fetches partitions of topic 1 from where it is, as a consumer does."""
+
+    def __init__(self, node: SmallNode, partitions: Sequence[int] = range(QUEUES), bytes_max: int = 1 << 20) -> None:
+        self.node = node
+        self.offsets = dict.fromkeys(partitions, 0)
+        self.bytes_max = bytes_max
+        self.found: dict[int, list[bytes]] = {partition: [] for partition in partitions}
+
+    def plan(self, partition_bytes: int = 1 << 20) -> kernel.FetchPlan:
+        asked = asking(12, (1, [at(queue, offset, partition_bytes) for queue, offset in self.offsets.items()]))
+        plan = kernel.scan_fetch(memoryview(codec.write(asked, 12)), 0, 12).plan
+        plan.begin(lambda key: kernel.FetchTopic(number_of(key), QUEUES), self.bytes_max)
+        return plan
+
+    async def fetch(self, partition_bytes: int = 1 << 20) -> int:
+        """Bytes that came back."""
+        store = self.node.storage.messages
+        plan = self.plan(partition_bytes)
+        store.read_at_once(plan)
+        if not plan.settled:
+            assert await store.read(plan, self.bytes_max) == []
+        assert plan.settled
+        came = plan.bytes
+        frame = b"".join(plan.response(12, 5, CODES))
+        for part in codec.read(FetchResponse, 12, frame, 9).responses[0].partitions:
+            assert part.error_code == 0 or part.error_code == CODES[kernel.Verdict.STORAGE_FAILED], part.error_code
+            self._take(part.partition_index, records_of(part))
+        return came
+
+    def _take(self, partition: int, records: bytes) -> None:
+        position = 0
+        while position < len(records):
+            length = int.from_bytes(records[position + 8 : position + 12], "big") + 12
+            batch = records[position : position + length]
+            assert int.from_bytes(batch[:8], "big") == self.offsets[partition]
+            self.offsets[partition] += 1
+            self.found[partition].append(batch)
+            position += length
+
+    async def read_all(self, partition_bytes: int = 1 << 20) -> None:
+        while await self.fetch(partition_bytes):
+            pass
+
+
+async def alone(node: SmallNode, partition: int) -> list[bytes]:
+    """A queue read by itself."""
+    batches: list[bytes] = []
+    while (part := await node.read(len(batches), QUEUE + partition)).batches:
+        batches += map(bytes, part.batches)
+    return batches
+
+
+@pytest.mark.parametrize("bytes_max", [5_000, 60_000, 1 << 20])
+@pytest.mark.parametrize("home", ["journal", "runs", "both"])
+def test_fetches_of_many_queues_bring_what_reads_of_each_do(tmp_path: Path, home: str, bytes_max: int) -> None:
+    async def story(node: SmallNode) -> None:
+        await publish(node, 20)
+        if home != "journal":
+            await node.split()
+        await publish(node, 20, [0, 1, 2, 3, 5, 7, 11])
+        if home == "runs":
+            await node.split()
+        await publish(node, 1, [4])
+        await node.rounds(3)
+        reader = Reader(node, bytes_max=bytes_max)
+        await reader.read_all(partition_bytes=min(bytes_max, 30_000))
+        for partition in range(QUEUES):
+            assert reader.found[partition] == await alone(node, partition), partition
+            assert len(reader.found[partition]) == node.offsets(QUEUE + partition).high_watermark
+        served = node.storage.read_path.served
+        if bytes_max > 5_000:
+            assert node.storage.messages.plan_reads.together > QUEUES
+        assert served[Tier.JOURNAL] > 0
+        assert home == "journal" or served[Tier.QUEUE_STORE] + served[Tier.READ_CACHE] > 0
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_rot_of_one_batch_fails_its_queue_alone(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await publish(node, 40)
+        await node.rounds(1)
+        index = await node.storage.journal.index(node.segments()[0])
+        first, _end = index.queue_rows(QUEUE + 5)
+        position = int(index.rows["position"][first + 1])
+        (path,) = [path for path in node.disk1.paths() if path.endswith(f"{node.segments()[0]:020d}.wal")]
+        node.disk1.flip(path, 8 * (position + 100))
+        reader = Reader(node)
+        await reader.read_all()
+        assert [len(batches) for batches in reader.found.values()] == [
+            1 if queue == 5 else 40 for queue in range(QUEUES)
+        ]
+        assert (await node.read(1, QUEUE + 5)).outcome is Outcome.STORAGE_FAILED
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_segments_that_are_recycled_under_a_fetch_are_found_in_the_queue_store(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await publish(node, 40)
+        await node.rounds(1)
+        reader = Reader(node)
+        plan = reader.plan()
+        reading = asyncio.ensure_future(node.storage.messages.read(plan, 1 << 20))
+        await node.split()
+        await node.rounds(3)
+        await reading
+        assert plan.settled
+        assert plan.errors(CODES) == {}
+        assert plan.bytes > 0
+        await reader.read_all()
+        assert {len(batches) for batches in reader.found.values()} == {40}
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_plan_that_a_later_round_took_over_is_let_go(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await publish(node, 40)
+        await node.rounds(1)
+        plan = Reader(node).plan()
+        reading = asyncio.ensure_future(node.storage.messages.read(plan, 1 << 20))
+        await asyncio.sleep(0)
+        plan.begin(lambda key: kernel.FetchTopic(number_of(key), QUEUES), 1 << 20)
+        await reading
+        assert plan.bytes == 0
+        assert not plan.settled
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_readers_far_apart_are_served_all_the_same(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await publish(node, 60)
+        await node.rounds(1)
+        reader = Reader(node)
+        for partition in reader.offsets:
+            reader.offsets[partition] = 5 * (partition * 7 % QUEUES)
+        begun = dict(reader.offsets)
+        await reader.read_all(partition_bytes=5_000)
+        for partition, offset in begun.items():
+            assert reader.found[partition] == (await alone(node, partition))[offset:]
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_what_is_cached_of_the_segment_being_written_to_lies_before_its_end(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        reader = Reader(node, range(2))
+        for _ in range(24):
+            await publish(node, 2, range(2), size=4000)
+            for partition in range(2):
+                await alone(node, partition)  # often enough for chunks to be read whole
+            await reader.read_all(partition_bytes=3 * 4000)
+        assert len(node.segments()) == 2
+        assert node.storage.queue_store.cache.bytes_held > 0
+        assert {len(batches) for batches in reader.found.values()} == {48}
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_segment_without_an_index_is_read_together_as_well(tmp_path: Path) -> None:
+    """Again after a restart, when no batch of it is in memory, and after as much more was written."""
+
+    def larger(node: SmallNode) -> None:
+        prepare(node)
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=8 << 20)
+        node.config = msgspec.structs.replace(node.config, checkpoint_seconds=1e6)
+
+    async def story(node: SmallNode) -> None:
+        reader, restarted = Reader(node), Reader(node)
+        for number in range(2):
+            before = node.storage.messages.plan_reads.together
+            await publish(node, 60)
+            await reader.read_all()
+            assert node.storage.messages.plan_reads.together > before + QUEUES, number
+        assert not [segment for segment in node.storage.journal.segments() if segment.index_ready]
+        await node.restart()
+        await restarted.read_all()
+        assert node.storage.messages.plan_reads.together > QUEUES
+        assert node.storage.queue_store.cache.bytes_held > 0
+        for partition in range(QUEUES):
+            assert reader.found[partition] == restarted.found[partition] == await alone(node, partition)
+            assert len(reader.found[partition]) == 120
+
+    simulated(tmp_path, story, larger)
+
+
+def test_more_small_segments_than_are_looked_at_together(tmp_path: Path) -> None:
+    def tiny(node: SmallNode) -> None:
+        prepare(node)
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=16 << 10)
+
+    async def story(node: SmallNode) -> None:
+        await publish(node, 60)
+        assert len(node.segments()) > kernel.PICK_SOURCES_MAX
+        reader = Reader(node)
+        await reader.read_all()
+        assert node.storage.messages.plan_reads.together
+        for partition in range(QUEUES):
+            assert reader.found[partition] == await alone(node, partition)
+            assert len(reader.found[partition]) == 60
+
+    simulated(tmp_path, story, tiny)
+
+
+def test_segments_that_are_indexed_and_recycled_under_readers_of_memorys_rows(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        reader = Reader(node, bytes_max=100_000)
+        for _ in range(6):
+            await publish(node, 20)
+            for _ in range(20):
+                await reader.fetch(partition_bytes=8_000)
+                await asyncio.sleep(0.3)  # maintenance goes round now and then
+        await node.split()
+        await node.rounds(3)
+        late = Reader(node, bytes_max=100_000)
+        await late.read_all(partition_bytes=8_000)
+        assert {len(batches) for batches in reader.found.values()} == {120}
+        assert reader.found == late.found
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_fetches_of_many_queues_that_follow_each_other_are_read_ahead_of(tmp_path: Path) -> None:
+    def larger(node: SmallNode) -> None:
+        prepare(node)
+        node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=8 << 20)
+
+    async def story(node: SmallNode) -> None:
+        await publish(node, 60)
+        reader = Reader(node, bytes_max=4 * CHUNK_BYTES)
+        await reader.fetch(4 * CHUNK_BYTES // QUEUES)
+        await reader.fetch(4 * CHUNK_BYTES // QUEUES)
+        await asyncio.sleep(1)
+        ahead = {sample.name: sample.value for sample in node.storage.queue_store.cache.samples()}
+        assert ahead["mainstem_read_cache_ahead_chunks_total"] > 4
+        await reader.read_all()
+        assert {len(batches) for batches in reader.found.values()} == {60}
+
+    simulated(tmp_path, story, larger)

@@ -1,0 +1,126 @@
+"""A block that goes bad on disk 1 before it is split costs its own write group's split at the most, and only until it
+is put right."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
+
+from mainstem.model import Outcome
+from mainstem.pipeline.errors import SliceDamaged
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    offset_of,
+    segment_name,
+    sequence_of,
+)
+from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
+
+BLOCKS = 12
+"""Of each write group: over two segments and more."""
+
+PARTS = {
+    "payload": BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES + 100,
+    "directory": BLOCK_HEADER_BYTES + 3,
+    "length": 17,
+    "group": 24,
+    "index": 56,
+    "magic": 0,
+}
+"""Byte of a block that goes bad."""
+
+
+def two_groups(node: SmallNode) -> None:
+    node.groups = 2
+    node.topics = [topic(partitions=8)]
+
+
+def queue_of(node: SmallNode, group: int) -> int:
+    return next(queue for queue in range(QUEUE, QUEUE + 8) if node.storage.group_of(queue) == group)
+
+
+async def split_as_splitters_do(node: SmallNode) -> bool:
+    """Whether something was split; what is damaged is told to the node, and the next splitter tries again."""
+    try:
+        return set(await node.split()) == {"committed"}
+    except SliceDamaged as error:
+        await node.storage.split_log.damaged(error.position)
+        return False
+
+
+def gauge(node: SmallNode, group: int) -> float:
+    return next(
+        sample.value for sample in node.storage.damage.samples()
+        if sample.name == "mainstem_journal_damaged_blocks" and sample.labels == (("group", str(group)),)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("moved", [False, True], ids=["in place", "another file"])
+def test_only_the_write_group_of_a_damaged_block_waits_and_goes_on_when_it_is_put_right(
+    tmp_path: Path, part: str, moved: bool
+) -> None:
+    async def story(node: SmallNode) -> None:
+        bad, good = queue_of(node, 0), queue_of(node, 1)
+        for _ in range(BLOCKS):
+            await node.fill(1, bad)
+            await node.fill(1, good)
+        await node.rounds()
+        blocks = node.storage.groups[0].blocks
+        index = blocks.last_index() - BLOCKS + 4
+        place = blocks.position_of(index)
+        path = "journal/" + segment_name(sequence_of(place))
+        whole = node.disk1.content(path)
+        at = offset_of(place) + PARTS[part]
+        node.disk1.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert not await split_as_splitters_do(node)
+        for _ in range(2):
+            await split_as_splitters_do(node)  # who plans anew plans around it
+        split = {group.group: group.split for group in node.storage.split_log.positions()}
+        assert split[1] == node.storage.groups[1].last_index, "the other group is split to its end"
+        assert split[0] == index - 1
+        (waits,) = node.storage.split_log.waiting_for()
+        assert (waits.group, waits.index) == (0, index)
+        assert segment_name(sequence_of(place)) in waits.fault
+        assert (gauge(node, 0), gauge(node, 1)) == (1, 0)
+        await node.fill(2, good)
+        assert await split_as_splitters_do(node)
+        assert node.storage.manifest.reached(1) == node.storage.groups[1].last_index
+        if moved:
+            await node.disk1.remove(path)
+        node.disk1.put(path, whole)
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        assert not node.storage.split_log.waiting_for()
+        assert gauge(node, 0) == 0
+        assert await split_as_splitters_do(node)
+        assert node.storage.manifest.reached(0) == node.storage.groups[0].last_index
+        await node.rounds(6)
+        assert await node.read_offsets(bad) == list(range(BLOCKS))
+        assert await node.read_offsets(good) == list(range(BLOCKS + 2))
+
+    simulated(tmp_path, story, two_groups)
+
+
+def test_what_a_reader_meets_is_looked_at_before_it_is_split(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(BLOCKS)
+        await node.rounds()
+        blocks = node.storage.groups[0].blocks
+        index = blocks.last_index() - BLOCKS + 4
+        place = blocks.position_of(index)
+        path, at = "journal/" + segment_name(sequence_of(place)), offset_of(place) + PARTS["payload"]
+        whole = node.disk1.content(path)
+        node.disk1.put(path, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert (await node.read(3)).outcome is Outcome.STORAGE_FAILED
+        assert (await node.read(4)).outcome is Outcome.OK, "the others are served"
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        assert [damaged.place.index for damaged in node.storage.damage.waiting()] == [index]
+        node.disk1.put(path, whole)
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        assert await node.read_offsets() == list(range(BLOCKS))
+
+    simulated(tmp_path, story)

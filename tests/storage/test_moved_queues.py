@@ -1,0 +1,166 @@
+"""A queue that has been in two write groups is read from both, each for its offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+from tests.storage.queue_store.runs import Batch, write_run
+from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
+
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET
+from mainstem.model import SLOTS, QueueRead, slot_of
+from mainstem.storage.placement import Placement, Stay
+from mainstem.storage.reading.offset_lookup import OffsetLookup
+from mainstem.storage.reading.read_path import ReadPath
+from mainstem.storage.reading.sealed_segments import SealedSegments
+
+OTHER = QUEUE + 1
+SLOTS_OF_TWO = [slot % 2 for slot in range(SLOTS)]
+HERE = SLOTS_OF_TWO[slot_of(QUEUE)]
+"""The write group of the queue's slot."""
+BEFORE = 1 - HERE
+MOVED_AT = 3
+END = 6
+
+
+def moved() -> Placement:
+    return Placement(SLOTS_OF_TWO, {QUEUE: [Stay(BEFORE, 0), Stay(HERE, MOVED_AT)]})
+
+
+def test_a_queue_that_never_moved_has_one_stay() -> None:
+    placement = Placement(SLOTS_OF_TWO)
+    assert placement.history(QUEUE) == placement.stays_from(QUEUE, 1 << 40) == (Stay(HERE, 0),)
+    assert placement.group_of(QUEUE) == placement.group_at(QUEUE, 0) == placement.group_at(QUEUE, 99) == HERE
+
+
+def test_a_moved_queue_takes_appends_in_its_last_group_and_is_found_in_all() -> None:
+    placement = moved()
+    assert placement.history(QUEUE) == (Stay(BEFORE, 0), Stay(HERE, MOVED_AT))
+    assert placement.stays_from(QUEUE, MOVED_AT - 1) == placement.history(QUEUE)
+    assert placement.stays_from(QUEUE, MOVED_AT) == (Stay(HERE, MOVED_AT),)
+    assert placement.group_of(QUEUE) == HERE
+    assert [placement.group_at(QUEUE, offset) for offset in range(END)] == [BEFORE] * 3 + [HERE] * 3
+
+
+def test_arrays_of_queues_are_answered_as_each_is() -> None:
+    placement = moved()
+    queue_ids = numpy.array([QUEUE, OTHER] * END, numpy.uint64)
+    offsets = numpy.arange(2 * END, dtype=numpy.int64) // 2
+    asked = list(zip(queue_ids.tolist(), offsets.tolist(), strict=True))
+    assert placement.groups_of(queue_ids).tolist() == [placement.group_of(queue_id) for queue_id, _ in asked]
+    assert placement.groups_at(queue_ids, offsets).tolist() == [placement.group_at(*one) for one in asked]
+    pair = numpy.array([QUEUE, OTHER], numpy.uint64)
+    other = placement.group_of(OTHER)
+    assert placement.ever_in(pair, {BEFORE}).tolist() == [True, other == BEFORE]
+    assert placement.ever_in(pair, {HERE}).tolist() == [True, other == HERE]
+    assert placement.ever_in(pair, ()).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    "stays", [[Stay(0, 1)], [Stay(0, 0), Stay(1, 5), Stay(0, 5)], [Stay(0, 0), Stay(1, 5), Stay(0, 2)]]
+)
+def test_a_history_begins_at_the_first_offset_and_goes_on(stays: list[Stay]) -> None:
+    with pytest.raises(AssertionError, match="no history"):
+        Placement(SLOTS_OF_TWO, {QUEUE: stays})
+
+
+def stored(offset: int) -> Batch:
+    """A batch of one record, as a run has it; its timestamp is a thousand times its offset."""
+    data = bytearray(new_batch(QUEUE, 100, timestamp=1000 * offset).data)
+    data[:8] = offset.to_bytes(8, "big")
+    data[12:16] = (1).to_bytes(4, "big")
+    return Batch(QUEUE, offset, offset, 1000 * offset, 1, bytes(data))
+
+
+async def with_history(node: SmallNode, first_of_here: int = MOVED_AT) -> tuple[ReadPath, OffsetLookup]:
+    """Readers of a node whose queue store has a queue in both write groups, up to `END`."""
+    storage = node.storage
+    for group, offsets in ((BEFORE, range(MOVED_AT)), (HERE, range(first_of_here, END))):
+        run = write_run(node.disk2, f"of-group-{group}.run", [stored(offset) for offset in offsets])
+        position = storage.queue_store.commits.split_position(group)
+        await storage.queue_store.commits.commit(group, position, position + 1, [run], applied_index=position + 1)
+    slot = storage.table.find(QUEUE)
+    for cell in (NEXT_OFFSET, COMMITTED_END):
+        storage.table.set(slot, cell, END)
+    sealed = SealedSegments(storage.journal, storage.queue_store.cache, storage.index)
+    path = ReadPath(
+        storage.table, storage.index, storage.journal, sealed, storage.queue_store, moved(), lambda _: 1, storage.pacing
+    )
+    lookup = OffsetLookup(
+        storage.table,
+        storage.index,
+        storage.journal,
+        storage.queue_store.history,
+        path,
+        moved(),
+        storage.record_lookups,
+    )  # fmt: skip
+    return path, lookup
+
+
+def two_groups(node: SmallNode) -> None:
+    node.groups = 2
+
+
+async def read_offsets(path: ReadPath, offset: int = 0) -> list[int]:
+    found: list[int] = []
+    while offset < END:
+        part = await path.read(QueueRead(QUEUE, offset, 1 << 20), 1 << 20, True)
+        assert part.batches, part
+        found += [int.from_bytes(batch[:8], "big") for batch in part.batches]
+        offset = part.next_offset
+    return found
+
+
+def test_reads_go_through_the_groups_of_a_queue(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        path, _lookup = await with_history(node)
+        assert await read_offsets(path) == list(range(END))
+        assert await read_offsets(path, MOVED_AT) == list(range(MOVED_AT, END))
+        assert await read_offsets(path, MOVED_AT - 1) == list(range(MOVED_AT - 1, END))
+
+    simulated(tmp_path, story, two_groups)
+
+
+def test_a_read_goes_on_in_the_next_group_where_the_older_has_nothing(tmp_path: Path) -> None:
+    """A gap is passed over as within a write group: what comes next is served."""
+
+    async def story(node: SmallNode) -> None:
+        path, _lookup = await with_history(node, MOVED_AT + 1)
+        assert await read_offsets(path) == [0, 1, 2, 4, 5]
+
+    simulated(tmp_path, story, two_groups)
+
+
+def test_timestamps_are_looked_up_in_all_groups_of_a_queue(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        _path, lookup = await with_history(node)
+        for offset in range(END):
+            found = await lookup.offset_for_timestamp(QUEUE, 1000 * offset)
+            assert found is not None
+            assert found.offset == offset
+        largest = await lookup.offset_for_timestamp(QUEUE, -3)
+        assert largest is not None
+        assert largest.offset == END - 1
+
+    simulated(tmp_path, story, two_groups)
+
+
+def test_retention_keeps_a_run_for_a_queue_that_has_moved_away_from_its_group(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await with_history(node)
+        store, placement = node.storage.queue_store, moved()
+
+        def starts(at: int) -> object:
+            return lambda queue_ids: numpy.full(len(queue_ids), at, numpy.int64)
+
+        assert await store.retention.retain(starts(0), ever_in=placement.ever_in) == []  # type: ignore[arg-type]
+        dropped = await store.retention.retain(starts(MOVED_AT), ever_in=placement.ever_in)  # type: ignore[arg-type]
+        assert [file.name for file in dropped] == [f"of-group-{BEFORE}.run"]
+        node.storage.table.set(node.storage.table.find(QUEUE), LOG_START, MOVED_AT)
+        rows = [rows async for rows in store.runs.all_rows(placement.groups_at)]
+        assert [row["base_offset"] for part in rows for row in part] != []
+
+    simulated(tmp_path, story, two_groups)

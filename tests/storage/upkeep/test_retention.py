@@ -1,0 +1,165 @@
+"""Retention against a plain model, extent by extent."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.storage.queue_store.runs import extent_rows
+
+from mainstem.model import TopicSettings
+from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, live, retention_class
+from mainstem.storage.upkeep.retention_pass import FOREVER_MS
+
+NOW = 1000
+Extent = tuple[int, int, int, int, int]
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> list[list[Extent]]:
+    """Extents of a few queues over a few sources, oldest first; a source may repeat the end of the one before."""
+    found: list[list[Extent]] = []
+    newest: dict[int, list[Extent]] = {}
+    for _ in range(draw(st.integers(1, 4))):
+        source: list[Extent] = []
+        for queue_id in sorted(draw(st.sets(st.integers(1, 4)))):
+            extents = newest.get(queue_id, [])[-draw(st.integers(0, 2)) or len(newest.get(queue_id, [])) :]
+            offset = extents[-1][2] + 1 if extents else newest[queue_id][-1][2] + 1 if queue_id in newest else 0
+            fresh = []
+            for _ in range(draw(st.integers(0 if extents else 1, 3))):
+                count = draw(st.integers(1, 3))
+                time = draw(st.sampled_from([-1, 100, 500, 900, 2000]))
+                fresh.append((queue_id, offset, offset + count - 1, time, draw(st.integers(1, 50))))
+                offset += count
+            newest[queue_id] = [*extents, *fresh]
+            source += newest[queue_id]
+        found.append(source)
+    return found
+
+
+@given(
+    sources(),
+    st.lists(st.integers(0, 12), min_size=4, max_size=4),
+    st.lists(st.sampled_from([-1, 0, 200, 600, 5000]), min_size=4, max_size=4),
+    st.lists(st.sampled_from([-1, 0, 30, 100, 1000]), min_size=4, max_size=4),
+)
+def test_log_starts_move_as_far_as_the_limits_say(
+    fed: list[list[Extent]], starts: list[int], ms: list[int], size: list[int]
+) -> None:
+    queue_ids = numpy.array([1, 2, 3, 5], numpy.uint64)
+    log_starts = numpy.array(starts, numpy.int64)
+    measured = LiveBytes(queue_ids, log_starts)
+    for source in fed:
+        measured.feed(extent_rows(*source))
+    limits = LogStarts(
+        queue_ids,
+        log_starts,
+        retention_ms=numpy.array(ms),
+        retention_bytes=numpy.array(size),
+        live_bytes=measured.bytes,
+        missing=measured.missing,
+        now_ms=NOW,
+    )
+    for source in fed:
+        limits.feed(extent_rows(*source), undated_ms=300, seen_ms=FOREVER_MS)
+    for place, queue_id in enumerate(queue_ids.tolist()):
+        extents: list[Extent] = []
+        for source in fed:
+            extents += [
+                extent
+                for extent in source
+                if extent[0] == queue_id and extent[2] >= starts[place] and (not extents or extent[2] > extents[-1][2])
+            ]
+        total = sum(extent[4] for extent in extents)
+        assert measured.bytes[place] == total
+        expected = starts[place]
+        for extent in extents:
+            if ms[place] < 0 or (300 if extent[3] < 0 else extent[3]) >= NOW - ms[place]:
+                break
+            expected = max(expected, extent[2] + 1)
+        for extent in extents:
+            if size[place] < 0 or total - extent[4] < size[place]:
+                break
+            total -= extent[4]
+            expected = max(expected, extent[2] + 1)
+        assert limits.log_starts[place] == expected
+
+
+def test_live_is_what_reaches_the_log_start() -> None:
+    rows = extent_rows((1, 0, 4, 0, 1), (1, 5, 9, 0, 1))
+    assert live(rows, numpy.array([4, 10])).tolist() == [True, False]
+
+
+def test_what_left_between_two_looks_is_not_made_up_for_by_what_is_left() -> None:
+    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
+    oldest, middle, newest = (extent_rows((1, first, first + 9, 0, 100)) for first in (0, 10, 20))
+    measured = LiveBytes(queue_ids, starts)
+    for source in (oldest, middle, newest):
+        measured.feed(source)
+    limits = LogStarts(
+        queue_ids,
+        starts,
+        retention_ms=numpy.array([-1]),
+        retention_bytes=numpy.array([100]),
+        live_bytes=measured.bytes,
+        missing=measured.missing,
+        now_ms=NOW,
+    )
+    for source in (oldest, newest):  # the middle one was recycled, as it is split, after the runs had been listed
+        limits.feed(source, undated_ms=0, seen_ms=FOREVER_MS)
+    assert limits.log_starts.tolist() == [10]
+
+
+def test_what_no_look_found_keeps_nothing_from_going_by_size() -> None:
+    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
+    sources = [extent_rows((1, first, first + 9, 0, 100)) for first in (10, 30, 40)]
+    measured = LiveBytes(queue_ids, starts)
+    for source in sources:
+        measured.feed(source)
+    limits = LogStarts(
+        queue_ids,
+        starts,
+        retention_ms=numpy.array([-1]),
+        retention_bytes=numpy.array([100]),
+        live_bytes=measured.bytes,
+        missing=measured.missing,
+        now_ms=NOW,
+    )
+    for source in sources:
+        limits.feed(source, undated_ms=0, seen_ms=FOREVER_MS)
+    assert limits.log_starts.tolist() == [40]
+
+
+def test_no_queues_no_extents_no_changes() -> None:
+    none = numpy.zeros(0, numpy.int64)
+    limits = LogStarts(
+        none.astype(numpy.uint64),
+        none,
+        retention_ms=none,
+        retention_bytes=none,
+        live_bytes=none,
+        missing=none,
+        now_ms=NOW,
+    )
+    limits.feed(extent_rows((1, 0, 4, 0, 1)), undated_ms=0, seen_ms=FOREVER_MS)
+    limits.feed(extent_rows(), undated_ms=0, seen_ms=FOREVER_MS)
+    assert limits.log_starts.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "internal", "expected"),
+    [
+        (TopicSettings(), True, "internal"),
+        (TopicSettings(cleanup_policy=frozenset({"compact", "delete"})), False, "compact"),
+        (TopicSettings(retention_ms=604_800_000), False, "ms-1073741824"),
+        (TopicSettings(retention_ms=1 << 30), False, "ms-1073741824"),
+        (TopicSettings(retention_ms=(1 << 30) + 1), False, "ms-2147483648"),
+        (TopicSettings(retention_ms=0), False, f"ms-{BUCKET_MS_MIN}"),
+        (TopicSettings(retention_ms=2**62), False, "forever"),
+        (TopicSettings(retention_ms=-1), False, "forever"),
+        (TopicSettings(retention_ms=-1, retention_bytes=5), False, "bytes"),
+    ],
+)
+def test_retention_class(settings: TopicSettings, internal: bool, expected: str) -> None:
+    assert retention_class(settings, internal) == expected

@@ -1,0 +1,130 @@
+"""What goes bad on a disk is found though nobody reads it, at a bounded pace, and handed to those who mend it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.storage.small_node import SmallNode, simulated
+
+from mainstem.errors import ConfigError
+from mainstem.storage.config import StorageConfig
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    offset_of,
+    segment_name,
+    sequence_of,
+)
+from mainstem.storage.upkeep.maintenance import SCRUB_SECONDS
+
+INTERVAL_SECONDS = 60.0
+BLOCKS = 40
+"""Some segments full."""
+FLIPPED = BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES + 100
+"""Byte of a block that goes bad: in a batch, which no walk over the journal looks at."""
+
+
+def scrubbing(node: SmallNode) -> None:
+    node.config = msgspec.structs.replace(node.config, scrub_interval_seconds=INTERVAL_SECONDS)
+
+
+def never(node: SmallNode) -> None:
+    node.config = msgspec.structs.replace(node.config, scrub_interval_seconds=0.0)
+
+
+async def a_round(node: SmallNode) -> None:
+    """Every file has been read once."""
+    await asyncio.sleep(INTERVAL_SECONDS + 2 * SCRUB_SECONDS)
+
+
+def flip(node: SmallNode, position: int) -> None:
+    path, at = f"journal/{segment_name(sequence_of(position))}", offset_of(position)
+    node.disk1.flip(path, 8 * at)
+
+
+async def sealed_block(node: SmallNode) -> int:
+    await node.fill(BLOCKS)
+    await node.rounds()
+    return node.storage.groups[0].blocks.last_index() - BLOCKS + 4
+
+
+def test_a_block_that_nobody_reads_is_found_and_named(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        index = await sealed_block(node)
+        flip(node, node.storage.groups[0].blocks.position_of(index) + FLIPPED)
+        assert not node.storage.damage.waiting()
+        await a_round(node)
+        assert [damaged.place.index for damaged in node.storage.damage.waiting()] == [index]
+        assert node.storage.scrubber.findings == {"journal": 1, "runs": 0}
+
+    simulated(tmp_path, story, scrubbing)
+
+
+def test_a_block_is_looked_at_again_in_the_next_interval(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        index = await sealed_block(node)
+        await a_round(node)
+        sealed = sum(segment.sealed for segment in node.storage.journal.segments())
+        assert node.storage.scrubber.read_files["journal"] >= sealed
+        assert not node.storage.damage.waiting()
+        flip(node, node.storage.groups[0].blocks.position_of(index) + FLIPPED)
+        await a_round(node)
+        assert len(node.storage.damage.waiting()) == 1
+
+    simulated(tmp_path, story, scrubbing)
+
+
+@pytest.mark.parametrize("harm", ["batch", "index", "gone"])
+def test_a_run_that_nobody_reads_is_found_and_named(tmp_path: Path, harm: str) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(BLOCKS)
+        assert await node.split() == ["committed"]
+        (path,) = [path for path in node.disk2.paths() if path.endswith(".run")]
+        content = node.disk2.content(path)
+        if harm == "gone":
+            await node.disk2.remove(path)
+        else:
+            node.disk2.flip(path, 8 * (200 if harm == "batch" else len(content) - 100))
+        assert not node.storage.queue_store.damaged.all()
+        await a_round(node)
+        assert [damage.name for damage in node.storage.queue_store.damaged.all()] == [path.rpartition("/")[2]]
+        assert node.storage.scrubber.findings["runs"] == 1
+
+    simulated(tmp_path, story, scrubbing)
+
+
+def test_nothing_is_read_where_it_is_turned_off(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await sealed_block(node)
+        await a_round(node)
+        assert not any(node.storage.scrubber.read_bytes.values())
+
+    simulated(tmp_path, story, never)
+
+
+def test_it_reads_no_faster_than_configured(tmp_path: Path) -> None:
+    def slowly(node: SmallNode) -> None:
+        node.config = msgspec.structs.replace(
+            node.config, scrub_interval_seconds=INTERVAL_SECONDS, scrub_bytes_per_second=100
+        )
+
+    async def story(node: SmallNode) -> None:
+        await sealed_block(node)
+        began = node.clock.monotonic()
+        await a_round(node)
+        took = node.clock.monotonic() - began
+        read = sum(node.storage.scrubber.read_bytes.values())
+        assert 0 < read <= 100 * (took + 2 * SCRUB_SECONDS) + 2000, "some blocks, no more than there was time for"
+        samples = {sample.name: sample.value for sample in node.storage.scrubber.samples()}
+        assert samples["mainstem_scrub_overdue_seconds"] > 0, "it does not come round in time, and says so"
+
+    simulated(tmp_path, story, slowly)
+
+
+def test_intervals_and_paces_that_make_no_sense_are_refused() -> None:
+    for key in ("scrub_interval_seconds", "scrub_bytes_per_second"):
+        with pytest.raises(ConfigError, match=key):
+            StorageConfig(**{key: -1}).validate()
