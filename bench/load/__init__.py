@@ -171,8 +171,9 @@ class Running:
         """Return when the run begins to count. A run that fails before that, or takes too long, returns as well:
         `result` says why. Called once, before `result`."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], self._seconds_max)
-        if ready:
+        ready = select.poll()  # takes any number of a descriptor, which `select.select` does not
+        ready.register(self.process.stdout, select.POLLIN)
+        if ready.poll(self._seconds_max * 1_000):
             self.process.stdout.readline()  # that it counts
 
     def result(self) -> Result:
