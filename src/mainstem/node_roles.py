@@ -19,12 +19,11 @@ from typing import Any
 
 import mainstem
 from mainstem.address import Address
-from mainstem.broker.broker import Broker, UnboundedRoom
+from mainstem.broker.broker import Broker, LogDir, NodeFacts, UnboundedRoom
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.key_checks import KeyChecks
-from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
 from mainstem.disk_errors import DISK_REMEDY

@@ -19,7 +19,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.errors import ERROR_OF_OUTCOME, UnanswerableRequest
 from mainstem.broker.handlers import produce
 from mainstem.broker.handlers.produce import StartedProduce
-from mainstem.broker.produce_topics import ProduceTopics
+from mainstem.broker.known_topics import ProduceTopics
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame
 from mainstem.kernel import MalformedProduce, ProduceScan, Verdict

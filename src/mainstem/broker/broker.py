@@ -7,8 +7,9 @@ log. Changes of one topic, each of which touches metadata and queues, follow eac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy
 
@@ -16,11 +17,9 @@ from mainstem.bounded_log import BoundedLog
 from mainstem.broker.auto_creation import AutoCreation
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.fetch_topics import FetchTopics
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.key_checks import KeyChecks
-from mainstem.broker.node_facts import NodeFacts
-from mainstem.broker.produce_topics import ProduceTopics
+from mainstem.broker.known_topics import FetchTopics, ProduceTopics
 from mainstem.broker.shared_descriptions import SharedDescriptions
 from mainstem.broker.topic_changes import TopicChanges
 from mainstem.model import Topic
@@ -28,6 +27,7 @@ from mainstem.ports import (
     BrokerLeadership,
     Clock,
     Cluster,
+    Files,
     MessageStore,
     Metadata,
     MetadataAdmin,
@@ -36,6 +36,38 @@ from mainstem.ports import (
 )
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
+
+
+class LogDir(NamedTuple):
+    """A place where messages lie, as it was configured (a path or a URI). `files` tells how full it is; None
+    where that is not known."""
+
+    location: str
+    files: Files | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's topic config names → the node's defaults, where they differ from Kafka's."""
+
+    listeners: tuple[str, ...] = ()
+    """HOST:PORT of each."""
+
+    advertised: str = ""
+    """The HOST:PORT that clients are given."""
+
+    rack: str = ""
+
+    replication_factor: int = 1
+    """Copies that the cluster keeps of every topic, as far as it has nodes for them."""
+
+    write_dir: LogDir | None = None
+    """Disk 1; None when this node does not store messages itself."""
+
+    store_dir: LogDir | None = None
+    """Disk 2 or the object store."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,13 +1,18 @@
-"""Finds the partition a request names, and checks that the client and this node agree about it."""
+"""Finds the partition a request names, and checks that the client and this node agree about it.
+
+Some APIs refuse requests that name a partition twice; `asked_twice` finds those partitions.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from mainstem.broker.broker import Broker
 from mainstem.model import QueueOffsets, Topic
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.turns import Pace
 
 NO_LEADER_EPOCH = -1
 
@@ -47,3 +52,31 @@ async def find_partition(
         older = leader_epoch < offsets.leader_epoch
         return ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
     return FoundPartition(topic, queue_id, offsets)
+
+
+class AskedPartition(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+
+
+class AskedTopic(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def partitions(self) -> Iterable[AskedPartition]: ...
+
+
+async def asked_twice(topics: Iterable[AskedTopic], pace: Pace) -> set[tuple[str, int]]:
+    """Names and indexes of the partitions named more than once."""
+    once: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in topics:
+        await pace.step()
+        for asked in topic.partitions:
+            await pace.step()
+            key = topic.name, asked.partition_index
+            if key in once:
+                twice.add(key)
+            once.add(key)
+    return twice

@@ -1,4 +1,5 @@
-"""Creating, growing and deleting topics: the changes that touch both metadata and queues.
+"""Creating, growing and deleting topics: the changes that touch both metadata and queues; and which ones clients may
+make.
 
 Both write the metadata first and the queues second. A crash in between leaves a topic without some of its queues, or
 queues of a number known to be deleted; the next node to serve a write group settles both. The other order of deletion
@@ -12,10 +13,47 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
 from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError, StorageUnavailable
 from mainstem.model import NewTopic, QueueRange, Topic
 
 logger = logging.getLogger(__name__)
+
+RESERVED_NAMES = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""Kafka's own, also those that do not exist yet: one created by a client would later be taken for the
+broker's."""
+
+
+def is_internal(broker: Broker, name: str) -> bool:
+    topic = broker.metadata.topic(name)
+    return name in RESERVED_NAMES or (topic is not None and topic.internal)
+
+
+def internal_message(name: str) -> str:
+    return f"topic {name!r} is internal: the brokers alone create, change and delete it"
+
+
+def assignment_fault(
+    broker: Broker, replicas: Sequence[Sequence[int]], replication_factor: int | None = None
+) -> str | None:
+    """The fault in the replicas (node ids) per partition, in words; None when there is none.
+
+    `replication_factor` is that of the topic's other partitions, None for a new topic."""
+    known = {node.node_id for node in broker.metadata.nodes()}
+    expected = len(replicas[0]) if replication_factor is None and replicas else replication_factor
+    for index, node_ids in enumerate(replicas):
+        where = f"assignment {index}"
+        if not node_ids:
+            return f"{where} names no node"
+        if len(set(node_ids)) != len(node_ids):
+            return f"{where} names a node twice: {list(node_ids)}"
+        unknown = sorted(set(node_ids) - known)
+        if unknown:
+            return f"{where} names nodes that do not exist: {unknown}; there are {sorted(known)}"
+        if len(node_ids) != expected:
+            return f"{where} has {len(node_ids)} replicas, others have {expected}"
+    return None
+
 
 TOPICS_PER_TURN = 20
 """Topics forgotten by consumer groups, or checked, within one turn of the event loop: about a millisecond."""

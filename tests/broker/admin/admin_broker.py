@@ -12,11 +12,10 @@ from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, NodeFacts
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.broker.node_facts import NodeFacts
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import BatchAppend, QueueRange, Topic
 from mainstem.ports import Session

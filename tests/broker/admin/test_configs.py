@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
 
+from mainstem.broker.broker import LogDir, NodeFacts
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
-from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.alter_configs import (

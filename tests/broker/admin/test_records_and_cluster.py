@@ -9,9 +9,9 @@ from tests.broker.admin.admin_broker import AdminBroker, versions_of
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.memory_store import MemoryStore
 
+from mainstem.broker.broker import LogDir, NodeFacts
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.handlers import create_topics, delete_records, describe_cluster, describe_log_dirs
-from mainstem.broker.node_facts import LogDir, NodeFacts
 from mainstem.errors import MainstemError
 from mainstem.model import Node, QueueRange, QueueUsage, queue_id_of
 from mainstem.ports import DiskUsage

@@ -10,9 +10,9 @@ import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
 from tests.fakes.memory_store import MemoryStore
 
+from mainstem.broker.broker import NodeFacts
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import create_partitions, create_topics, delete_topics
-from mainstem.broker.node_facts import NodeFacts
 from mainstem.errors import LeaderMissing, StorageUnavailable
 from mainstem.model import Node, QueueRange, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable

@@ -11,7 +11,7 @@ from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.member import MEMBER_BYTES
-from mainstem.broker.groups.result import Caller
+from mainstem.broker.groups.step import Caller
 from mainstem.broker.machines.result import Moment
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.join_group import (

@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.broker.groups.transcript import GROUP, Pending, Transcript, protocols
 
 from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.groups.group import ConsumerGroupState
 from mainstem.broker.groups.machine import GroupMachine
-from mainstem.broker.groups.result import GroupRecord, LogRecord
-from mainstem.broker.groups.states import ConsumerGroupState
+from mainstem.broker.groups.step import GroupRecord, LogRecord
 from mainstem.protocol.error_codes import ErrorCode
 
 DYNAMIC = ("a", "b", "c")

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.machine import GroupMachine
-from mainstem.broker.groups.result import Caller, LogRecord
+from mainstem.broker.groups.step import Caller, LogRecord
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, write_subscription

@@ -7,12 +7,10 @@ with the generation and its members: that record is what makes the consumer grou
 from __future__ import annotations
 
 from mainstem.broker.groups import rebalance
-from mainstem.broker.groups.group import ConsumerGroup
+from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState, generation_error
 from mainstem.broker.groups.rebalance import refused_sync, synced
-from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
-from mainstem.broker.groups.validation import generation_error
 from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue

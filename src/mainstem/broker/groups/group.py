@@ -5,22 +5,68 @@ assignments as of that record) changes in `restore` alone, which replays a recor
 rest (waiting joins, pending members, the generation being agreed on) is lost with the process; members then join
 again.
 
-Invariants: a static instance id names exactly one member; the leader is a member; `awaiting_join` members are
-those with a join ticket; only members are in `pending_sync`; a pending member is no member yet.
+Invariants: it changes state only through `move_to`, which asserts the move against `MOVES`, and through `restore`,
+which takes the state that a record of the log proves; a static instance id names exactly one member; the leader is a
+member; `awaiting_join` members are those with a join ticket; only members are in `pending_sync`; a pending member is no
+member yet.
+
+The states and the moves between them:
+
+    Empty ──────────────► PreparingRebalance ◄──────────┐
+      ▲                      │          ▲               │
+      └── nobody is left ────┤          │ join, leave,  │ join, leave, timeout
+                             ▼          │ timeout       │
+                   CompletingRebalance ─┴── leader's assignment ──► Stable
+
+Answers call a consumer group that does not exist `Dead`; no group in memory is ever in that state.
 """
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from mainstem.broker.groups.holdings import Holdings
-from mainstem.broker.groups.member import Member
-from mainstem.broker.groups.states import MOVES, ConsumerGroupState
-from mainstem.broker.groups.subscription import topics_of
+from mainstem.broker.groups.member import Member, topics_of
+from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+
+
+class ConsumerGroupState(enum.Enum):
+    """The values are the names that clients see."""
+
+    EMPTY = "Empty"
+    """No members; perhaps committed offsets."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Waiting for members to join the next generation."""
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """The generation's members are fixed; waiting for the leader's assignment."""
+    STABLE = "Stable"
+    """Every member can have the assignment of this generation."""
+    DEAD = "Dead"
+
+
+MOVES: dict[ConsumerGroupState, frozenset[ConsumerGroupState]] = {
+    ConsumerGroupState.EMPTY: frozenset({ConsumerGroupState.PREPARING_REBALANCE}),
+    ConsumerGroupState.PREPARING_REBALANCE: frozenset(
+        {ConsumerGroupState.COMPLETING_REBALANCE, ConsumerGroupState.EMPTY}
+    ),
+    ConsumerGroupState.COMPLETING_REBALANCE: frozenset(
+        {ConsumerGroupState.STABLE, ConsumerGroupState.PREPARING_REBALANCE}
+    ),
+    ConsumerGroupState.STABLE: frozenset({ConsumerGroupState.PREPARING_REBALANCE}),
+    ConsumerGroupState.DEAD: frozenset(),
+}
+"""State → the states that may follow it."""
+
+
+def can_rebalance(state: ConsumerGroupState) -> bool:
+    """Whether a rebalance can start now (one that is being prepared cannot start again)."""
+    return ConsumerGroupState.PREPARING_REBALANCE in MOVES[state]
+
 
 Protocols = tuple[JoinGroupRequestProtocol, ...]
 
@@ -299,3 +345,22 @@ def _restored(protocol: str | None, row: MemberMetadata, known: Member | None) -
         if member.protocols[0] in known.protocols:
             member.protocols = known.protocols
     return member
+
+
+def member_error(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Checks that a request comes from a present member, and from the newest holder of its instance id."""
+    if instance_id is not None:
+        holder = group.static_members.get(instance_id)
+        if holder is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if holder != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def generation_error(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """`member_error`, and a check that the member knows the present generation."""
+    code = member_error(group, member_id, instance_id)
+    if code is ErrorCode.NONE and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return code

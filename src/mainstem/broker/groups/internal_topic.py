@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.machines.errors import CoordinatorRefusal
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange
 from mainstem.ports import Metadata, MetadataAdmin, QueueAdmin

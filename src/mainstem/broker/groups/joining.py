@@ -11,14 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.broker.groups import rebalance
-from mainstem.broker.groups.group import ConsumerGroup, rebalance_timeout_ms
+from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState, member_error, rebalance_timeout_ms
 from mainstem.broker.groups.member import MEMBER_BYTES, Member, protocols_bytes
 from mainstem.broker.groups.rebalance import joined, refused_join, refused_sync
-from mainstem.broker.groups.result import Caller
-from mainstem.broker.groups.states import ConsumerGroupState
-from mainstem.broker.groups.step import Step
+from mainstem.broker.groups.step import Caller, Step
 from mainstem.broker.groups.timers import TimerKind
-from mainstem.broker.groups.validation import member_error
 from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.join_group import JoinGroupRequest

@@ -7,7 +7,7 @@ not know are handed on as they are: a later version wrote them, and will want th
 from __future__ import annotations
 
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.result import GroupRecord, LogRecord, OffsetRecord
+from mainstem.broker.groups.step import GroupRecord, LogRecord, OffsetRecord
 from mainstem.broker.machines.log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel

@@ -16,14 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
-from mainstem.broker.groups import assignment, expiry, joining, offsets, presence, rebalance
+from mainstem.broker.groups import assignment, joining, offsets, presence, rebalance
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.group import ConsumerGroup
+from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.offsets import Offsets, TopicId
-from mainstem.broker.groups.result import Caller, GroupRecord, LogRecord, OffsetRecord
-from mainstem.broker.groups.states import ConsumerGroupState
-from mainstem.broker.groups.step import Counts, Step
+from mainstem.broker.groups.step import Caller, Counts, GroupRecord, LogRecord, OffsetRecord, Step
 from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
 from mainstem.broker.machines.result import Moment, Result, Ticket, UnknownRecord
 from mainstem.protocol.error_codes import ErrorCode
@@ -287,7 +285,7 @@ class GroupMachine:
             elif group.state is not ConsumerGroupState.EMPTY:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
-                expiry.delete_group(step, group, self.offsets)
+                offsets.delete_group(step, group, self.offsets)
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
         step.answer(ticket, results)
         return self._finish(step)
@@ -319,7 +317,7 @@ class GroupMachine:
         for _ in range(min(EXPIRY_GROUPS_PER_STEP, len(self._to_expire))):
             group = self.groups.get(self._to_expire.popleft())
             if group is not None:
-                expiry.expire(step, group, self.offsets)
+                offsets.expire(step, group, self.offsets)
                 self._forget_if_vacant(group)
         pause_ms = EXPIRY_PAUSE_MS if self._to_expire else self._config.offsets_retention_check_interval_ms
         self._timers.set(TimerKey(TimerKind.EXPIRY), step.now.monotonic_ms + pause_ms)

@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.offsets import TopicId, is_stale
-from mainstem.broker.groups.result import LogRecord
-from mainstem.broker.groups.step import Counts
-from mainstem.broker.machines.errors import LogUnavailable
+from mainstem.broker.groups.step import Counts, LogRecord
 from mainstem.broker.machines.log import Gap, MachineLog
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.broker.machines.runtime import RECORDS_AT_ONCE, REPLAYED_AT_ONCE, MachineRuntime, heard

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainstem.broker.groups import rebalance
-from mainstem.broker.groups.group import ConsumerGroup
-from mainstem.broker.groups.states import ConsumerGroupState
+from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState, generation_error, member_error
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
-from mainstem.broker.groups.validation import generation_error, member_error
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.heartbeat import HeartbeatRequest
 from mainstem.protocol.messages.leave_group import MemberIdentity, MemberResponse

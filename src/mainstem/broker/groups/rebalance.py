@@ -8,9 +8,8 @@ did not join in time are dropped, except static members: they stay until their s
 
 from __future__ import annotations
 
-from mainstem.broker.groups.group import ConsumerGroup
+from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState, can_rebalance
 from mainstem.broker.groups.member import Member
-from mainstem.broker.groups.states import ConsumerGroupState, can_rebalance
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.protocol.error_codes import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from mainstem.broker.groups.group import ConsumerGroupState
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.partition import GroupPartition
-from mainstem.broker.groups.states import ConsumerGroupState
 from mainstem.broker.groups.step import Counts
 from mainstem.model import Sample
 

@@ -1,18 +1,48 @@
-"""One event on its way through the machine: the services its handlers use, and the result they build."""
+"""One event on its way through the machine: its sender, the services its handlers use, and the records and answers they
+build."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.group import ConsumerGroup
 from mainstem.broker.groups.holdings import Holdings
-from mainstem.broker.groups.result import GroupRecord, LogRecord
 from mainstem.broker.groups.timers import TimerKey, TimerKind, Timers
-from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
-from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue
+from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
+from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+
+class Caller(NamedTuple):
+    """The sender of a request, as far as consumer groups care."""
+
+    version: int
+    client_id: str
+    client_host: str
+
+
+class OffsetRecord(NamedTuple):
+    """A committed offset; without a value: the offset is forgotten."""
+
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+
+
+class GroupRecord(NamedTuple):
+    """A consumer group's generation with its members and assignments; without a value: the group is gone."""
+
+    key: GroupMetadataKey
+    value: GroupMetadataValue | None
+
+
+LogRecord = OffsetRecord | GroupRecord | UnknownRecord
 
 
 @dataclass(slots=True)

@@ -6,10 +6,8 @@ from collections import Counter
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
-from mainstem.broker.replica_assignment import assignment_fault
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.reserved_topics import internal_message, is_internal
-from mainstem.broker.topics import create_partitions
+from mainstem.broker.topics import assignment_fault, create_partitions, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.create_partitions import (

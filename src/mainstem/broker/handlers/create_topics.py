@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from mainstem.broker.broker import Broker
 from mainstem.broker.config_entries import topic_entries
 from mainstem.broker.errors import error_of_refusal
-from mainstem.broker.replica_assignment import assignment_fault
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.reserved_topics import internal_message, is_internal
-from mainstem.broker.topics import create_topics
+from mainstem.broker.topics import assignment_fault, create_topics, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Topic
 from mainstem.protocol import codec

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from mainstem.broker.asked_twice import asked_twice
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
-from mainstem.broker.partitions import find_partition
+from mainstem.broker.partitions import asked_twice, find_partition
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.reserved_topics import is_internal
+from mainstem.broker.topics import is_internal
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_records import (

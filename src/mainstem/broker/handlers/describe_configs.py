@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.config_entries import ConfigEntry, broker_entries, topic_entries
-from mainstem.broker.config_resource import (
+from mainstem.broker.config_entries import (
     ALL_BROKERS,
+    ConfigEntry,
     ResourceType,
+    broker_entries,
     broker_name_fault,
+    topic_entries,
     unsupported_message,
 )
 from mainstem.broker.request_context import RequestContext

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mainstem.broker.broker import Broker
-from mainstem.broker.node_facts import LogDir
+from mainstem.broker.broker import Broker, LogDir
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Buffer, QueueUsage, Topic
 from mainstem.protocol import codec

@@ -15,10 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from mainstem.broker.asked_twice import asked_twice
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_failed_read
-from mainstem.broker.partitions import find_partition, find_topic
+from mainstem.broker.partitions import asked_twice, find_partition, find_topic
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from mainstem.broker.machines.errors import LogUnavailable, Unreadable
+from mainstem.broker.errors import LogUnavailable, Unreadable
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import AppendResult, BatchAppend, FeatureLevel, Outcome, QueueOffsets, QueueRead
 from mainstem.ports import Clock, MessageStore, QueueAdmin
