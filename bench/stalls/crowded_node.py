@@ -18,7 +18,6 @@ import numpy
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET
 from mainstem.kernel.pure.producer_states import ProducerState, SeenBatch
 from mainstem.model import SLOTS, Topic, TopicSettings
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_index import ExtentIndex
@@ -31,6 +30,7 @@ from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest import FileRange, GroupPosition
 from mainstem.storage.queue_store.prefix import Prefix
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.role import Storage
 from mainstem.storage.state.queue_scan import chunks
 
@@ -143,7 +143,7 @@ def _have_runs(storage: Storage, crowd: Crowd) -> None:
     ranges = []
     for number in range(crowd.runs):
         name = f"{number:012d}-0000004096-{uuid.UUID(int=number).hex}.run"
-        manifest.files[name] = RunFile(
+        manifest.files[name] = StoreFile(
             name=name, retention_class="7d", bytes=1 << 20, batch_bytes=1 << 20, batch_count=100, record_count=100,
             queue_count=100, min_timestamp=1, max_timestamp=1 << 60,
         )  # fmt: skip

@@ -234,7 +234,7 @@ class SplitJournal:
             raise SegmentGone(f"segment {sequence} is gone") from error
         return data[offset : offset + length]
 
-    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
         outcomes = []
         for entry in ranges:
             split = self.split.get(entry.group, 0)
@@ -246,7 +246,7 @@ class SplitJournal:
                 self.split[entry.group] = entry.upto
                 outcomes.append("committed")
         if "committed" in outcomes:
-            self.committed.append((tuple(ranges), tuple(files)))
+            self.committed.append((tuple(ranges), tuple(runs)))
         self.after_commit()
         return outcomes
 

@@ -15,7 +15,6 @@ from mainstem.kernel import ProducerStates
 from mainstem.model import Outcome
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.owners import QueueOwners
@@ -23,6 +22,7 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.manifest import Entries
 from mainstem.storage.queue_store.manifest import _Database as Database
 from mainstem.storage.queue_store.run_changes import RunChanges
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 
 
@@ -66,7 +66,7 @@ def _serve_before_no_op() -> tuple[type, str, Any]:
 def _split_committed_anywhere() -> tuple[type, str, Any]:
     """A split commit counts wherever its blocks begin."""
 
-    def commit(queue: ManifestQueue, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
+    def commit(queue: ManifestQueue, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
         split = queue._splits[group]
         committed = split.committed
         if not committed < upto <= split.applied:

@@ -14,9 +14,9 @@ from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunSummary, RunWriter
+from mainstem.storage.queue_store.store_file import StoreFile
 
 
 class Batch(NamedTuple):
@@ -138,7 +138,9 @@ class SimulatedTarget:
         self._content.clear()
 
 
-def write_run(files: SimulatedFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever") -> RunFile:
+def write_run(
+    files: SimulatedFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever"
+) -> StoreFile:
     """A finished run in memory, described as a commit does."""
     summary = write(RunWriter(name, SimulatedTarget(files, name)), batches)
-    return RunFile(retention_class=retention_class, **summary._asdict())
+    return StoreFile(retention_class=retention_class, **summary._asdict())

@@ -11,11 +11,11 @@ import pytest
 from tests.storage.queue_store.runs import make_batch, write_run
 from tests.storage.queue_store.test_store import GONE, Bench, log_starts, read_all
 
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.run_retention import EverIn
 from mainstem.storage.queue_store.split_commits import CommitOutcome
+from mainstem.storage.queue_store.store_file import StoreFile
 
 HERE, AWAY = 0, 1
 """Two write groups: queues 1 and 2 are theirs."""
@@ -25,7 +25,7 @@ def ever_in(queue_ids: QueueIds, groups: Collection[int]) -> numpy.ndarray:
     return numpy.isin(queue_ids.astype(numpy.int64) - 1, list(groups))
 
 
-async def shared_run(bench: Bench) -> RunFile:
+async def shared_run(bench: Bench) -> StoreFile:
     run = write_run(bench.files, "shared.run", [make_batch(1, 0), *(make_batch(2, offset) for offset in range(3))])
     for group in (HERE, AWAY):
         await bench.store.commits.commit(group, 0, 5, [run], applied_index=5)

@@ -16,12 +16,12 @@ from tests.fakes.clock import FakeClock
 from tests.patience import PATIENCE_SECONDS
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.run_retention import LogStartsOf
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import StoreFile
 
 GONE = numpy.iinfo(numpy.int64).max
 
@@ -232,9 +232,9 @@ def test_a_group_whose_commit_was_refused_does_not_see_the_run(tmp_path: Path) -
     Bench(tmp_path).run(scenario)
 
 
-def altered(run: RunFile, **changes: object) -> RunFile:
-    fields = {field: getattr(run, field) for field in RunFile.__struct_fields__}
-    return RunFile(**{**fields, **changes})
+def altered(run: StoreFile, **changes: object) -> StoreFile:
+    fields = {field: getattr(run, field) for field in StoreFile.__struct_fields__}
+    return StoreFile(**{**fields, **changes})
 
 
 def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
         await bench.store.commits.verify([run])
         torn = bench.files.content("runs/a.run")[:-1]
         bench.files.put("runs/torn.run", torn)
-        bad: Sequence[RunFile] = [
+        bad: Sequence[StoreFile] = [
             altered(run, name="missing.run"),
             altered(run, name="torn.run"),
             altered(run, name="../a.run"),

@@ -16,8 +16,8 @@ from tests.storage.small_node import topic
 
 from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
 from mainstem.model import Topic, queue_id_of
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.agreed_clock import AgreedTime
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.upkeep.retention_pass import RetentionPass
 
 Extent = tuple[int, int, int]
@@ -40,7 +40,7 @@ class World:
         self.seen_ms = START_MS + 1_000_000
         """When all runs were there: later than their timestamps, unless a test says otherwise."""
         self.looked_at: list[str] = []
-        self.files: list[RunFile] = []
+        self.files: list[StoreFile] = []
         self.rows: dict[str, numpy.ndarray] = {}
         ends: dict[int, int] = {}
         for number, extents in enumerate(runs):
@@ -54,7 +54,7 @@ class World:
             name = f"{number}.run"
             self.rows[name] = extent_rows(*rows)
             self.files.append(
-                RunFile(
+                StoreFile(
                     name=name,
                     retention_class="",
                     bytes=1,
@@ -82,7 +82,7 @@ class World:
     async def first_seen(self, now_ms: int) -> dict[str, int]:
         return {file.name: self.seen_ms for file in self.files}
 
-    def in_order(self) -> list[tuple[RunFile, list[int]]]:
+    def in_order(self) -> list[tuple[StoreFile, list[int]]]:
         return [(file, [0]) for file in self.files]
 
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: object) -> numpy.ndarray | None:
@@ -117,7 +117,7 @@ class World:
 def forgetful(world: World) -> World:
     """One whose every round is the first, and that knows no times: it looks at everything."""
     world.files = [
-        RunFile(**{name: getattr(file, name) for name in RunFile.__struct_fields__} | {"min_timestamp": -1})
+        StoreFile(**{name: getattr(file, name) for name in StoreFile.__struct_fields__} | {"min_timestamp": -1})
         for file in world.files
     ]
     begin = world.retention_pass._memory.begin

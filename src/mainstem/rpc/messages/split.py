@@ -78,8 +78,8 @@ class Slice(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished run in the queue store."""
+class RunFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A finished file of the queue store. What runs do not have is left out of messages, as older versions had it."""
 
     name: str
     retention_class: str
@@ -91,6 +91,12 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     queue_count: int
     min_timestamp: int
     max_timestamp: int
+    level: int = 0
+    group: int = -1
+    """The only write group whose queues it has; -1: it is a run, and the next three fields say nothing."""
+    first_queue: int = 0
+    last_queue: int = 0
+    first_offset: int = -1
 
 
 class SplitProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,9 +25,9 @@ from typing import NamedTuple, TypeVar
 import google_crc32c
 import msgspec
 
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.prefix import Prefix
+from mainstem.storage.queue_store.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,22 @@ SELECT count(*) || '/' || coalesce(sum(
     (sequence * 7919 + write_group * 104729 + after * 1299709 + upto * 15485863) % 2147483647), 0) FROM ranges
 """
 
+_COLUMNS = (
+    "name",
+    "retention_class",
+    "bytes",
+    "batch_bytes",
+    "batch_count",
+    "record_count",
+    "queue_count",
+    "min_timestamp",
+    "max_timestamp",
+)
+assert StoreFile.__struct_fields__[: len(_COLUMNS)] == _COLUMNS
+
 _SUMMED = {
     "store": ("identity", "commits"),
-    "files": RunFile.__struct_fields__,
+    "files": _COLUMNS,
     "ranges": ("sequence", "write_group", "after", "upto", "name"),
     "positions": ("write_group", "position", "applied_index"),
     "dropped": ("name", "dropped_ms"),
@@ -79,19 +92,6 @@ _REMEDY = "restore write_dir and store_dir as a whole, or have another node take
 
 _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
 """A table made where it is missing; versions that do not know it leave it alone."""
-
-_COLUMNS = RunFile.__struct_fields__
-assert _COLUMNS == (
-    "name",
-    "retention_class",
-    "bytes",
-    "batch_bytes",
-    "batch_count",
-    "record_count",
-    "queue_count",
-    "min_timestamp",
-    "max_timestamp",
-)
 
 
 class FileRange(NamedTuple):
@@ -121,11 +121,11 @@ class GroupCommit(NamedTuple):
     group: int
     after: int
     upto: int
-    files: tuple[RunFile, ...]
+    files: tuple[StoreFile, ...]
     applied_index: int
 
 
-Entries = Sequence[tuple[int, int, RunFile]]
+Entries = Sequence[tuple[int, int, StoreFile]]
 """(after, upto, run) of one group, oldest first."""
 
 Statement = tuple[str, tuple[object, ...]]
@@ -134,7 +134,7 @@ Statement = tuple[str, tuple[object, ...]]
 class _Contents(NamedTuple):
     identity: uuid.UUID | None
     commits: int
-    files: list[RunFile]
+    files: list[StoreFile]
     ranges: list[FileRange]
     positions: dict[int, GroupPosition]
     dropped: set[str]
@@ -151,7 +151,7 @@ class Manifest:
         """The store's identity; None: the manifest is new."""
         self.commits = contents.commits
         """Changes to the set of files since the store was made."""
-        self.files: dict[str, RunFile] = {file.name: file for file in contents.files}
+        self.files: dict[str, StoreFile] = {file.name: file for file in contents.files}
         """Runs that count, in the order of their first commit."""
         self.dropped = contents.dropped
         self.seen = contents.seen
@@ -414,7 +414,7 @@ class _Database:
         return _Contents(
             identity=uuid.UUID(bytes=store[0]) if store else None,
             commits=store[1] if store else 0,
-            files=[RunFile(**dict(zip(_COLUMNS, row, strict=True))) for row in files],
+            files=[StoreFile(**dict(zip(_COLUMNS, row, strict=True))) for row in files],
             ranges=[FileRange(*row) for row in ranges],
             positions={group: GroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
@@ -573,7 +573,10 @@ def _additions(group: int, entries: Entries) -> list[Statement]:
     """The statements that add runs to a write group."""
     marks = ", ".join("?" * len(_COLUMNS))
     statements: list[Statement] = [
-        (f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING", msgspec.structs.astuple(file))
+        (
+            f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING",
+            msgspec.structs.astuple(file)[: len(_COLUMNS)],
+        )
         for _after, _upto, file in entries
     ]
     statements += [

@@ -19,16 +19,14 @@ import numpy
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.protocol.records import BatchHeader, verify_checksum, walk_batches
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest import FileRange
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import copy_run
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
-from mainstem.storage.queue_store.run_target import RUN_SUFFIX
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
+from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY, StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 
 NEW_RUN_BYTES_MAX = 8 << 20
@@ -140,7 +138,7 @@ class Mending:
                 position = int(place.extents.rows["last_offset"][place.row]) + 1
         return found
 
-    async def write(self, like: RunFile, batches: Sequence[tuple[int, Buffer]]) -> RunFile:
+    async def write(self, like: StoreFile, batches: Sequence[tuple[int, Buffer]]) -> StoreFile:
         """A new run of batches, as (queue id, one batch or more), in the order of queues and offsets; whole and durable
         when this returns, and held. Raises `StorageError`, `ProtocolError` for what is no batch, and OSError."""
         name = f"mended-{self._new_id().hex}{RUN_SUFFIX}"
@@ -153,7 +151,7 @@ class Mending:
                     headers.append(header)
                 writer.append([data], _rows(queue_id, headers))
             summary = writer.finish()
-        file = RunFile(retention_class=like.retention_class, **summary._asdict())
+        file = StoreFile(retention_class=like.retention_class, **summary._asdict())
         self._orphans.hold(name)
         try:
             await copy_run(self._runs.files, file, target.pieces())
@@ -162,7 +160,7 @@ class Mending:
             raise
         return file
 
-    async def replace(self, name: str, by: Mapping[int, Sequence[RunFile]]) -> None:
+    async def replace(self, name: str, by: Mapping[int, Sequence[StoreFile]]) -> None:
         """Put runs that were written here in a run's place, and let go of them, also after an error."""
         try:
             await self._changes.replace(name, by)

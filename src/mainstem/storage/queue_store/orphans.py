@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Container
 
 from mainstem.ports import Clock, Files
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
-from mainstem.storage.queue_store.run_target import RUN_SUFFIX, TEMPORARY_INFIX
+from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY, TEMPORARY_INFIX
 
 
 class Orphans:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mainstem.ports import Clock
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest import Entries, GroupCommit
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 
@@ -67,7 +67,7 @@ class RunChanges:
             gone = await manifest.supersede(group, position, applied_index, ranges)
             await self._rearranged(before, gone)
 
-    async def replace(self, name: str, by: Mapping[int, Sequence[RunFile]]) -> None:
+    async def replace(self, name: str, by: Mapping[int, Sequence[StoreFile]]) -> None:
         """Put other runs, which must be here, in a run's place, for each write group it counts for. Durable when it
         returns. Raises `StorageError`, nothing being changed."""
         manifest = self._runs.manifest

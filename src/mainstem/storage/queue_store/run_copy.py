@@ -18,13 +18,12 @@ import numpy
 from mainstem.kernel import crc32c
 from mainstem.model import Sample
 from mainstem.ports import Files
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, load_index
-from mainstem.storage.queue_store.run_target import TEMPORARY_INFIX
+from mainstem.storage.queue_store.run_reader import load_index
+from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY, TEMPORARY_INFIX, StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns, check_content, check_name
 
 
@@ -67,7 +66,7 @@ class RunCopies:
                 checks.feed(position, piece)
                 yield piece
 
-    async def copy(self, file: RunFile, fetch: Callable[[str], AsyncIterator[bytes]]) -> bool:
+    async def copy(self, file: StoreFile, fetch: Callable[[str], AsyncIterator[bytes]]) -> bool:
         """Make sure that a run is here, whole and durable, even if the manifest does not name it or has dropped it.
         `fetch` gives its bytes, and is not called when the run is here already. The caller holds the run. One run is
         copied at a time. Returns whether it was fetched. Raises `StorageError`, and what `fetch` raises."""
@@ -82,7 +81,7 @@ class RunCopies:
             await self._runs.renewed(file.name, "it was copied from another node")
             return True
 
-    async def _is_here(self, file: RunFile) -> bool:
+    async def _is_here(self, file: StoreFile) -> bool:
         self._orphans.spare(file.name)
         if file.name in self._runs.damaged:
             return False
@@ -134,7 +133,7 @@ class ExtentChecks:
             self._crc = 0
 
 
-async def copy_run(files: Files, file: RunFile, pieces: AsyncIterator[bytes]) -> None:
+async def copy_run(files: Files, file: StoreFile, pieces: AsyncIterator[bytes]) -> None:
     """Write a run from its bytes; whole, durable and under its name when this returns. Raises `StorageError` for what
     is not that run, OSError, and what `pieces` raises."""
     path = f"{RUNS_DIRECTORY}/{file.name}"

@@ -30,8 +30,7 @@ from mainstem.storage.extents.format import (
     name_crc_of,
 )
 from mainstem.storage.extents.queue_filter import QueueFilter
-
-RUNS_DIRECTORY = "runs"
+from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""

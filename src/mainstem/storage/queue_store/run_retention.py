@@ -15,13 +15,13 @@ import numpy
 import numpy.typing
 
 from mainstem.model import Sample
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import RunCopies
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run
+from mainstem.storage.queue_store.run_reader import Run
+from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY, StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class RunRetention:
         log_starts: LogStartsOf,
         confirmed: Callable[[], Awaitable[None]] | None = None,
         ever_in: EverIn | None = None,
-    ) -> list[RunFile]:
+    ) -> list[StoreFile]:
         """Drop the runs in which no extent is live of the groups they count for, and remove files that no commit ever
         named. A run that cannot be read stays.
 
@@ -79,7 +79,7 @@ class RunRetention:
                 verdict = await self._verdict(name, counts_for, log_starts, ever_in)
                 if verdict is not RunVerdict.LIVE:
                     dead[name] = verdict, counts_for
-        dropped: list[RunFile] = []
+        dropped: list[StoreFile] = []
         if dead:
             if confirmed is not None:
                 await confirmed()
@@ -92,7 +92,7 @@ class RunRetention:
         await self._remove_orphans()
         return dropped
 
-    async def _drop(self, dead: Mapping[str, tuple[RunVerdict, frozenset[int]]]) -> list[RunFile]:
+    async def _drop(self, dead: Mapping[str, tuple[RunVerdict, frozenset[int]]]) -> list[StoreFile]:
         """Drop these runs, if their verdict still holds for the write groups it was found for."""
         names = frozenset(
             name

@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mainstem.model import Buffer
-
-RUN_SUFFIX = ".run"
-TEMPORARY_INFIX = ".tmp-"
+from mainstem.storage.queue_store.store_file import RUN_SUFFIX, TEMPORARY_INFIX
 
 WINDOW_BYTES = 128 * 1024
 """Bytes given to the disk at once. With windows of 8 MiB every tenth of a second a commit beside them took several

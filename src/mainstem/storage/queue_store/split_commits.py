@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest import GroupCommit
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns, check_name
 
 LOST_CLASS = "forever"
@@ -49,7 +49,7 @@ class SplitCommits:
         """The last block of the write group that was split here, so the journal had at least this block."""
         return min(self._manifest.position(group))
 
-    async def verify(self, files: Sequence[RunFile]) -> None:
+    async def verify(self, files: Sequence[StoreFile]) -> None:
         """Check that the files of a commit are there, whole, and as described: call this before the commit is decided,
         while holding them. Raises `StorageError`."""
         for file in files:
@@ -60,7 +60,7 @@ class SplitCommits:
                 await self._runs.verify(file)
 
     async def commit(
-        self, group: int, after: int, upto: int, files: Sequence[RunFile], *, applied_index: int
+        self, group: int, after: int, upto: int, files: Sequence[StoreFile], *, applied_index: int
     ) -> CommitOutcome:
         """Record that blocks (after, upto] of a write group are in these runs: compare-and-set on its split position.
 
@@ -115,7 +115,7 @@ class SplitCommits:
         lost. Readers that need it get an error, and the repair makes it anew from other replicas, as any lost run.
         Durable when it returns. Raises `StorageError`."""
         check_name(name)
-        file = RunFile(
+        file = StoreFile(
             name=name, retention_class=LOST_CLASS, bytes=0, batch_bytes=0, batch_count=0, record_count=0,
             queue_count=0, min_timestamp=0, max_timestamp=0,
         )  # fmt: skip

@@ -21,8 +21,7 @@ import google_crc32c
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.manifest import Manifest
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY
-from mainstem.storage.queue_store.run_target import RUN_SUFFIX
+from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY
 
 MARK_NAME = "store.mark"
 MARK_MAGIC = 0x314B52414D534D  # "MSMARK1"

@@ -16,16 +16,15 @@ import numpy.typing
 
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds, Rows
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.damage import DamagedRuns
 from mainstem.storage.queue_store.manifest import Manifest
-from mainstem.storage.queue_store.run_reader import RUNS_DIRECTORY, Run, RunFiles, RunGone
+from mainstem.storage.queue_store.run_reader import Run, RunFiles, RunGone
 from mainstem.storage.queue_store.run_search import RunSearch
-from mainstem.storage.queue_store.run_target import RUN_SUFFIX
+from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY, StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class StoredRuns:
 
     # --- which there are ------------------------------------------------------------------------------------
 
-    def file(self, name: str) -> RunFile:
+    def file(self, name: str) -> StoreFile:
         """A run as its commit described it. Raises `RunGone`."""
         file = self.manifest.files.get(name)
         if file is None:
@@ -86,11 +85,11 @@ class StoredRuns:
         """Bytes of all runs on disk 2."""
         return sum(file.bytes for file in list(self.manifest.files.values()))  # metrics are read in any thread
 
-    def ranges_of(self, group: int) -> list[tuple[int, int, RunFile]]:
+    def ranges_of(self, group: int) -> list[tuple[int, int, StoreFile]]:
         """A group's runs as (after, upto, run), oldest first."""
         return [(entry.after, entry.upto, self.manifest.files[entry.name]) for entry in self.manifest.ranges(group)]
 
-    def in_order(self) -> list[tuple[RunFile, list[int]]]:
+    def in_order(self) -> list[tuple[StoreFile, list[int]]]:
         """Every run and the groups it counts for, such that the runs of every group come oldest first; a run may come
         more than once."""
         return [(self.manifest.files[name], groups) for name, groups in self.manifest.in_order()]
@@ -144,7 +143,7 @@ class StoredRuns:
 
     # --- checks -------------------------------------------------------------------------------------------
 
-    async def verify(self, file: RunFile) -> None:
+    async def verify(self, file: StoreFile) -> None:
         """Check that a run is there, whole, and as described. Raises `StorageError`, OSError."""
         check_name(file.name)
         known = self.manifest.files.get(file.name)
@@ -202,7 +201,7 @@ def check_name(name: str) -> None:
         raise StorageError(f"{name!r} cannot be the name of a run")
 
 
-def check_content(index: ExtentIndex, file: RunFile) -> None:
+def check_content(index: ExtentIndex, file: StoreFile) -> None:
     """Raises `StorageError` unless a run's counts are those that `file` states."""
     rows = index.rows
     found = (

@@ -40,7 +40,6 @@ from mainstem.rpc.messages.repair import (
     StretchesPart,
 )
 from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
-from mainstem.rpc.messages.split import RunFile
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.snapshot_sending import ByteRate
@@ -50,6 +49,7 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.mending import NEW_RUN_BYTES_MAX, STRETCH, Lost
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.state.manifest_queue import ManifestQueue
@@ -279,9 +279,9 @@ class RunRepair:
         if last is not None:
             yield last
 
-    async def _made(self, like: RunFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[RunFile]:
+    async def _made(self, like: StoreFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[StoreFile]:
         """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them."""
-        files: list[RunFile] = []
+        files: list[StoreFile] = []
         held: list[tuple[int, Buffer]] = []
         size = 0
         try:

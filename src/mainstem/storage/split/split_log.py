@@ -14,6 +14,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.repair.damage import JournalDamage
 from mainstem.storage.state.applied import AppliedState
 
@@ -102,10 +103,11 @@ class LocalSplitLog:
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
         return bytes(await self._journal.read(position_of(sequence, offset), length))
 
-    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
         if unknown:
             return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)
+        files = list(map(StoreFile.of, runs))
         with self._manifest.holding(files):
             try:
                 await self._manifest.verify(files)

@@ -114,7 +114,7 @@ class SplitLog(Protocol):
         """Raw bytes of one segment. Raises `SegmentGone`."""
         ...
 
-    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
         """Record the split of a slice, compare-and-set per write group; durable when it returns. Per range:
         'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
         ...

@@ -13,13 +13,13 @@ import numpy
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, RecentIndex
 from mainstem.model import Buffer, partition_of, topic_number_of
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.groups import control
 from mainstem.storage.journal.format import DIRECTORY_ROW, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader
 from mainstem.storage.journal.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state.manifest_queue import COMMITTED, ManifestQueue
 from mainstem.storage.state.waiters import Waiters
 
@@ -89,10 +89,10 @@ class AppliedState:
                 for queue_id, start in starts:
                     self._move_log_start(queue_id, start)
             case control.SplitCommitted(after, upto, files):  # in journals of version 0.1
-                self.split(group, after, upto, files)
+                self.split(group, after, upto, list(map(StoreFile.of, files)))
         return "done"
 
-    def split(self, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
+    def split(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
         """Record that blocks (after, upto] of a write group are in these runs, if that continues its split. Returns
         `committed`, `replayed` or `refused: …`. Durable once `manifest.drained`."""
         outcome = self.manifest.commit(group, after, upto, files)

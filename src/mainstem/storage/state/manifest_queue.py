@@ -26,12 +26,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.manifest import GroupCommit
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Decided(NamedTuple):
     """The write group's last block when it was decided."""
     after: int
     upto: int
-    files: tuple[RunFile, ...]
+    files: tuple[StoreFile, ...]
 
 
 class ManifestQueue:
@@ -144,12 +144,12 @@ class ManifestQueue:
         """How many runs hold blocks of a group."""
         return self._store.runs.file_count(group)
 
-    async def verify(self, files: Sequence[RunFile]) -> None:
+    async def verify(self, files: Sequence[StoreFile]) -> None:
         """Raise `StorageError` unless these runs are in the queue store, whole and as described."""
         await self._store.commits.verify(files)
 
     @contextlib.contextmanager
-    def holding(self, files: Sequence[RunFile]) -> Iterator[None]:
+    def holding(self, files: Sequence[StoreFile]) -> Iterator[None]:
         """Keep these runs from being dropped, from before `verify` until the commits that name them are decided."""
         for file in files:
             self._store.orphans.hold(file.name)
@@ -165,7 +165,7 @@ class ManifestQueue:
         """Take note of an applied block; called for every block, in the order of its write group's log."""
         self._splits[header.group].block_applied(header.index, header.kind == KIND_DATA)
 
-    def commit(self, group: int, after: int, upto: int, files: Sequence[RunFile]) -> str:
+    def commit(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
         """Decide on a split of blocks (after, upto] into these runs: `committed`, `replayed`, or `refused: …`
         with the reason. The manifest follows in its own time, see `drained`."""
         split = self._splits[group]
@@ -184,7 +184,7 @@ class ManifestQueue:
         self._wake.set()
         return COMMITTED
 
-    async def supersede(self, group: int, position: int, ranges: Sequence[tuple[int, int, RunFile]]) -> None:
+    async def supersede(self, group: int, position: int, ranges: Sequence[tuple[int, int, StoreFile]]) -> None:
         """Take a snapshot over: the write group is split up to `position`, into these runs, as (after, upto, run), and
         no others. Recorded in the manifest on return; commits decided before are dropped. Raises `StorageError`."""
         async with self._turn:

@@ -32,11 +32,11 @@ from mainstem.rpc.messages.snapshots import (
     GroupSnapshotRefused,
     RunRange,
 )
-from mainstem.rpc.messages.split import RunFile
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
 from mainstem.storage.state.cold_producers import ColdProducers
@@ -50,7 +50,7 @@ STATE_BYTES_MAX = 1 << 30
 
 ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: STATE.itemsize}
 
-Files = list[tuple[int, int, RunFile]]
+Files = list[tuple[int, int, StoreFile]]
 """(after, upto, run), oldest first."""
 
 
@@ -85,7 +85,7 @@ async def parts(
     totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
     totals[RUNS] = len(ranges)
     for first in range(0, len(ranges), RANGES_PER_PART):
-        found = [RunRange(*entry) for entry in ranges[first : first + RANGES_PER_PART]]
+        found = [RunRange(after, upto, file.message()) for after, upto, file in ranges[first : first + RANGES_PER_PART]]
         yield Reply(_part(name, RUNS, ranges=found))
     if with_state:
         for kind, pieces in (
@@ -143,7 +143,7 @@ async def joined(replies: AsyncGenerator[Reply[GroupSnapshotPart], None]) -> Gro
 
 def _take(image: GroupImage, part: GroupSnapshotPart, attachment: object) -> None:
     if part.holds == RUNS:
-        image.ranges += [(entry.after, entry.upto, entry.file) for entry in part.ranges]
+        image.ranges += [(entry.after, entry.upto, StoreFile.of(entry.file)) for entry in part.ranges]
         return
     if part.holds not in image.state or not isinstance(attachment, (bytes, bytearray, memoryview)):
         raise ValueError(f"a part of a snapshot that holds {part.holds!r}")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.upkeep.retention import UNLIMITED
 
 Numbers = numpy.typing.NDArray[numpy.int64]
@@ -64,12 +64,12 @@ class RunMemory:
         self._shortest_ms = int(timed.min()) if len(timed) else NEVER_MS
         self._sized = bool((limits.retention_bytes != UNLIMITED).any())
 
-    def has_sized(self, file: RunFile, groups: Sequence[int]) -> bool:
+    def has_sized(self, file: StoreFile, groups: Sequence[int]) -> bool:
         """Whether a run may have extents of queues whose size is limited."""
         known = self._recall(file, groups)
         return self._sized if known is None else known.sized
 
-    def has_expired(self, file: RunFile, groups: Sequence[int], now_ms: int, seen_ms: int) -> bool:
+    def has_expired(self, file: StoreFile, groups: Sequence[int], now_ms: int, seen_ms: int) -> bool:
         """Whether a run may have live extents that are too old; the run existed by `seen_ms`."""
         known = self._recall(file, groups)
         if known is not None:
@@ -80,7 +80,7 @@ class RunMemory:
 
     def learn(
         self,
-        file: RunFile,
+        file: StoreFile,
         groups: Sequence[int],
         rows: Rows,
         undated_ms: int,
@@ -105,7 +105,7 @@ class RunMemory:
                 due_ms = int((times + keeps).min())
         self._used[file.name, tuple(groups)] = _Known(due_ms, sized)
 
-    def _recall(self, file: RunFile, groups: Sequence[int]) -> _Known | None:
+    def _recall(self, file: StoreFile, groups: Sequence[int]) -> _Known | None:
         key = file.name, tuple(groups)
         known = self._used.get(key) or self._known.get(key)
         if known is not None:

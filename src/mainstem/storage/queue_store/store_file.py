@@ -1,0 +1,127 @@
+"""A file of the queue store: batches sorted by (queue, offset), with an index of extents.
+
+    run            level 0   one slice of the journal, of one retention class; it may count for several write groups
+    packed file    level 1+  what runs of one write group had of the queues from `first_queue` to `last_queue`
+    queue segment  level 2   one queue, from one offset on, as Kafka has it on its disk
+
+The name alone says which of them a file is, and where it lies below the root of the store (`path_of`). A name is never
+given twice: what is written once more, after a crash or beside another task, has a name of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from mainstem.rpc.messages.split import RunFile
+from mainstem.storage.errors import StorageError
+
+RUN_SUFFIX = ".run"
+PACK_SUFFIX = ".pack"
+SEGMENT_SUFFIX = ".log"
+EXTENTS_SUFFIX = ".extents"
+SEGMENT_SIBLINGS = (EXTENTS_SUFFIX, ".index", ".timeindex")
+"""Suffixes, in place of `.log`, of the files beside a queue segment: Mainstem's index, and Kafka's two."""
+
+RUNS_DIRECTORY = "runs"
+PACKED_DIRECTORY = "packed"
+QUEUES_DIRECTORY = "queues"
+
+TEMPORARY_INFIX = ".tmp-"
+"""Between the name of a file and something unique, while the file is being written."""
+
+MANY_GROUPS = -1
+NO_OFFSET = -1
+
+
+class FileKind(enum.Enum):
+    RUN = "run"
+    PACKED = "packed file"
+    SEGMENT = "queue segment"
+
+
+class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the queue store, as whoever wrote it described it. Timestamps are the smallest and largest
+    `max_timestamp` of its batches (ms; -1: there is none)."""
+
+    name: str
+    retention_class: str
+    bytes: int
+    """Size of the file, without what lies beside it."""
+    batch_bytes: int
+    batch_count: int
+    record_count: int
+    queue_count: int
+    min_timestamp: int
+    max_timestamp: int
+    level: int = 0
+    """How often its bytes were merged, about; 0: a run."""
+    group: int = MANY_GROUPS
+    """The only write group whose queues it has; `MANY_GROUPS`: it may have those of several, as runs do, and the next
+    three fields say nothing."""
+    first_queue: int = 0
+    last_queue: int = 0
+    first_offset: int = NO_OFFSET
+    """The first offset of `first_queue` in it."""
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it is a merge's output: of one write group, with known keys."""
+        return self.group != MANY_GROUPS
+
+    @classmethod
+    def of(cls, message: RunFile) -> StoreFile:
+        """The file that another process describes."""
+        return cls(**msgspec.structs.asdict(message))
+
+    def message(self) -> RunFile:
+        """The description for another process."""
+        return RunFile(**msgspec.structs.asdict(self))
+
+
+assert StoreFile.__struct_fields__ == RunFile.__struct_fields__
+
+
+def kind_of(name: str) -> FileKind:
+    """Raises `StorageError` for what cannot be a file's name."""
+    directories, _, base = name.rpartition("/")
+    if "\0" not in name and ".." not in name.split("/"):
+        if name.endswith(RUN_SUFFIX) and not directories:
+            return FileKind.RUN
+        if name.endswith(PACK_SUFFIX) and not directories:
+            return FileKind.PACKED
+        if name.endswith(SEGMENT_SUFFIX) and base[: -len(SEGMENT_SUFFIX)].isdecimal() and directories.count("/") == 2:
+            return FileKind.SEGMENT
+    raise StorageError(f"{name!r} cannot be the name of a file of the queue store")
+
+
+def path_of(name: str) -> str:
+    """Where a file lies below the root of the store. Raises `StorageError` for what cannot be a file's name."""
+    match kind_of(name):
+        case FileKind.RUN:
+            return f"{RUNS_DIRECTORY}/{name}"
+        case FileKind.PACKED:
+            return f"{PACKED_DIRECTORY}/{name}"
+        case FileKind.SEGMENT:
+            return f"{QUEUES_DIRECTORY}/{name}"
+
+
+def index_path_of(name: str) -> str:
+    """Where the rows of its index lie: in the file itself, at its end, or beside a queue segment."""
+    path = path_of(name)
+    return path.removesuffix(SEGMENT_SUFFIX) + EXTENTS_SUFFIX if kind_of(name) is FileKind.SEGMENT else path
+
+
+def paths_of(name: str) -> list[str]:
+    """All that belongs to a file: itself, and last what lies beside it."""
+    path = path_of(name)
+    if kind_of(name) is not FileKind.SEGMENT:
+        return [path]
+    return [path, *(path.removesuffix(SEGMENT_SUFFIX) + suffix for suffix in SEGMENT_SIBLINGS)]
+
+
+def segment_name(topic: str, partition: int, unique: str, base_offset: int) -> str:
+    """The name of a queue segment. `unique` is the merge's own, so that no two outputs ever have the same name, however
+    often a topic's name is given again or a merge is played again."""
+    return f"{topic}/{partition}/{unique}/{base_offset:020d}{SEGMENT_SUFFIX}"
