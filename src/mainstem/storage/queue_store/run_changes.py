@@ -1,7 +1,9 @@
 """Changes to the set of runs, made one at a time, the manifest first.
 
 Whoever changes it holds `lock` from the first look at the manifest to the end of the change. Each change marks the
-store, so that an older copy of the manifest is found out (`store_mark.py`).
+store, so that an older copy of the manifest is found out (`store_mark.py`). A change whose mark could not be written
+counts, but a manifest that lost it would be taken for a whole one: nothing that the change makes superfluous elsewhere
+may go before `vouch` has returned.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ log = logging.getLogger(__name__)
 class RunChanges:
     """Changes the manifest of one store."""
 
-    def __init__(self, runs: StoredRuns, clock: Clock) -> None:
+    def __init__(self, runs: StoredRuns, clock: Clock, marked: int) -> None:
         self._runs = runs
         self._clock = clock
+        self._marked = marked
+        """Changes of the manifest that the store's mark knows of."""
         self.lock = asyncio.Lock()
         """Held by the one change that is being made."""
         self.going: frozenset[str] = frozenset()
@@ -83,6 +87,17 @@ class RunChanges:
             gone = await manifest.replace(name, entries)
             await self._rearranged([name], gone)
 
+    async def vouch(self) -> None:
+        """Return when the store's mark knows of every change made before the call, so that a manifest without one of
+        them is refused. Raises `StorageError` when the mark cannot be written."""
+        if self._marked >= self._runs.manifest.commits:
+            return
+        async with self.lock:
+            try:
+                await self._write_mark()
+            except OSError as error:
+                raise StorageError(f"the mark of the queue store cannot be written: {error}") from error
+
     async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
         """Drop what memory holds of replaced runs, and forget those that the manifest forgot."""
         self.rewritten += 1
@@ -93,9 +108,14 @@ class RunChanges:
             self._runs.search.forget(self._runs.search.run(name))
 
     async def _mark(self) -> None:
+        try:
+            await self._write_mark()
+        except OSError as error:  # the change is made, and `vouch` tries again
+            log.error("the mark of the queue store could not be written: %s", error)
+
+    async def _write_mark(self) -> None:
         manifest = self._runs.manifest
         assert manifest.identity is not None
-        try:
-            await write_mark(self._runs.files, StoreMark(manifest.identity, manifest.commits))
-        except OSError as error:  # it only guards against old manifests, and does so a change later
-            log.error("the mark of the queue store could not be written: %s", error)
+        mark = StoreMark(manifest.identity, manifest.commits)
+        await write_mark(self._runs.files, mark)
+        self._marked = mark.changes

@@ -42,6 +42,7 @@ class QueueStore:
         self,
         files: Files,
         manifest: Manifest,
+        marked: int,
         config: QueueStoreConfig,
         clock: Clock,
         pace: Callable[[int], Awaitable[bool]] | None = None,
@@ -63,7 +64,7 @@ class QueueStore:
         self.damaged = self.runs.damaged
         self.history = QueueHistory(self.runs, config.read_ahead_chunks_max)
         self.orphans = Orphans(files, clock, config.orphan_grace_seconds)
-        self.changes = RunChanges(self.runs, clock)
+        self.changes = RunChanges(self.runs, clock, marked)
         self.commits = SplitCommits(self.runs, self.changes, self.orphans)
         self.copies = RunCopies(self.runs, self.changes, self.orphans)
         self.mending = Mending(self.runs, self.changes, self.orphans, new_id)
@@ -86,11 +87,11 @@ class QueueStore:
         config.validate()
         manifest = await Manifest.open(database_path)
         try:
-            await pair(files, manifest, database_path, new_id)
+            marked = await pair(files, manifest, database_path, new_id)
         except BaseException:
             await manifest.close()
             raise
-        return cls(files, manifest, config, clock, pace, supervision, new_id)
+        return cls(files, manifest, marked, config, clock, pace, supervision, new_id)
 
     async def close(self) -> None:
         await self.cache.close()

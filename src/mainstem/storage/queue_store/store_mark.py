@@ -79,9 +79,9 @@ async def write_mark(files: Files, mark: StoreMark) -> None:
 
 async def pair(
     files: Files, manifest: Manifest, database_path: str, new_id: Callable[[], uuid.UUID] = uuid.uuid4
-) -> None:
+) -> int:
     """Check that store and manifest belong together; a store and a manifest that are both new are paired, under a
-    new identity.
+    new identity. Returns how many changes of the manifest the store's mark knows of.
 
     Raises `StorageError` saying what to do when they do not; nothing is changed then."""
     mark = await read_mark(files)
@@ -96,20 +96,23 @@ async def pair(
         mark = mark or StoreMark(new_id(), 0)
         await manifest.adopt(mark.identity, mark.changes)
         await write_mark(files, mark)
-    elif mark is None:
+        return mark.changes
+    if mark is None:
         if manifest.commits:
             raise StorageError(
                 f"{database_path}: the manifest has a store of {len(manifest.files)} runs, but there is no "
                 f"{MARK_NAME} in store_dir. Nothing was changed. Check that store_dir is mounted and right"
             )
         await write_mark(files, StoreMark(manifest.identity, 0))
-    elif mark.identity != manifest.identity:
+        return 0
+    if mark.identity != manifest.identity:
         raise StorageError(
             f"{database_path}: the manifest is of store {manifest.identity}, store_dir holds {mark.identity}. "
             "Nothing was changed. Check that write_dir and store_dir belong to the same node"
         )
-    elif mark.changes > manifest.commits:
+    if mark.changes > manifest.commits:
         raise StorageError(
             f"{database_path}: the manifest has seen {manifest.commits} changes, the store {mark.changes}: it is "
             "an old copy, which does not know the newest runs. Nothing was changed. Restore the newest manifest"
         )
+    return mark.changes

@@ -9,6 +9,7 @@ more than the disks do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -124,6 +125,8 @@ class Checkpointer:
         }  # fmt: skip
         durable = self._write_loop.end
         await applied.manifest.settled()
+        with contextlib.suppress(StorageError):  # the checkpoint then says less
+            await applied.manifest.vouch()
         await self._journal.sync()
         state = checkpoints.State(
             position=position,

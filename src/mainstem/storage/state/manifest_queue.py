@@ -108,6 +108,8 @@ class ManifestQueue:
     def __init__(self, store: QueueStore, groups: int) -> None:
         self._store = store
         self._splits = [Split(position, position) for position in map(store.commits.split_position, range(groups))]
+        self._vouched = [0] * groups
+        """What `written` said when the manifest was last vouched for."""
         self._pending: dict[int, deque[Decided]] = {}
         """Decided commits that are not written yet, per write group, oldest first."""
         self._failures: dict[int, StorageError] = {}
@@ -143,6 +145,13 @@ class ManifestQueue:
     def files(self, group: int) -> int:
         """How many runs hold blocks of a group."""
         return self._store.runs.file_count(group)
+
+    async def vouch(self) -> None:
+        """Return when a start would refuse a manifest that says less than `written` did before the call. Raises
+        `StorageError`."""
+        written = [self.written(group) for group in range(len(self._splits))]
+        await self._store.changes.vouch()
+        self._vouched = written
 
     async def verify(self, files: Sequence[StoreFile]) -> None:
         """Raise `StorageError` unless these runs are in the queue store, whole and as described."""
@@ -217,11 +226,12 @@ class ManifestQueue:
         return [SplitImage(split.committed, split.applied, list(split.unsplit)) for split in self._splits]
 
     def as_written(self, images: Sequence[SplitImage]) -> list[SplitImage]:
-        """The images with no more split than the manifest has: blocks of commits that are only decided count as
-        unsplit."""
+        """The images with no more split than the manifest is vouched to have: blocks of commits that are only decided,
+        or that a start may not find in the manifest, count as unsplit. A start goes by the manifest where that has
+        more."""
         found = []
         for group, image in enumerate(images):
-            written = self.written(group)
+            written = min(self.written(group), self._vouched[group])
             if image.committed > written:
                 unsplit = [(written + 1, image.committed), *image.unsplit]
                 image = SplitImage(written, image.applied, unsplit)

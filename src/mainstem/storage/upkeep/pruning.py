@@ -1,7 +1,8 @@
 """Recycles journal segments in which every block is split, or no batch is live any more.
 
 A segment is recycled only when its index is written (so that lookups never depend on memory), a checkpoint lies
-behind it, and the manifest, not merely the log, says that its blocks are split.
+behind it, and the manifest, not merely the log, says that its blocks are split; a manifest that does not say so any
+more, because the end of its file was lost, must be found out by the store's mark.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Pruning:
             if not segment.index_ready or not await self._superfluous(segment):
                 break
             free.append(segment)
+        if free:
+            await self._state.manifest.vouch()
         await self._recycle(free)  # first the segments that need no write on a disk that may be full
         uncovered = bool(free) and self._checkpointer.position < free[-1].end
         if uncovered and self._checkpointer.seconds_since >= self._checkpoint_seconds:
