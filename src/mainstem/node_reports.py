@@ -13,13 +13,13 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import (
     REPORT,
     TRANSFER_LEADER,
+    GroupsNotLed,
     LedGroup,
     MemberState,
     NodeReport,
     TransferLeader,
     TransferRefused,
 )
-from mainstem.rpc.messages.queues import GroupsNotLed
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import NotTheLeader

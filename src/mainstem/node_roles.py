@@ -26,7 +26,7 @@ from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.key_checks import KeyChecks
 from mainstem.broker.queue_care import QueueCare
 from mainstem.config import NodeConfig
-from mainstem.disk_errors import DISK_REMEDY
+from mainstem.errors import DISK_REMEDY
 from mainstem.model import OWN_LEVELS, Durability, LevelRange, Node, Topic
 from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster.node_liveness import NodeState

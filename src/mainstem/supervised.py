@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from mainstem.disk_errors import DISK_REMEDY
+from mainstem.errors import DISK_REMEDY
 from mainstem.model import Sample
 
 log = logging.getLogger(__name__)

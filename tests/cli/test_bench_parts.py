@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from mainstem.cli.bench.arrivals import Arrivals, probe_run
+from mainstem.cli.bench.arrivals import STAMP_BYTES, Arrivals, Stamp, probe_run, stamp_of
 from mainstem.cli.bench.limits import SECONDS_DEFAULT, Limits, limits
 from mainstem.cli.bench.live_line import LiveLine
 from mainstem.cli.bench.load import random_texts
 from mainstem.cli.bench.sender import client_settings
-from mainstem.cli.bench.stamp import STAMP_BYTES, Stamp, stamp_of
 from mainstem.cli.bench.tally import SILENCE_SECONDS_MAX, Tally
 from mainstem.cli.connection_news import ConnectionNews
 

@@ -21,9 +21,8 @@ from tests.serving import Serving
 
 from mainstem.cli.errors import NodeUnreachable
 from mainstem.cli.main import run
-from mainstem.cli.top.exposition import Figures, figures_of
 from mainstem.cli.top.lags import GroupLag
-from mainstem.cli.top.look import Looks, reached_at
+from mainstem.cli.top.look import Figures, Looks, figures_of, reached_at
 from mainstem.cli.top.screen import print_look
 from mainstem.console.views import ClusterView, DiskView, NodeView, WriteGroupView
 

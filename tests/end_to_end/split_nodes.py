@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from mainstem.pipeline.exit_codes import EXIT_DONE
+from mainstem.pipeline.errors import EXIT_DONE
 from mainstem.pipeline.main import main
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-from mainstem.pipeline.exit_codes import EXIT_DONE
+from mainstem.pipeline.errors import EXIT_DONE
 
 TOPIC = "moving"
 LOST, NEW = 3, 4

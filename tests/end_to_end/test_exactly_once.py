@@ -30,7 +30,7 @@ from tests.end_to_end.store import Committed, committed, records_in_runs, runs_b
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-from mainstem.pipeline.exit_codes import EXIT_DONE
+from mainstem.pipeline.errors import EXIT_DONE
 
 TOPICS = {"orders": 4, "clicks": 3, "audit": 1}
 """Name -> partitions."""

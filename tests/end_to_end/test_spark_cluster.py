@@ -23,7 +23,7 @@ from tests.end_to_end.topics import VALUE_BYTES, Topics
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-from mainstem.pipeline.exit_codes import EXIT_DONE
+from mainstem.pipeline.errors import EXIT_DONE
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.pipeline.source import SlicePartition, split_partition
 from mainstem.pipeline.split_plan import SplitSettings

@@ -9,7 +9,7 @@ from mainstem.model import TimestampType, TopicSettings
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import InvalidConfig, InvalidTopicName
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS, check_configs, config_named, topic_settings
-from mainstem.nameserver.state.topic_name import check_topic_name, collision_key
+from mainstem.nameserver.state.topic_table import check_topic_name, collision_key
 
 LONG_MAX = str(2**63 - 1)
 

@@ -12,7 +12,7 @@ from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.source import SlicePartition, split_partition
 from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.messages.split import WaitsFor
-from mainstem.rpc.wire.host import host_identity
+from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.journal.format import position_of
 
 CLASSES = {0: "7d"}

@@ -22,7 +22,7 @@ from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
 
 CLASSES = {0: "default", 1: "internal", 2: "default"}
 TRIGGER_BYTES = 400_000

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.errors import ConfigError
 from mainstem.pipeline.config import PipelineConfig
-from mainstem.pipeline.exit_codes import EXIT_FAILED, EXIT_YIELDED
+from mainstem.pipeline.errors import EXIT_FAILED, EXIT_YIELDED
 from mainstem.pipeline.java import find_java
 from mainstem.pipeline.processes import NICE
 from mainstem.pipeline.supervisor import SplitSupervisor, parallel_tasks, splitter_command

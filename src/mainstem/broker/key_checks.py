@@ -12,7 +12,7 @@ from functools import partial
 
 from mainstem.kernel import Verdict
 from mainstem.ports import SideWork
-from mainstem.protocol.records.keys import Keys, is_compressed, keys_of
+from mainstem.protocol.records.lookup import Keys, is_compressed, keys_of
 from mainstem.side_thread import AtOnce
 
 AT_ONCE_BYTES = 512 * 1024

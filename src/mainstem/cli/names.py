@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from mainstem.cli.option_type import OptionType
+from mainstem.cli.options import OptionType
 
 _ANSWER_SECONDS = 2.0
 """A person waits for a completion with a finger on the key."""

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainstem.address import AddressError, parsed
-from mainstem.cli.option_type import OptionType
 from mainstem.cli.profiles import ClusterOption, profile_option
 from mainstem.quantities import bytes_of, milliseconds_of
+
+if TYPE_CHECKING:
+    OptionType = click.ParamType
+else:
+
+    class OptionType(click.ParamType):
+        """The base of our own types of options: `click.ParamType`, which newer versions of click have as a generic
+        class. `OptionType[int]` tells type checkers what an option becomes; at run time it is the class alone."""
+
+        def __class_getitem__(cls, kind: Any) -> type[OptionType]:
+            return cls
+
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_HTTP = "127.0.0.1:9080"

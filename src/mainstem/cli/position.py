@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from mainstem.cli import kafka_node
-from mainstem.cli.option_type import OptionType
+from mainstem.cli.options import OptionType
 from mainstem.quantities import milliseconds_of
 
 HELP = (

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,8 +20,7 @@ import click
 
 from mainstem import __version__
 from mainstem.cli.errors import CommandLineError, DiskFailed, NodeDied
-from mainstem.disk_errors import DISK_REMEDY, is_of_disk
-from mainstem.errors import MainstemError
+from mainstem.errors import DISK_REMEDY, MainstemError, is_of_disk
 
 if TYPE_CHECKING:
     from mainstem.config import NodeConfig
@@ -84,7 +85,7 @@ def command(
     key, the last one counts. It ends cleanly on SIGINT and SIGTERM.
     """
     gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
-    from mainstem.cli.log_output import log_to_stderr
+    from mainstem.cli.serve import log_to_stderr
     from mainstem.config_sources import load
     from mainstem.event_loop import new_event_loop
 
@@ -201,3 +202,44 @@ def _announce(addresses: Addresses) -> None:
         addresses.http,
         addresses.rpc,
     )
+
+
+_QUIET = ("uvicorn", "asyncio")
+"""Libraries whose information is noise beside ours; their warnings stay."""
+
+
+def log_to_stderr(form: str, level: str) -> None:
+    """Send the process's log to stderr. `form` is 'text' or 'json'."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00.123 INFO  storage.recovery: message`, UTC."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03d %(levelname)-7s %(room)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.room = record.name.removeprefix("mainstem.")
+        return super().format(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """Keys: time (ms since the epoch), level, logger, message, and exception where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": int(record.created * 1000),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)

@@ -24,16 +24,15 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from mainstem.disk_errors import is_of_disk
+from mainstem.errors import is_of_disk
 from mainstem.model import Node, Sample
 from mainstem.nameserver.administration import MetadataAdministration
-from mainstem.nameserver.cluster.admission import Admission
 from mainstem.nameserver.cluster.group_leaders import GroupLeaders
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState, Thresholds
-from mainstem.nameserver.cluster.registration import Registration
+from mainstem.nameserver.cluster.registration import Admission, Registration
 from mainstem.nameserver.cluster.start_check import OldCopy
 from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, Facts
 from mainstem.nameserver.config import NameserverConfig

@@ -1,8 +1,8 @@
 """The split application: `python -m mainstem.pipeline.main --node http://HOST:PORT`.
 
 The node's supervisor, `mainstem split run` or a cluster's scheduler runs it. Exit codes tell the outcome
-(`exit_codes`). With `--watch-stdin` it kills its session when its standard input ends, so that neither it nor its JVM
-outlives the node that started it, however that died.
+(`errors.EXIT_DONE` and the others). With `--watch-stdin` it kills its session when its standard input ends, so that
+neither it nor its JVM outlives the node that started it, however that died.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import MainstemError
 from mainstem.pipeline.config import PipelineConfig
-from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.java import Java, require_java
 from mainstem.pipeline.lease_keeper import LeaseKeeper
 from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint

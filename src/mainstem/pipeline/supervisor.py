@@ -25,7 +25,7 @@ from functools import partial
 from typing import Protocol
 
 from mainstem.pipeline.config import PipelineConfig
-from mainstem.pipeline.exit_codes import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.java import find_java, spark_missing
 from mainstem.pipeline.processes import end_session, take_leftovers
 from mainstem.ports import Clock

@@ -54,7 +54,7 @@ from mainstem.raft.errors import (
     RaftError,
     Unavailable,
 )
-from mainstem.raft.log_store import LogStore
+from mainstem.raft.log import LogStore
 from mainstem.raft.membership import ChangeKind, LoggedMembership, Membership, MembershipChange
 from mainstem.raft.messages import Message
 from mainstem.raft.ready import ReadResult, Ready, RoleChange

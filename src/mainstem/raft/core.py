@@ -19,8 +19,7 @@ from mainstem.raft.entry import KIND_DATA, NOBODY, Entry, HardState, Snapshot
 from mainstem.raft.errors import BrokenInvariant, NotLeader, NotReady, RaftError
 from mainstem.raft.followership import Followership
 from mainstem.raft.leadership import Leadership
-from mainstem.raft.log import Log
-from mainstem.raft.log_store import LogStore
+from mainstem.raft.log import Log, LogStore
 from mainstem.raft.membership import LoggedMembership, Membership, MembershipChange
 from mainstem.raft.messages import (
     Append,

@@ -1,7 +1,7 @@
 """Elections decide when this node stands for election, count the answers, and decide for which node it votes.
 
 Term, vote, role and the leader change here and nowhere else. The outcome of an election is returned as a `Cause`; the
-core then makes the node lead or follow. `candidacy` counts the votes.
+core then makes the node lead or follow. A `Candidacy` counts the votes.
 """
 
 from __future__ import annotations
@@ -9,14 +9,36 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mainstem.raft.candidacy import Candidacy
 from mainstem.raft.config import RaftConfig
 from mainstem.raft.entry import NOBODY, HardState
 from mainstem.raft.errors import BrokenInvariant
 from mainstem.raft.log import Log
+from mainstem.raft.membership import Membership
 from mainstem.raft.messages import Message, RequestVote, VoteResponse
 from mainstem.raft.ready import RoleChange
 from mainstem.raft.roles import TRANSITIONS, Cause, Role
+
+
+class Candidacy:
+    """Counts one round of votes, or of pre-votes. Only answers of voters count."""
+
+    def __init__(self, term: int, *, transfer: bool = False) -> None:
+        """`term` is the term asked for."""
+        self.term = term
+        self.transfer = transfer
+        self._granted: set[int] = set()
+        self._refused: set[int] = set()
+
+    def answered(self, node_id: int, granted: bool) -> None:
+        """Note a node's answer; only its first counts."""
+        if node_id not in self._granted | self._refused:
+            (self._granted if granted else self._refused).add(node_id)
+
+    def won(self, membership: Membership) -> bool:
+        return len(self._granted & membership.voters) >= membership.quorum
+
+    def lost(self, membership: Membership) -> bool:
+        return len(membership.voters - self._refused) < membership.quorum
 
 
 class Elections:

@@ -22,9 +22,9 @@ from mainstem.storage.disks.disk_reads import (
     PiecewiseReads,
     PlainReads,
     ReadableFile,
+    all_resident,
     open_for_pieces,
 )
-from mainstem.storage.disks.resident_pages import all_resident
 
 SIZES = (
     0,

@@ -7,7 +7,7 @@ from tests.storage.journal.sample_blocks import command_block, data_block
 
 from mainstem.storage.journal.format import BlockHeader
 from mainstem.storage.journal.framing import BlockToWrite, frame
-from mainstem.storage.journal.payload_check import payload_fault
+from mainstem.storage.journal.stored_block import payload_fault
 
 BLOCKS = {
     "data": data_block(3, sizes=(61, 200, 90)),

@@ -14,7 +14,7 @@ from mainstem.errors import LeaderUntold
 from mainstem.model import QueueRange
 from mainstem.rpc.errors import DeadlineExceeded
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.queues import DELETE_QUEUES, DeleteQueues, GroupsNotLed
+from mainstem.rpc.messages.cluster import DELETE_QUEUES, DeleteQueues, GroupsNotLed
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
 from mainstem.storage.errors import ChangesFailed, NotTheLeader, StorageError

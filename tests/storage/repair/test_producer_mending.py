@@ -20,7 +20,7 @@ from mainstem.kernel.pure.producer_states import KEY
 from mainstem.model import Outcome
 from mainstem.rpc.errors import ConnectionLost, NotServed
 from mainstem.rpc.handlers import RpcCall
-from mainstem.rpc.messages.producers import FetchedProducers, FetchProducers, ProducersNotNow
+from mainstem.rpc.messages.repair import FetchedProducers, FetchProducers, ProducersNotNow
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.repair.producer_mending import PATIENCE_SECONDS, UNSERVED_SECONDS

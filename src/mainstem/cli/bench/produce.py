@@ -11,8 +11,7 @@ import click
 
 from mainstem.cli import kafka_node, options
 from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
-from mainstem.cli.bench.failure import failure_of
-from mainstem.cli.bench.interruption import Interruption
+from mainstem.cli.bench.ending import Interruption, failure_of
 from mainstem.cli.bench.limits import (
     LINGER_MS_MAX,
     RATE_MAX,

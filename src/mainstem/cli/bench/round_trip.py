@@ -9,13 +9,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from mainstem.cli.bench.arrivals import Arrivals, probe_run
+from mainstem.cli.bench.arrivals import RUN_BYTES, Arrivals, Stamp, probe_run
 from mainstem.cli.bench.bench_topic import BenchTopic
-from mainstem.cli.bench.interruption import Interruption
+from mainstem.cli.bench.ending import Interruption
 from mainstem.cli.bench.limits import Limits
 from mainstem.cli.bench.load import Load, random_texts
 from mainstem.cli.bench.sender import Sender
-from mainstem.cli.bench.stamp import RUN_BYTES, Stamp
 from mainstem.cli.bench.tally import Tally
 from mainstem.cli.connection_news import LOST_SECONDS_MAX
 

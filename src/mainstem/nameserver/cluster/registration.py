@@ -1,17 +1,24 @@
-"""A node registers in the metadata: its addresses, its roles, and the feature levels that its program reads."""
+"""A node registers in the metadata: its addresses, its roles, and the feature levels that its program reads. The
+metadata leader judges what only a leader can: whether a node may bear its id, and a feature level be raised.
+"""
 
 from __future__ import annotations
 
 import logging
 
-from mainstem.model import Node
+from mainstem.address import Address
+from mainstem.model import LevelRange, Node
+from mainstem.nameserver.cluster.heartbeats import Heartbeats
+from mainstem.nameserver.cluster.level_raising import LevelRaising
+from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
-from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
+from mainstem.nameserver.errors import FeatureLevelNotReady, MetadataUnavailable, NameserverError, NodeIdTaken
 from mainstem.nameserver.quorum.metadata_group import MetadataGroup
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
+from mainstem.nameserver.state.feature_level import check_levels_of
 from mainstem.nameserver.state.replica import MetadataReplica
-from mainstem.rpc.messages.metadata import WantNode
+from mainstem.rpc.messages.metadata import Wanted, WantFeatureLevel, WantNode
 
 log = logging.getLogger(__name__)
 
@@ -60,3 +67,34 @@ class Registration:
                 if self._quorum.failure is not None:
                     raise
                 log.warning("node %d is not registered yet: %s", node.node_id, error)
+
+
+class Admission:
+    """Checks requests on the leader, before commands are made of them."""
+
+    def __init__(self, replica: MetadataReplica, raising: LevelRaising, heartbeats: Heartbeats | None) -> None:
+        """`heartbeats` None: there are no other nodes."""
+        self._replica = replica
+        self._raising = raising
+        self._heartbeats = heartbeats
+
+    def check(self, wanted: Wanted) -> None:
+        """Raises `NodeIdTaken` for a node whose id another live node bears, `UnreadableFeatureLevel` for one whose
+        program is too old, and `FeatureLevelNotReady` for a feature level that a node does not read."""
+        if isinstance(wanted, WantFeatureLevel) and (against := self._raising.against(wanted.level)):
+            raise FeatureLevelNotReady(f"feature level {wanted.level} must wait: {'; '.join(against)}")
+        if isinstance(wanted, WantNode):
+            levels = LevelRange(wanted.level_oldest, wanted.level_newest)
+            check_levels_of(wanted.node_id, levels, self._replica.state.feature_level)
+            self._raising.registers(wanted.node_id, levels)
+        if not isinstance(wanted, WantNode) or self._heartbeats is None:
+            return
+        known = self._replica.state.registered(wanted.node_id)
+        if known is None or known.incarnation in (b"", wanted.incarnation):
+            return
+        verdict = self._heartbeats.judged(wanted.node_id)
+        if verdict.state is not NodeState.DEAD:
+            raise NodeIdTaken(
+                f"node {wanted.node_id} runs at {known.rpc or Address(known.host, known.port)} from another directory "
+                f"({verdict.reason or 'it is alive'}); give this node another node_id, or stop that one first"
+            )

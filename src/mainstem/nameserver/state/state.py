@@ -4,10 +4,14 @@ Strategy: `check` refuses a command against the present state before it is logge
 and is the only place that does, live and at recovery alike. `apply` trusts that the command was checked, so
 rules may be tightened later without an old log becoming unreadable; a command that does not fit at all (an
 unknown topic number, a number given twice) can only come from a broken log and raises `InconsistentCommand`.
-A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table` and
-`remembered` hold the nouns and their rules; this module routes each command to them.
+A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table` and `node_table` hold
+the nouns and their rules; this module routes each command to them.
 
 Invariant: the same commands lead to the same state on every node.
+
+The state remembers for a while which requests were carried out, so that a repeated request changes nothing. A caller
+whose answer got lost asks the next leader with the same request id. Time is that of the log (`at_ms` of the changes),
+so that all nodes remember and forget alike.
 """
 
 from __future__ import annotations
@@ -44,8 +48,35 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.feature_level import check_own_levels
 from mainstem.nameserver.state.node_table import NodeTable
-from mainstem.nameserver.state.remembered import RememberedChanges
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
+
+REMEMBERED_MS = 10 * 60 * 1000
+"""Callers give up after seconds; after minutes none of their messages is still under way."""
+REQUESTS_MAX = 20_000
+"""Some tens of changes per second, for as long as `REMEMBERED_MS`."""
+
+
+class RememberedChanges:
+    def __init__(self) -> None:
+        self._changes: dict[bytes, RememberChange] = {}  # oldest first
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def of(self, request: bytes) -> RememberChange | None:
+        return self._changes.get(request) if request else None
+
+    def add(self, change: RememberChange) -> None:
+        self._changes[change.request] = change
+        while self._changes:
+            oldest = next(iter(self._changes.values()))
+            if len(self._changes) <= REQUESTS_MAX and oldest.at_ms > change.at_ms - REMEMBERED_MS:
+                return
+            del self._changes[oldest.request]
+
+    def commands(self) -> Iterator[RememberChange]:
+        return iter(tuple(self._changes.values()))
+
 
 PRODUCER_IDS_PER_BLOCK = 1_000  # as Kafka: at most this many ids are lost at a restart
 PRODUCER_ID_MAX = 0x7FFF_FFFF_FFFF_FFFF

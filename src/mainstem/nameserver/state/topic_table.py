@@ -4,10 +4,15 @@ No I/O.
 Invariants: a topic number is never given twice (queue ids, and so messages, depend on it); a deleted topic is
 known to be deleted (`was_deleted`), so that data whose topic is merely missing is never taken for garbage;
 lookups by name, id and number are one dict access; partitions cost nothing.
+
+Topic names are legal, and no two can be mistaken for each other. Kafka's rules: 1 to 249 characters of a-z, A-Z, 0-9,
+'.', '_' and '-', but neither '.' nor '..'. Metric systems turn '.' into '_', so two topics may not differ in these
+alone.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -33,7 +38,31 @@ from mainstem.nameserver.state.commands import (
     TopicDeleted,
 )
 from mainstem.nameserver.state.topic_config import check_configs
-from mainstem.nameserver.state.topic_name import check_topic_name, collision_key
+
+NAME_LENGTH_MAX = 249  # with "-<partition>" added it still fits a file name of 255 bytes
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `InvalidTopicName` unless the name is legal."""
+    if not name:
+        raise InvalidTopicName("the topic name is empty")
+    if name in (".", ".."):
+        raise InvalidTopicName(f"the topic name cannot be {name!r}")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidTopicName(
+            f"the topic name has {len(name)} characters, more than {NAME_LENGTH_MAX}: {name[:40]!r}…"
+        )
+    if _LEGAL.fullmatch(name) is None:
+        raise InvalidTopicName(
+            f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        )
+
+
+def collision_key(name: str) -> str:
+    """Equal for names that could be mistaken for each other."""
+    return name.replace(".", "_")
+
 
 PARTITIONS_PER_TOPIC_MAX = 100_000  # one Metadata response of such a topic stays below 4 MiB
 PARTITIONS_TOTAL_MAX = 1_000_000

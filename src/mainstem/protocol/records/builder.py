@@ -23,8 +23,7 @@ from mainstem.protocol.records.batch import NewBatch
 from mainstem.protocol.records.checksum import crc32c
 from mainstem.protocol.records.compression import Compression, compress
 from mainstem.protocol.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, read_batch_header
-from mainstem.protocol.records.record import ControlType, Headers
-from mainstem.protocol.records.varint import append_signed_varint
+from mainstem.protocol.records.record import ControlType, Headers, append_signed_varint
 
 _NO_LEADER_EPOCH = -1
 _CONTROL_KEY = struct.Struct(">hh")

@@ -1,4 +1,5 @@
-"""Finding records by timestamp, for ListOffsets.
+"""Finding records by timestamp, for ListOffsets; and whether all records of a batch have a key (`keys_of`), which
+compacted topics ask for, as compaction keeps the latest record of each.
 
 Batches whose max timestamp rules them out are skipped by their header. Of one that decides, the kernel walks the
 records in place; only a compressed one is inflated. What a walk finds out answers every later question for a time in
@@ -12,16 +13,18 @@ Control batches hold no messages and are passed over.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mainstem.kernel import walk_timestamps
+from mainstem.kernel import first_keyless, walk_timestamps
 from mainstem.kernel.batch_header import HEADER_BYTES
-from mainstem.model import TimestampType
-from mainstem.protocol.errors import ProtocolError
+from mainstem.model import Buffer, TimestampType
+from mainstem.protocol.errors import ProtocolError, RecordsTooLarge
 from mainstem.protocol.records.batch import StoredBatch
-from mainstem.protocol.records.compression import decompress, inflated_bytes_max
+from mainstem.protocol.records.compression import Compression, decompress, inflated_bytes_max
+from mainstem.protocol.records.header import read_batch_header
 
 RISING_MAX = 16
 """Kept of a batch: about 2 KB. A batch that was produced within 16 ms has no more, whatever its size."""
@@ -124,3 +127,33 @@ def _as_a_whole(batch: StoredBatch, offset_min: int) -> BatchTimes:
     header = batch.header
     position = RecordPosition(max(header.base_offset, offset_min), header.max_timestamp)
     return BatchTimes(position, position, (position,), True)
+
+
+class Keys(enum.Enum):
+    ALL = "all records have one"
+    MISSING = "a record has none"
+    UNREADABLE = "the records cannot be read"
+    TOO_LARGE = "the records inflate to more than may be"
+
+
+def is_compressed(data: Buffer) -> bool:
+    """Whether the batch, whose header was checked before, is compressed."""
+    return read_batch_header(data).compression_code != Compression.NONE
+
+
+def keys_of(data: Buffer, bytes_max: int | None = None) -> tuple[Keys, int]:
+    """Look into a batch, inflating at most so many bytes; None: as many as a batch of its size may inflate to. Also
+    returns how many bytes of records there were to look into."""
+    try:
+        header = read_batch_header(data)
+        payload = memoryview(data)[HEADER_BYTES:]
+        allowed = inflated_bytes_max(len(payload))
+        body = decompress(header.compression, payload, allowed if bytes_max is None else min(bytes_max, allowed))
+    except RecordsTooLarge:
+        return Keys.TOO_LARGE, 0
+    except ProtocolError:
+        return Keys.UNREADABLE, 0
+    keyless, damaged_at = first_keyless(body, header.record_count)
+    if damaged_at >= 0:
+        return Keys.UNREADABLE, len(body)
+    return (Keys.MISSING if keyless >= 0 else Keys.ALL), len(body)

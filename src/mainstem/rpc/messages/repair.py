@@ -3,7 +3,8 @@ copy of the log and has runs of its own.
 
 A node whose run is missing, or has lost its index, asks another node which queues have offsets in the blocks that the
 run was made of; a node that has lost bytes asks for the batches of a stretch of a queue. Batches are the same on all
-replicas. Raw bytes travel as attachment, with a CRC32C of their own.
+replicas. A node whose own file of idempotent producers went bad asks another replica for their states. Raw bytes travel
+as attachment, with a CRC32C of their own.
 """
 
 from __future__ import annotations
@@ -72,3 +73,42 @@ FETCH_STRETCH_BATCHES = Method(
     102, "groups.fetch_stretch_batches", FetchStretchBatches, BatchesPart, (RepairRefused,),
     streams=True, nodes_only=True,
 )  # fmt: skip
+
+
+NAMES_MAX = 2_048
+"""Producers asked for in one call: the state of each takes 152 bytes, 311 KB at the most."""
+
+NAME_BYTES = 16
+"""Queue id u64 and producer id i64, little-endian."""
+
+
+class ProducersNotNow(Refused):
+    """This node cannot answer now: it has not applied so much, or cannot read; the message says why. The
+    caller may ask again."""
+
+    kind = "producers not now"
+
+
+class FetchProducers(msgspec.Struct, frozen=True):
+    """Asks for the states of these producers on a replica that has applied the write group's block `applied`,
+    or more."""
+
+    group: Group
+    applied: Index
+    names: Annotated[bytes, msgspec.Meta(max_length=NAMES_MAX * NAME_BYTES)]
+    """Keys, one behind the other."""
+
+
+class FetchedProducers(msgspec.Struct, frozen=True):
+    """The attachment has rows as the kernel's `ProducerStates.image` has them, of those producers whose full
+    state is known here; the others are left out."""
+
+    applied: Index
+    """The last block that these states include."""
+    crc: Checksum
+    """Of the attachment."""
+
+
+FETCH_PRODUCERS = Method(
+    111, "groups.fetch_producers", FetchProducers, FetchedProducers, (ProducersNotNow,), nodes_only=True
+)

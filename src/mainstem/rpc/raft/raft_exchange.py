@@ -18,7 +18,7 @@ from mainstem.address import Address
 from mainstem.model import HistogramSample, Sample
 from mainstem.raft.messages import Message
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.raft.raft_link import RaftLink
+from mainstem.rpc.raft.raft_link import Backoff, RaftLink
 from mainstem.rpc.raft.raft_member import METADATA_GROUP, Carried, RaftMember
 from mainstem.rpc.raft.raft_messages import (
     DELIVER,
@@ -28,7 +28,6 @@ from mainstem.rpc.raft.raft_messages import (
     from_wire,
 )
 from mainstem.rpc.raft.raft_outbox import Bounds
-from mainstem.rpc.wire.backoff import Backoff
 from mainstem.rpc.wire.client_connection import Connect, connect_tcp
 from mainstem.rpc.wire.frames import FRAME_BYTES_MAX
 from mainstem.rpc.wire.hello import Hello

@@ -11,23 +11,91 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from mainstem.address import Address
+from mainstem.model import HistogramSample, Sample
 from mainstem.rpc.errors import DeadlineExceeded, IdentityRefused, RpcError, VersionMismatch
-from mainstem.rpc.raft.link_counters import LinkCounters
 from mainstem.rpc.raft.raft_member import RaftMember
 from mainstem.rpc.raft.raft_messages import DELIVER, Delivery
 from mainstem.rpc.raft.raft_outbox import Bounds, Outbox, Outgoing
-from mainstem.rpc.wire.backoff import Backoff
 from mainstem.rpc.wire.call_state import CallAnswer
 from mainstem.rpc.wire.client_connection import ClientConnection, Connect, open_connection
 from mainstem.rpc.wire.hello import Hello
 from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
+
+
+class Backoff:
+    """Doubles from `first_seconds` to `seconds_max`; a random part of each wait, up to half, is left out, so
+    that nodes that lost a peer together do not all come back together."""
+
+    def __init__(self, first_seconds: float, seconds_max: float, random: Random) -> None:
+        self._first_seconds, self._seconds_max = first_seconds, seconds_max
+        self._random = random
+        self._next_seconds = first_seconds
+
+    def seconds(self) -> float:
+        """The next wait."""
+        whole = self._next_seconds
+        self._next_seconds = min(2 * whole, self._seconds_max)
+        return whole * self._random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """An attempt succeeded: begin with the shortest wait again."""
+        self._next_seconds = self._first_seconds
+
+
+ROUND_TRIP_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, float("inf"))
+"""Seconds: from a quiet loopback to the deadline."""
+
+_COUNTERS = (
+    ("deliveries", "deliveries_total", "Deliveries of Raft messages sent."),
+    ("messages", "messages_total", "Raft messages sent."),
+    ("entry_bytes", "entry_bytes_total", "Bytes of log entries sent."),
+    ("dropped", "dropped_total", "Raft messages dropped: no connection, or too much waits."),
+    ("refused", "refused_total", "Deliveries the other end refused."),
+    ("connects", "connects_total", "Connections made."),
+    ("connect_failures", "connect_failures_total", "Attempts to connect that failed."),
+)
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """Written on the event loop only."""
+
+    deliveries: int = 0
+    messages: int = 0
+    entry_bytes: int = 0
+    dropped: int = 0
+    refused: int = 0
+    connects: int = 0
+    connect_failures: int = 0
+    round_trip_counts: list[int] = field(default_factory=lambda: [0] * len(ROUND_TRIP_BOUNDS))
+    round_trip_seconds: float = 0.0
+
+    def round_trip(self, seconds: float) -> None:
+        self.round_trip_counts[bisect_left(ROUND_TRIP_BOUNDS, seconds)] += 1
+        self.round_trip_seconds += seconds
+
+    def samples(self, labels: tuple[tuple[str, str], ...]) -> Iterator[Sample | HistogramSample]:
+        for name, metric, text in _COUNTERS:
+            yield Sample(f"mainstem_raft_link_{metric}", "counter", text, getattr(self, name), labels)
+        total, cumulative = 0, []
+        for count in tuple(self.round_trip_counts):
+            total += count
+            cumulative.append(total)
+        yield HistogramSample(
+            "mainstem_raft_link_round_trip_seconds", "From sending a delivery to its having been taken in.",
+            ROUND_TRIP_BOUNDS, tuple(cumulative), self.round_trip_seconds, labels,
+        )  # fmt: skip
+
 
 BYTES_IN_FLIGHT_MAX = 4 * 1024 * 1024
 """Entries under way and not taken in: 10 Gbit/s over 3 ms. A heartbeat waits for so many bytes at the most,

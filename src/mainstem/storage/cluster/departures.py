@@ -21,8 +21,7 @@ from collections.abc import Collection, Sequence
 
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.cluster import GROUP_MEMBERS, GroupMembers, MembersOf
-from mainstem.rpc.messages.queues import GroupsNotLed
+from mainstem.rpc.messages.cluster import GROUP_MEMBERS, GroupMembers, GroupsNotLed, MembersOf
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication

@@ -19,7 +19,7 @@ from mainstem.model import QueueRange, QueueUsage
 from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.queues import (
+from mainstem.rpc.messages.cluster import (
     CREATE_QUEUES,
     DELETE_QUEUES,
     RANGES_MAX,

@@ -26,7 +26,7 @@ from mainstem.kernel.pure.producer_states import KEY, ProducerState, joined, row
 from mainstem.ports import Clock
 from mainstem.rpc.errors import NotServed, RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.producers import (
+from mainstem.rpc.messages.repair import (
     FETCH_PRODUCERS,
     NAME_BYTES,
     NAMES_MAX,

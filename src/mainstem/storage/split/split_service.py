@@ -57,7 +57,7 @@ from mainstem.rpc.messages.split import (
     SplitProgress,
     WaitsFor,
 )
-from mainstem.rpc.wire.host import host_identity
+from mainstem.rpc.wire.identity import host_identity
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import position_of

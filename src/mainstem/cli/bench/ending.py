@@ -1,13 +1,49 @@
-"""The line that a run ends with when not all of its records were acknowledged."""
+"""How a measurement ends before its time: by Ctrl-C (the first ends it with the summary so far, the second ends the
+waiting for what is still in flight), or with the line that says why not all records were acknowledged."""
 
 from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from mainstem.cli import kafka_node
-from mainstem.cli.bench.interruption import Interruption
 from mainstem.cli.bench.tally import SILENCE_SECONDS_MAX, Tally
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """A context in which SIGINT and SIGTERM are counted instead of ending the process."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._previous: dict[signal.Signals, Any] = {}
+
+    @property
+    def came(self) -> bool:
+        return self._count > 0
+
+    @property
+    def came_twice(self) -> bool:
+        return self._count > 1
+
+    def __enter__(self) -> Interruption:
+        self._previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+
 
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD)
 """The second is what some nodes answer to a batch above the limit."""
