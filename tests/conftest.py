@@ -1,5 +1,5 @@
-"""What the whole suite shares: how long Hypothesis searches, what a failed test shows of its nodes, and in which order
-workers take the files.
+"""What the whole suite shares: how long Hypothesis searches, what a failed test shows of its nodes, what a file may
+leave open, and in which order workers take the files.
 
 `make test` runs two workers, each of which takes one file after the other. The files that took longest when they were
 recorded come first, so that the workers end together. `pytest … --record-seconds` records anew.
@@ -7,10 +7,14 @@ recorded come first, so that the workers end together. `pytest … --record-seco
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import re
 import time
-from collections import defaultdict
-from collections.abc import Generator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,11 @@ SECONDS_OF_FILES = Path(__file__).with_name("seconds_of_files.json")
 counts."""
 SECONDS_OF_UNKNOWN = 2.0
 """Files that were never recorded come last: most are short."""
+
+DESCRIPTORS = Path("/proc/self/fd")
+DESCRIPTORS_LEFT_MAX = 50
+"""Libraries keep some for good: pools, selectors, files of the machine. What tests leave adds up over all files of a
+worker, until a `select` fails that knows no descriptor above 1,023, in a test that has nothing to do with it."""
 
 _BEGAN = pytest.StashKey[float]()
 
@@ -65,6 +74,28 @@ class SecondsOfFiles:
         known |= {file: round(seconds, 1) for file, seconds in self._seconds.items()}
         there = {file: seconds for file, seconds in sorted(known.items()) if (ROOT / file).exists()}
         SECONDS_OF_FILES.write_text(json.dumps(there, indent=1) + "\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_descriptors_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A file closes what it opens: its last test errs where too much is open, after all fixtures of the file."""
+    before = len(open_descriptors())
+    yield
+    if len(open_descriptors()) - before > DESCRIPTORS_LEFT_MAX:
+        gc.collect()
+    left = open_descriptors()
+    if len(left) - before > DESCRIPTORS_LEFT_MAX:
+        most = Counter(left).most_common(8)
+        pytest.fail(f"{request.path.name} found {before} descriptors open and leaves {len(left)}, most of {most}")
+
+
+def open_descriptors() -> list[str]:
+    """What each descriptor of this process is; none where the machine does not tell."""
+    found = []
+    for descriptor in DESCRIPTORS.iterdir() if DESCRIPTORS.exists() else ():
+        with suppress(OSError):  # that by which they are listed
+            found.append(re.sub(r"\d+", "N", os.readlink(descriptor)))
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.model import Buffer
+from mainstem.storage.role import Storage
 
 LATENCIES_SECONDS = (0.0, 0.0, 0.0, 0.0002, 0.001, 0.01)
 
@@ -76,6 +78,13 @@ class Machine:
         """Lose what was not synced; `keep_all`: only the process died."""
         self.disk1.crash(keep_all=keep_all)
         self.disk2.crash(keep_all=keep_all)
+
+
+async def let_go(opened: Iterable[Storage]) -> None:
+    """Close the manifests of these lives, when the run is over. A life that is killed closes nothing, and no process
+    ends with it that would; sqlite's log has to be there for the next one, as the dead one left it."""
+    for storage in opened:
+        await storage.queue_store.manifest.close()
 
 
 class SimulatedTarget:

@@ -111,6 +111,8 @@ class SimulatedNode:
         self.queues: dict[int, QueueOracle] = {}
         """Of the topics that exist."""
         self.storage: Storage
+        self.opened: list[Storage] = []
+        """That of every life."""
         self.loop: SimulatedLoop
         self._refusals: list[Refusals] = []
         """Of each write group, in this life."""
@@ -135,6 +137,7 @@ class SimulatedNode:
             consensus=Consensus(randomness=self._randomness),
             new_id=lambda: uuid.UUID(int=next(self._uuids)),
         )
+        self.opened.append(self.storage)
         await self.storage.start()
         for number in self.storage.table.topics():
             if number in self.metadata.deleted:

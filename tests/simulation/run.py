@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.simulation.clients import PATIENCE_SECONDS, Clients
-from tests.simulation.machine import Machine
+from tests.simulation.machine import Machine, let_go
 from tests.simulation.node import Settings, SimulatedNode
 from tests.simulation.oracle import QueueOracle, Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
@@ -47,10 +47,15 @@ class Run:
         self.pruned_segments = 0
 
     def play(self) -> None:
-        for _ in range(self._lives):
-            self._live(self._life)
-        self._live(self._settle)
-        self._live(self._compare)
+        try:
+            for _ in range(self._lives):
+                self._live(self._life)
+            self._live(self._settle)
+            self._live(self._compare)
+        finally:
+            loop = self.machine.boot()
+            loop.run_until_complete(let_go(self.node.opened))
+            self.machine.halt(loop)
 
     def _live(self, life: Callable[[], Awaitable[None]]) -> None:
         loop = self.machine.boot()

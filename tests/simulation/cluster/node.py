@@ -171,6 +171,8 @@ class SimulatedNode:
         """The storage role while the node is up."""
         self.storage: Storage
         """The newest, for splitters."""
+        self.opened: list[Storage] = []
+        """That of every life."""
         self.up = False
         """Started, and neither stopped nor killed."""
         self.applied: dict[int, int] = {}
@@ -384,6 +386,7 @@ class SimulatedNode:
 
     def observe(self, storage: Storage, life: Life) -> None:
         """Have the history told what this life applies, and look at what it prunes."""
+        self.opened.append(storage)
         state, journal, pruning = storage.state, storage.journal, storage.pruning
         apply, recycle, superfluous = state.block_applied, journal.recycle, pruning._superfluous
         obey = state.command_applied

@@ -20,6 +20,7 @@ from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import caused
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.rivals import RIVAL_COUNT, RIVALS, Rival
+from tests.simulation.machine import let_go
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
 
@@ -137,6 +138,7 @@ class Run:
                 node.disk1.turn_off()
                 node.disk2.turn_off()
             await self.loop.bury([life for node in self.cluster.nodes.values() for life in node.lives])
+            await let_go(storage for node in self.cluster.nodes.values() for storage in node.opened)
             logging.disable(logging.NOTSET)
 
     # --- the story ----------------------------------------------------------------------------------------

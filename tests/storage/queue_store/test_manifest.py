@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import os
 import shutil
 import sqlite3
 import threading
@@ -421,6 +424,43 @@ def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_
         assert task.cancelled()
         assert manifest.position(0).position == 0
         await manifest.close()
+
+    asyncio.run(scenario())
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files below a directory that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one that lists them is gone
+            found.append(os.readlink(descriptor))
+    return [path for path in found if path.startswith(str(directory))]
+
+
+def test_a_manifest_that_nobody_has_any_more_holds_no_file_open(tmp_path: Path) -> None:
+    """Whatever did not come to closing it: sqlite hides what a connection refers to from the garbage collector."""
+    asyncio.run(Manifest.open(str(tmp_path / "manifest.sqlite")))
+    gc.collect()
+    assert open_below(tmp_path) == []
+
+
+def test_a_manifest_that_is_refused_holds_no_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(FormatError) as refused:
+        asyncio.run(Manifest.open(str(path)))
+    assert open_below(tmp_path) == [], refused.traceback  # which refers to the connection
+
+
+def test_a_manifest_whose_opening_is_cancelled_holds_no_file_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        opening = asyncio.ensure_future(Manifest.open(str(tmp_path / "manifest.sqlite")))
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert open_below(tmp_path) == []
 
     asyncio.run(scenario())
 

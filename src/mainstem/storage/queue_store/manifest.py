@@ -169,10 +169,11 @@ class Manifest:
     async def open(cls, path: str) -> Manifest:
         """Open or make the database. Raises `StorageError` when it cannot be used."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="manifest")
+        database = _Database(path)
         try:
-            database = _Database(path)
             contents = await _carried_through(executor, database.open)
-        except BaseException:
+        except BaseException:  # it may be open: a cancelled caller's call is carried through
+            await _carried_through(executor, database.close)
             executor.shutdown()
             raise
         return cls(database, contents, executor)
@@ -323,7 +324,7 @@ class Manifest:
         return gone
 
     async def close(self) -> None:
-        """Close the database, and ignore errors of sqlite."""
+        """Close the database, if it is open, and ignore errors of sqlite."""
         try:
             await _carried_through(self._executor, self._database.close)
         finally:
@@ -354,14 +355,25 @@ async def _carried_through(
     return future.result()
 
 
+class _RowSum:
+    """The sum of all rows there are. The connection holds it, and sqlite does not tell the garbage collector: it must
+    not lead back to the connection, which would stay open for ever."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def counted(self, sign: int, *row: object) -> None:
+        self.value = (self.value + sign * _row_sum(row)) % _SUM_MODULUS
+
+
 class _Database:
     """The sqlite side. Only the manifest's thread calls it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
-        self._sum = 0
-        """Of all rows; triggers keep it up to date."""
+        self._rows = _RowSum()
+        """Triggers keep it up to date."""
 
     @property
     def _database(self) -> sqlite3.Connection:
@@ -371,7 +383,16 @@ class _Database:
     def open(self) -> _Contents:
         if os.path.dirname(self._path):
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        self._connection = database = sqlite3.connect(self._path, isolation_level=None)
+        database = sqlite3.connect(self._path, isolation_level=None)
+        try:
+            contents = self._open(database)
+        except BaseException:
+            database.close()
+            raise
+        self._connection = database
+        return contents
+
+    def _open(self, database: sqlite3.Connection) -> _Contents:
         try:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
@@ -390,7 +411,7 @@ class _Database:
                 raise FormatError(
                     f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
                 )
-            self._sum = _sum_of(database)
+            self._rows.value = _sum_of(database)
             if self._sum_to_write(database) != self._written_sum(database):
                 raise FormatError(
                     f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
@@ -446,20 +467,17 @@ class _Database:
             tables,
         ).fetchall()
         made += database.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
-        return (self._sum + sum(map(_row_sum, made))) % _SUM_MODULUS
+        return (self._rows.value + sum(map(_row_sum, made))) % _SUM_MODULUS
 
     def _keep_sum(self, database: sqlite3.Connection) -> None:
         """Have every changed row counted in and out. Only this connection has the triggers: other versions, which lack
         the function, open the database as ever."""
-        database.create_function("counted", -1, self._counted)
+        database.create_function("counted", -1, self._rows.counted)
         for table, columns in _SUMMED.items():
             old, new = (", ".join(f"{row}.{column}" for column in columns) for row in ("OLD", "NEW"))
             out, into = f"SELECT counted(-1, '{table}', {old});", f"SELECT counted(1, '{table}', {new});"
             for event, done in (("DELETE", out), ("INSERT", into), ("UPDATE", out + into)):
                 database.execute(f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {done} END")
-
-    def _counted(self, sign: int, *row: object) -> None:
-        self._sum = (self._sum + sign * _row_sum(row)) % _SUM_MODULUS
 
     def _digest(self, database: sqlite3.Connection) -> int:
         """The digest of positions and ranges. The ranges are many, so sqlite adds them up."""
@@ -531,11 +549,12 @@ class _Database:
         return [name for (name,) in forgotten]
 
     def close(self) -> None:
-        self._database.close()
-        self._connection = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _transaction(self, statements: Iterable[Statement]) -> None:
-        database, before = self._database, self._sum
+        database, before = self._database, self._rows.value
         database.execute("BEGIN IMMEDIATE")
         try:
             for statement, values in statements:
@@ -543,7 +562,7 @@ class _Database:
             self._seal(database)
             database.execute("COMMIT")
         except BaseException:
-            self._sum = before
+            self._rows.value = before
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
