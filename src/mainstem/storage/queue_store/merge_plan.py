@@ -1,0 +1,350 @@
+"""Which spans of a write group are worth merging, and into which files. No disk, no clock: numbers in, a choice out.
+
+A *span* is the files of a write group that cover the same blocks. Spans begin as runs (level 0). A merge costs every
+byte of its inputs one more write, so none is made before it gains enough:
+
+- Where most bytes belong to queues that fill segments, or will before `wait_bytes_max` of runs have gathered, the runs
+  wait for that, and are merged once, for good: into segments, and packed files for what is left over (level 2).
+- Otherwise `level_one_bytes` of runs become packed files of level 1, and `level_two_bytes` of those, side by side, are
+  merged once more if that leaves a quarter of their extents at the most, or fills segments (level 2).
+
+So a byte is written twice or three times in its life. A span is chosen by a summary (`SpanSummary`): its totals, and
+the bytes of its heavy queues only. Each light queue has less than `HEAVY_SHARE` of its span, so what a queue has in a
+long row of spans is known to within that share of the row. How the chosen spans are cut into files (`cut`) goes by the
+exact bytes of all queues; nothing there depends on the order in which they were written.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.errors import ConfigError
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.format import EXTENT_BYTES
+
+Integers = numpy.typing.NDArray[numpy.int64]
+Flags = numpy.typing.NDArray[numpy.bool_]
+
+HEAVY_SHARE = 1 / 512
+"""A summary names at most this many queues (8 KiB), each with this share of its span or more. A queue that fills a
+segment of 1 GiB within 32 GiB of runs has 16 times as much of them."""
+
+FILLING_SHARE_MIN = 0.8
+"""Runs wait, and are merged once for good, when this share of their bytes is of queues that fill segments."""
+FULL_SHARE_MIN = 0.9
+"""They need not wait any longer when this share is of queues that have filled one."""
+
+ROWS_GAIN_MIN = 4
+"""A second merge of packed files leaves at most one of so many extents, or it is not worth its writes."""
+
+LEVEL_ONE_SPANS_MAX = 64
+"""So many spans of level 1 side by side are merged whatever it gains: a lookup may have to search each."""
+
+DEAD_SHARE_MIN = 0.5
+"""A merge for the room that dead batches take frees at least this share."""
+
+INPUTS_MAX = 2048
+"""Spans of one merge: with runs of 64 MiB that four write groups share, `MergeLines.wait_bytes_max`."""
+
+SEGMENT_BYTES_MAX = 1 << 30
+"""A longer line for segments counts as this: a segment is shorter than twice its line, and Kafka's positions in it are
+of 31 bits."""
+
+NEVER = numpy.int64(2**62)
+"""The line of a queue that gets no segments."""
+
+RUNS, PACKED, FINAL = 0, 1, 2
+"""The levels."""
+
+
+class MergeLines(NamedTuple):
+    """How much is enough, in bytes of batches of one write group."""
+
+    packed_bytes: int = 128 << 20
+    """Each packed file reaches this."""
+    level_one_bytes: int = 8 << 30
+    """So many bytes in runs are merged if no segments are in sight. With a quarter of a million queues it makes extents
+    of 32 KiB out of single batches."""
+    wait_bytes_max: int = 32 << 30
+    """Runs wait for segments to fill up to this: two thousand runs, if all four write groups do."""
+    level_two_bytes: int = 64 << 30
+    task_bytes: int = 1 << 30
+    """What one task merges, unless one segment is larger: a split waits for it at the most."""
+
+    def validate(self) -> None:
+        """Raises ConfigError for lines that cannot be used."""
+        if not 0 < self.packed_bytes <= self.level_one_bytes <= self.wait_bytes_max:
+            raise ConfigError(f"merge lines {self}: 0 < packed_bytes <= level_one_bytes <= wait_bytes_max")
+        if self.level_two_bytes < self.level_one_bytes or self.task_bytes <= 0:
+            raise ConfigError(f"merge lines {self}: level_two_bytes is at least level_one_bytes, task_bytes positive")
+
+    def segment_line(self, segment_bytes: int) -> int:
+        """The bytes at which a queue of a topic with this `segment.bytes` gets a segment. A smaller file than a packed
+        one would only make more of them."""
+        return min(max(segment_bytes, self.packed_bytes), SEGMENT_BYTES_MAX)
+
+
+class SpanSummary(NamedTuple):
+    """What the choice needs to know of a span: blocks (`after`, `upto`] of a write group, and only that group's bytes
+    where a run has others, too."""
+
+    after: int
+    upto: int
+    level: int
+    """Of its files, the smallest."""
+    bytes: int
+    """Of batches, dead ones included."""
+    dead_bytes: int
+    """Of batches that a merge would leave out."""
+    queue_count: int
+    row_count: int
+    """Extents."""
+    heavy_queues: QueueIds
+    """Ascending; those with `HEAVY_SHARE` of the bytes or more."""
+    heavy_bytes: Integers
+
+
+def summarize(
+    after: int, upto: int, level: int, queue_ids: QueueIds, sizes: Integers, *, rows: int = 0, dead_bytes: int = 0
+) -> SpanSummary:
+    """The summary of a span with these queues (ascending) and bytes of each. `rows`: its extents, if more than one per
+    queue."""
+    total = int(sizes.sum())
+    heavy = sizes >= max(1, total * HEAVY_SHARE)
+    return SpanSummary(
+        after, upto, level, total, dead_bytes, len(queue_ids), max(rows, len(queue_ids)), queue_ids[heavy], sizes[heavy]
+    )
+
+
+class Choice(NamedTuple):
+    """Spans number `first` to `end` - 1 are to become one span of this level."""
+
+    first: int
+    end: int
+    level: int
+
+
+LineOf = Callable[[QueueIds], Integers]
+"""The segment line of each of these queues (`MergeLines.segment_line`), `NEVER` for those without."""
+
+
+def choose(spans: Sequence[SpanSummary], lines: MergeLines, line_of: LineOf, *, drain: bool = False) -> Choice | None:
+    """What to merge next of the spans of a write group, oldest first; None when nothing is worth it. `drain`: all runs
+    are to be merged, however few."""
+    for first, end, level in _stretches(spans):
+        closed = end < len(spans)
+        if level == RUNS:
+            found = _of_runs(spans, first, end, lines, line_of, drain=drain or closed)
+        elif level == PACKED:
+            found = _of_packed(spans, first, end, lines, line_of)
+        else:
+            found = None
+        if found is not None:
+            return found
+    return _mostly_dead(spans, lines)
+
+
+def _stretches(spans: Sequence[SpanSummary]) -> Iterator[tuple[int, int, int]]:
+    """(first, end, level) of neighbouring spans of the same level."""
+    first = 0
+    for number in range(1, len(spans) + 1):
+        if number == len(spans) or spans[number].level != spans[first].level:
+            yield first, number, spans[first].level
+            first = number
+
+
+def _of_runs(
+    spans: Sequence[SpanSummary], first: int, end: int, lines: MergeLines, line_of: LineOf, *, drain: bool
+) -> Choice | None:
+    end = _reaching(spans, first, end, lines.wait_bytes_max)
+    found = _backlog(spans[first:end], line_of)
+    if not found.bytes:
+        return Choice(first, end, FINAL) if drain and end - first > 1 else None
+    if found.share(found.sizes >= found.lines) >= FULL_SHARE_MIN and found.leaves_little_over():
+        return Choice(first, end, FINAL)
+    filling = found.sizes >= found.lines * min(1.0, found.bytes / lines.wait_bytes_max)
+    waits = found.share(filling) >= FILLING_SHARE_MIN
+    if found.bytes >= lines.wait_bytes_max or end - first >= INPUTS_MAX or drain:
+        return Choice(first, end, FINAL if found.share(found.sizes >= found.lines) >= FILLING_SHARE_MIN else PACKED)
+    dead = sum(span.dead_bytes for span in spans[first:end]) >= max(found.bytes * DEAD_SHARE_MIN, lines.packed_bytes)
+    if dead or (found.bytes >= lines.level_one_bytes and not waits):
+        return Choice(first, _reaching(spans, first, end, lines.level_one_bytes), PACKED)
+    return None
+
+
+def _of_packed(spans: Sequence[SpanSummary], first: int, end: int, lines: MergeLines, line_of: LineOf) -> Choice | None:
+    """A stretch that is long enough, or will not grow any more because other levels enclose it, window by window."""
+    grows = all(span.level < PACKED for span in spans[end:])
+    begin = first
+    while begin < end:
+        reach = _reaching(spans, begin, end, lines.level_two_bytes)
+        window = spans[begin:reach]
+        size = sum(span.bytes for span in window)
+        if size < lines.level_two_bytes and grows and len(window) < LEVEL_ONE_SPANS_MAX:
+            return None
+        if len(window) > 1:
+            found = _backlog(window, line_of)
+            rows_after = max(max(span.queue_count for span in window), size // EXTENT_BYTES, 1)
+            fewer = sum(span.row_count for span in window) >= ROWS_GAIN_MIN * rows_after
+            full = found.share(found.sizes >= found.lines) >= FILLING_SHARE_MIN
+            if fewer or full or len(window) >= LEVEL_ONE_SPANS_MAX:
+                return Choice(begin, reach, FINAL)
+        begin = reach
+    return None
+
+
+def _mostly_dead(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
+    """The merged span of which most is dead, to be written again without that."""
+    for number, span in enumerate(spans):
+        if span.level > RUNS and span.dead_bytes >= max(span.bytes * DEAD_SHARE_MIN, lines.packed_bytes):
+            return Choice(number, number + 1, span.level)
+    return None
+
+
+def _reaching(spans: Sequence[SpanSummary], first: int, end: int, enough: int) -> int:
+    """The end of the shortest row of spans from `first` on that has so many bytes; `end` where there are fewer."""
+    size = 0
+    for number in range(first, min(end, first + INPUTS_MAX)):
+        size += spans[number].bytes
+        if size >= enough:
+            return number + 1
+    return min(end, first + INPUTS_MAX)
+
+
+class _Backlog(NamedTuple):
+    """What neighbouring spans have together."""
+
+    bytes: int
+    queue_count: int
+    """Of the span that has most queues: there are at least so many."""
+    sizes: Integers
+    """Bytes of each heavy queue."""
+    lines: Integers
+
+    def share(self, chosen: Flags) -> float:
+        return float(self.sizes[chosen].sum()) / self.bytes if self.bytes else 0.0
+
+    def leaves_little_over(self) -> bool:
+        """Whether the queues that fill no segment have extents that are worth their rows, or there are none."""
+        full = self.sizes >= self.lines
+        queues = self.queue_count - int(full.sum())
+        return self.bytes - int(self.sizes[full].sum()) >= queues * EXTENT_BYTES
+
+
+def _backlog(spans: Sequence[SpanSummary], line_of: LineOf) -> _Backlog:
+    queues, place = numpy.unique(numpy.concatenate([span.heavy_queues for span in spans]), return_inverse=True)
+    sizes = numpy.zeros(len(queues), numpy.int64)
+    numpy.add.at(sizes, place, numpy.concatenate([span.heavy_bytes for span in spans]))
+    return _Backlog(sum(span.bytes for span in spans), max(span.queue_count for span in spans), sizes, line_of(queues))
+
+
+class Output(NamedTuple):
+    """A file that a merge writes. A packed file has the queues `first_queue` to `last_queue`, all of them; a segment
+    has the part number `part` of `parts` equal parts of one queue."""
+
+    first_queue: int
+    last_queue: int
+    part: int
+    parts: int
+    """0: it is a packed file."""
+    retention_class: str
+    bytes: int
+    """About."""
+
+    @property
+    def is_segment(self) -> bool:
+        return self.parts > 0
+
+
+def cut(
+    queue_ids: QueueIds, sizes: Integers, segment_lines: Integers, classes: Sequence[str], lines: MergeLines
+) -> list[Output]:
+    """The files that have these queues (ascending, each with bytes), in the order of their keys.
+
+    `segment_lines` and `classes` are per queue. Segments reach their line, but for less than an extent. Packed files
+    reach theirs, but where what lies between two segments does not. Neighbours of different retention classes share a
+    packed file where one of them would not reach the line; its class is then that of the queue with most bytes."""
+    outputs: list[Output] = []
+    count = len(queue_ids)
+    full = sizes >= segment_lines
+    names, numbers = numpy.unique(numpy.asarray(classes, dtype=numpy.str_), return_inverse=True)
+    edge = numpy.ones(count + 1, numpy.bool_)
+    edge[1:count] = full[1:] | full[:-1] | (numbers[1:] != numbers[:-1])
+    ends = numpy.concatenate(([0], numpy.cumsum(sizes)))
+    stretch: tuple[int, int] | None = None
+    """Queues that share packed files so far."""
+
+    def close() -> None:
+        if stretch is not None:
+            outputs.extend(_packed(queue_ids, sizes, ends, names, numbers, *stretch, lines.packed_bytes))
+
+    edges = numpy.flatnonzero(edge).tolist()
+    for first, end in itertools.pairwise(edges):
+        if full[first]:
+            close()
+            stretch = None
+            outputs.extend(_segments(queue_ids, sizes, segment_lines, str(names[numbers[first]]), first))
+        elif stretch is None:
+            stretch = first, end
+        elif min(ends[end] - ends[first], ends[stretch[1]] - ends[stretch[0]]) < lines.packed_bytes:
+            stretch = stretch[0], end
+        else:
+            close()
+            stretch = first, end
+    close()
+    return outputs
+
+
+def _segments(queue_ids: QueueIds, sizes: Integers, lines: Integers, name: str, queue: int) -> Iterator[Output]:
+    queue_id, size = int(queue_ids[queue]), int(sizes[queue])
+    parts = size // int(lines[queue])
+    for part in range(parts):
+        yield Output(queue_id, queue_id, part, parts, name, size // parts)
+
+
+def _packed(
+    queue_ids: QueueIds,
+    sizes: Integers,
+    ends: Integers,
+    names: numpy.typing.NDArray[numpy.str_],
+    numbers: numpy.typing.NDArray[numpy.intp],
+    first: int,
+    end: int,
+    line: int,
+) -> Iterator[Output]:
+    """Packed files of about equal size that reach the line; what is left over would not, and goes into the last."""
+    total = int(ends[end] - ends[first])
+    each = total // max(1, total // line)
+    while first < end:
+        stop = min(end, int(ends.searchsorted(ends[first] + each)))
+        if ends[end] - ends[stop] < line:
+            stop = end
+        most = first + int(sizes[first:stop].argmax())
+        yield Output(
+            int(queue_ids[first]),
+            int(queue_ids[stop - 1]),
+            0,
+            0,
+            str(names[numbers[most]]),
+            int(ends[stop] - ends[first]),
+        )
+        first = stop
+
+
+def tasks(outputs: Sequence[Output], lines: MergeLines) -> list[list[Output]]:
+    """The outputs in pieces, in order, each the work of one task: packed files up to `task_bytes` together, segments
+    one by one unless they are small."""
+    pieces: list[list[Output]] = []
+    size = 0
+    for output in outputs:
+        if not pieces or size + output.bytes > lines.task_bytes:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(output)
+        size += output.bytes
+    return pieces

@@ -1,0 +1,190 @@
+"""What is merged and when, by counts: writes per byte, files, extents; and how a choice is cut into files."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from bench.merge_plan import Draw, Load, even, mixed, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstem.errors import ConfigError
+from mainstem.storage.queue_store.merge_plan import (
+    FINAL,
+    NEVER,
+    PACKED,
+    RUNS,
+    Choice,
+    Integers,
+    MergeLines,
+    Output,
+    SpanSummary,
+    choose,
+    cut,
+    summarize,
+    tasks,
+)
+
+SCALE = 256
+"""The tests' store has a 256th of the bytes, so that a TiB of a node is 1 GiB of each write group."""
+LINES = MergeLines(
+    packed_bytes=(128 << 20) // SCALE,
+    level_one_bytes=(8 << 30) // SCALE,
+    wait_bytes_max=(32 << 30) // SCALE,
+    level_two_bytes=(64 << 30) // SCALE,
+    task_bytes=(1 << 30) // SCALE,
+)
+SEGMENT_BYTES = (1 << 30) // SCALE
+GROUP_BYTES = (256 << 30) // SCALE
+GROUPS = 4
+SPAN_BYTES = 1 << 18
+
+
+@pytest.mark.parametrize("queues", [1, 3, 10, 25], ids=lambda queues: f"{GROUPS * queues} queues")
+def test_queues_that_fill_segments_are_written_twice(queues: int) -> None:
+    load = Load("", even(queues), 500)
+    before, after = play(load, GROUP_BYTES, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES)
+    assert after.writes <= 2.05
+    assert before.files * GROUPS <= 1_100
+    assert after.files * GROUPS <= 1_100
+    assert before.taken_bytes - before.merged_bytes <= LINES.wait_bytes_max, "what waits is bounded"
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [even(3_000), even(40_000), mixed(5, 20_000, 0.5), mixed(5, 20_000, 0.9)],
+    ids=["middling", "small", "half of it large", "nearly all of it large"],
+)
+def test_small_queues_are_written_three_times_at_most(draw: Draw) -> None:
+    load = Load("", draw, 500)
+    before, after = play(load, GROUP_BYTES, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES)
+    assert after.writes <= 3.0
+    assert before.files * GROUPS <= 9_000
+    assert after.files * GROUPS <= 9_000
+
+
+def test_a_second_merge_pays_in_extents() -> None:
+    """Forty thousand queues have a few hundred bytes each in packed files of level 1."""
+    load = Load("", even(40_000), 500)
+    once, _ = play(load, LINES.level_two_bytes // 2, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES)
+    twice, _ = play(
+        load, LINES.level_two_bytes * 5 // 4, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES
+    )
+    assert once.writes <= 2.0 < 2.7 < twice.writes
+    assert twice.extents / twice.merged_bytes < once.extents / once.merged_bytes / 2
+
+
+QUEUES = numpy.arange(1, 4, dtype=numpy.uint64)
+
+
+def span(level: int, *sizes: int, at: int = 0, dead: int = 0, rows: int = 0) -> SpanSummary:
+    """Of the first queues, with these MiB."""
+    filled = numpy.array(sizes, numpy.int64) << 20
+    return summarize(at, at + 1, level, QUEUES[: len(sizes)], filled, rows=rows, dead_bytes=dead << 20)
+
+
+def line_of(queue_ids: numpy.ndarray) -> Integers:
+    return numpy.full(len(queue_ids), 1 << 30, numpy.int64)
+
+
+def chosen(*spans: SpanSummary, drain: bool = False) -> Choice | None:
+    return choose(spans, MergeLines(), line_of, drain=drain)
+
+
+def test_runs_wait_while_segments_fill() -> None:
+    assert chosen() is None
+    assert chosen(*[span(RUNS, 500, 500)] * 2) is None
+    assert chosen(*[span(RUNS, 500, 500)] * 3) == Choice(0, 3, FINAL)
+    assert chosen(*[span(RUNS, 900, 30)] * 9) == Choice(0, 9, FINAL), "the small one is worth its extents"
+
+
+def test_runs_do_not_wait_for_what_will_not_fill() -> None:
+    small = summarize(0, 1, RUNS, numpy.arange(10_000, dtype=numpy.uint64), numpy.full(10_000, 100_000))
+    enough = -(-(8 << 30) // small.bytes)
+    assert chosen(*[small] * (enough - 1)) is None
+    assert chosen(*[small] * (enough + 3)) == Choice(0, enough, PACKED)
+
+
+def test_all_runs_go_in_the_end_of_a_drain() -> None:
+    assert chosen(span(RUNS, 5), span(RUNS, 5), drain=True) == Choice(0, 2, PACKED)
+    assert chosen(span(PACKED, 5), span(RUNS, 5), drain=True) == Choice(1, 2, PACKED)
+    assert chosen(span(PACKED, 5), drain=True) is None
+    assert chosen(span(FINAL, 5), span(RUNS, 5), span(PACKED, 5)) == Choice(1, 2, PACKED), "they stand alone"
+
+
+def test_packed_files_are_merged_where_that_leaves_a_quarter_of_the_extents() -> None:
+    def packed(count: int, size: int) -> SpanSummary:
+        return summarize(0, 1, PACKED, numpy.arange(count, dtype=numpy.uint64), numpy.full(count, size))
+
+    many, few = packed(2_000_000, 4_096), packed(100_000, 90_000)
+    enough = -(-(64 << 30) // many.bytes)
+    assert chosen(*[many] * (enough - 1)) is None
+    assert chosen(*[many] * (enough + 1)) == Choice(0, enough, FINAL)
+    assert chosen(*[few] * 40) is None
+    assert chosen(*[many] * 5, span(FINAL, 5)) == Choice(0, 5, FINAL), "they are as many as they will ever be"
+
+
+def test_what_is_mostly_dead_is_written_again() -> None:
+    assert chosen(span(FINAL, 900, dead=400)) is None
+    assert chosen(span(FINAL, 900), span(FINAL, 900, dead=500)) == Choice(1, 2, FINAL)
+    assert chosen(span(FINAL, 100, dead=100)) is None, "too little"
+    assert chosen(span(RUNS, 300, dead=20), span(RUNS, 300, dead=290)) == Choice(0, 2, PACKED)
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 100, 999, 1_000, 1_500, 4_000, 7_777]), min_size=1, max_size=60),
+    data=st.data(),
+)
+def test_a_cut_covers_every_queue_once_and_reaches_the_lines(sizes: list[int], data: st.DataObject) -> None:
+    lines = MergeLines(packed_bytes=1_000)._replace(task_bytes=5_000)
+    classes = data.draw(st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
+    line = data.draw(st.lists(st.sampled_from([2_000, int(NEVER)]), min_size=len(sizes), max_size=len(sizes)))
+    queue_ids = numpy.arange(10, 10 + 3 * len(sizes), 3, dtype=numpy.uint64)
+    outputs = cut(queue_ids, numpy.array(sizes), numpy.array(line), classes, lines)
+
+    held: dict[int, list[Output]] = {}
+    for output in outputs:
+        for queue in queue_ids[(queue_ids >= output.first_queue) & (queue_ids <= output.last_queue)].tolist():
+            held.setdefault(queue, []).append(output)
+    assert list(held) == queue_ids.tolist()
+    bounds = [(output.first_queue, output.part, output.last_queue) for output in outputs]
+    assert bounds == sorted(bounds)
+    for queue, size, at, name in zip(queue_ids.tolist(), sizes, line, classes, strict=True):
+        if size >= at:
+            assert [output.part for output in held[queue]] == list(range(size // at))
+            assert all(output.is_segment and output.retention_class == name for output in held[queue])
+            assert all(output.bytes >= at for output in held[queue])
+        else:
+            (output,) = held[queue]
+            assert not output.is_segment
+    for number, output in enumerate(outputs):
+        if output.is_segment or output.bytes >= lines.packed_bytes:
+            continue
+        neighbours = outputs[max(0, number - 1) : number] + outputs[number + 1 : number + 2]
+        assert all(neighbour.is_segment for neighbour in neighbours), "a packed file that could have had more"
+    pieces = tasks(outputs, lines)
+    assert [output for piece in pieces for output in piece] == outputs
+    assert all(len(piece) == 1 or sum(output.bytes for output in piece) <= 5_000 for piece in pieces)
+
+
+def test_classes_are_apart_where_each_reaches_the_line() -> None:
+    queue_ids = numpy.arange(6, dtype=numpy.uint64)
+    sizes = numpy.array([600, 600, 600, 300, 700, 100])
+    lines = MergeLines(packed_bytes=1_000)
+    never = numpy.full(6, NEVER)
+    apart = cut(queue_ids, sizes, never, list("aabbbb"), lines)
+    assert [(output.first_queue, output.last_queue, output.retention_class) for output in apart] == [
+        (0, 1, "a"),
+        (2, 5, "b"),
+    ], "four of b are not enough for two files that each reach the line"
+    together = cut(queue_ids[:3], sizes[:3], never[:3], list("aab"), lines)
+    assert [(output.first_queue, output.last_queue, output.retention_class) for output in together] == [(0, 2, "a")]
+
+
+def test_lines_that_cannot_be_used_are_refused() -> None:
+    MergeLines().validate()
+    for lines in (MergeLines(packed_bytes=0), MergeLines(level_one_bytes=1 << 40), MergeLines(task_bytes=0)):
+        with pytest.raises(ConfigError):
+            lines.validate()
+    assert MergeLines().segment_line(14) == 128 << 20
+    assert MergeLines().segment_line(2**31 - 1) == 1 << 30
