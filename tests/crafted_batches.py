@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstem.kernel.batch_header import ATTRIBUTES_AT, CHECKSUM_AT, HEADER, HEADER_BYTES, MAGIC
 from mainstem.model import BatchAppend
-from mainstem.protocol.records import Compression, read_batch_header
+from mainstem.protocol.records import Compression, NewBatch, read_batch_header
 from mainstem.protocol.records.checksum import crc32c
 from mainstem.protocol.records.compression import compress
 
@@ -30,16 +30,4 @@ def crafted_batch(
 
 
 def to_append(queue_id: int, data: bytes) -> BatchAppend:
-    header = read_batch_header(data)
-    return BatchAppend(
-        queue_id,
-        memoryview(data),
-        header.record_count,
-        header.last_offset_delta,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.attributes,
-        header.checksum,
-    )
+    return NewBatch(data, read_batch_header(data)).to_append(queue_id)

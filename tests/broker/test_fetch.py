@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_SECONDS
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
 from mainstem.broker.started import EncodedFrame, Waiting
-from mainstem.model import BatchAppend, Node, Topic
+from mainstem.model import Node, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header
@@ -28,7 +28,7 @@ from mainstem.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from mainstem.protocol.records import read_batch_header
+from mainstem.protocol.records import NewBatch, read_batch_header
 
 VERSION = 12
 MIB = 1024 * 1024
@@ -114,17 +114,8 @@ def records(part: PartitionData) -> bytes:
 
 
 async def append(fakes: Fakes, topic: Topic, partition: int, data: bytes) -> None:
-    header = read_batch_header(data)
-    view = memoryview(data)
-    await fakes.store.append(
-        [
-            BatchAppend(
-                topic.queue_id(partition), view, header.record_count, header.last_offset_delta,
-                header.max_timestamp, -1, -1, -1, header.attributes, header.checksum,
-            )
-        ],
-        -1,
-    )  # fmt: skip
+    batch = NewBatch(data, read_batch_header(data))
+    await fakes.store.append([batch.to_append(topic.queue_id(partition))], -1)
 
 
 def test_batches_come_back_as_sent() -> None:

@@ -101,20 +101,7 @@ class Clients:
             timestamp = max(0, now_ms - rng.choice([0, 0, 1000, 30_000]))
             records.append(NewRecord(timestamp, None, b"%d " % self._values + bytes(size)))
         new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
-        header = new.header
-        return BatchAppend(
-            queue_id,
-            memoryview(new.data),
-            header.record_count,
-            header.last_offset_delta,
-            header.max_timestamp,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.attributes,
-            header.checksum,
-            kind is TimestampType.LOG_APPEND_TIME,
-        )
+        return new.to_append(queue_id, log_append_time=kind is TimestampType.LOG_APPEND_TIME)
 
     # --- read ---------------------------------------------------------------------------------------------
 

@@ -60,19 +60,7 @@ def new_batch(
         producer_epoch=producer[1],
         base_sequence=producer[2],
     )
-    header = new.header
-    return BatchAppend(
-        queue_id,
-        memoryview(new.data),
-        header.record_count,
-        header.last_offset_delta,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.attributes,
-        header.checksum,
-    )
+    return new.to_append(queue_id)
 
 
 def topic(number: int = 1, partitions: int = 2, **settings: Any) -> Topic:

@@ -10,7 +10,7 @@ from tests.broker.groups.transcript import GROUP, Transcript
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
 from mainstem.broker.groups.log import decode, encode
 from mainstem.broker.machines.result import UnknownRecord
-from mainstem.model import BatchAppend, FeatureLevel, Outcome
+from mainstem.model import FeatureLevel, Outcome
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey, write_key
 from mainstem.protocol.records import NewRecord, Record, build_batch, read_records, stored_batches
@@ -28,19 +28,7 @@ async def write(cluster: ClusterOfOne, *records: NewRecord) -> None:
     topic = cluster.metadata.topic(OFFSETS_TOPIC)
     assert topic is not None
     batch = build_batch(list(records))
-    header = batch.header
-    append = BatchAppend(
-        queue_id=topic.queue_id(coordinator_partition_of(GROUP, topic.partitions)),
-        data=memoryview(batch.data),
-        record_count=header.record_count,
-        last_offset_delta=header.last_offset_delta,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        attributes=header.attributes,
-        crc=header.checksum,
-    )
+    append = batch.to_append(topic.queue_id(coordinator_partition_of(GROUP, topic.partitions)))
     [result] = await cluster.store.append([append], -1, owner_epoch=await cluster.store.own(append.queue_id))
     assert result.outcome is Outcome.OK
 

@@ -59,19 +59,7 @@ class Clients:
             self._values += 1
             records.append(NewRecord(1000 + self._values, None, b"%d " % self._values + bytes(self.rng.choice(SIZES))))
         new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
-        header = new.header
-        append = BatchAppend(
-            queue_id,
-            memoryview(new.data),
-            header.record_count,
-            header.last_offset_delta,
-            header.max_timestamp,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.attributes,
-            header.checksum,
-        )
+        append = new.to_append(queue_id)
         return Batch(queue_id, append, bytes(new.data))
 
     def node_for(self, group: int) -> SimulatedNode | None:

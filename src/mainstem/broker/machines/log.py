@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import LogUnavailable, Unreadable
 from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import AppendResult, BatchAppend, FeatureLevel, Outcome, QueueOffsets, QueueRead
+from mainstem.model import AppendResult, FeatureLevel, Outcome, QueueOffsets, QueueRead
 from mainstem.ports import Clock, MessageStore, QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
@@ -175,7 +175,7 @@ class MachineLog(Generic[R]):
         size_bytes = sum(len(batch.data) for batch in batches)
         deadline = self._clock.monotonic() + self._limits.commit_seconds
         while True:
-            appends = [self._append(batch) for batch in batches]
+            appends = [batch.to_append(self.queue_id) for batch in batches]
             results = await self._store.append(appends, ALL_REPLICAS, owner_epoch=self._owner_epoch)
             for batch, result in zip(batches, results, strict=True):
                 if result.outcome is Outcome.OK:
@@ -294,18 +294,3 @@ class MachineLog(Generic[R]):
             size_bytes += record_bytes
         if waiting:
             yield build_batch(waiting)
-
-    def _append(self, batch: NewBatch) -> BatchAppend:
-        header = batch.header
-        return BatchAppend(
-            queue_id=self.queue_id,
-            data=memoryview(batch.data),
-            record_count=header.record_count,
-            last_offset_delta=header.last_offset_delta,
-            max_timestamp=header.max_timestamp,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            attributes=header.attributes,
-            crc=header.checksum,
-        )

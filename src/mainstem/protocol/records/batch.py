@@ -24,7 +24,7 @@ from mainstem.kernel.batch_header import (
     MAX_TIMESTAMP_AT,
     TIMESTAMP,
 )
-from mainstem.model import Buffer
+from mainstem.model import BatchAppend, Buffer
 from mainstem.protocol.errors import CorruptBatch
 from mainstem.protocol.records.checksum import crc32c
 from mainstem.protocol.records.header import BatchHeader, read_batch_header, walk_batches
@@ -49,6 +49,24 @@ class NewBatch:
             raise CorruptBatch(what, 0)
         verify_checksum(data, header)
         return cls(data, header)
+
+    def to_append(self, queue_id: int, *, log_append_time: bool = False) -> BatchAppend:
+        """This batch for the end of a queue, as a store takes it, without a copy. `log_append_time`: the store stamps
+        it with its own clock."""
+        header = self.header
+        return BatchAppend(
+            queue_id,
+            memoryview(self.data),
+            header.record_count,
+            header.last_offset_delta,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.attributes,
+            header.checksum,
+            log_append_time,
+        )
 
     def stored(self, base_offset: int, leader_epoch: int) -> StoredBatch:
         """A copy of this batch, stamped with its place in a queue."""

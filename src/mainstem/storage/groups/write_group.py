@@ -437,17 +437,4 @@ class WriteGroup:
 
 def empty_batch(queue_id: int) -> BatchAppend:
     """A batch without records that takes one offset, as compaction leaves them."""
-    new = build_empty_batch()
-    header = new.header
-    return BatchAppend(
-        queue_id,
-        memoryview(new.data),
-        header.record_count,
-        header.last_offset_delta,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.attributes,
-        header.checksum,
-    )
+    return build_empty_batch().to_append(queue_id)
