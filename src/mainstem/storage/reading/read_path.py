@@ -251,8 +251,10 @@ class ReadPath:
         return None
 
     async def _journal_places(self, queue_id: int, offset: int, budget: int) -> list[BatchPlace]:
-        """Places in the journal of the batches from the offset on, or from the next one behind it. Sealed segments are
-        older than the entries in memory, so memory is asked first and believed only if it holds the offset itself."""
+        """Places in the journal of the batches from the offset on, or from the next one behind it. Memory is asked
+        first and believed at once only if it holds the offset itself. Otherwise the nearer of two answers counts:
+        segments with an index are usually older than the entries in memory, but where an older segment has lost its
+        index, only memory knows what lies in it."""
         places = await self._sealed.places_of_reader(queue_id, offset, budget)
         if places:
             return places
@@ -260,7 +262,7 @@ class ReadPath:
         if entries and entries[0].base_offset <= offset:
             return [place_of(entry) for entry in entries]
         places = await self._sealed.places(queue_id, offset, budget)
-        if places or not entries:
+        if places and (not entries or places[0].base_offset <= entries[0].base_offset):
             return places
         return [place_of(entry) for entry in entries]
 
