@@ -19,6 +19,8 @@ PARTITIONS = 8
 FETCH_BYTES = 1_000_000
 """Of a response: what the allocator takes from its heap, where something small may keep it."""
 DEAF = 300
+ASKED_AHEAD = 16
+"""Requests that one of them sends: the kernel may take megabytes of what nobody reads, and the rest is the node's."""
 CONSUMERS = 60
 METADATA = 9
 
@@ -47,7 +49,7 @@ def test_responses_that_nobody_reads_are_bounded_and_their_memory_is_given_back(
         with ExitStack() as attack:
             for number in range(DEAF):
                 wire = attack.enter_context(Wire(node.kafka, receive_bytes=4096))
-                for _ in range(4):
+                for _ in range(ASKED_AHEAD):
                     wire.send(fetch_request("full", 0, bytes_max=FETCH_BYTES), FETCH)
                 if number % 20 == 0:  # something small that stays
                     bystander = bystanders.enter_context(Wire(node.kafka))
