@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import gc
 import uuid
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from mainstem.heap import FREEZE_EVERY_TOPICS, Heap
+from mainstem.heap import (
+    FREEZE_EVERY_TOPICS,
+    FULL_AFTER_MIDDLE,
+    GROWN_SHARE,
+    MIDDLE_OBJECTS,
+    QUIET_BYTES_MAX,
+    QUIET_FULL_AFTER_MIDDLE,
+    YOUNG_OBJECTS,
+    Heap,
+)
 from mainstem.model import Topic
 from mainstem.nameserver.state.commands import TopicCreated, TopicDeleted
 
@@ -41,3 +51,74 @@ def test_topics_are_frozen_when_many_were_created() -> None:
     assert gc.get_freeze_count() == 0
     heap.topic_changed(TopicCreated(TOPIC))
     assert gc.get_freeze_count() > 0
+
+
+SPARE = 200
+"""Lists that the interpreter keeps and uses again, and more."""
+
+
+class Knot:
+    """Holds itself: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.knot = self
+
+
+def old_knot() -> weakref.ref[Knot]:
+    """One that has outlived the younger generations, and is garbage now."""
+    knot = Knot()
+    gc.collect(1)
+    return weakref.ref(knot)
+
+
+def middle_collections(count: int) -> None:
+    """Have objects come about until so many collections of the middle generation were due."""
+    for _ in range(count * MIDDLE_OBJECTS // YOUNG_OBJECTS):
+        alive: list[list[int]] = [[] for _ in range(YOUNG_OBJECTS + SPARE)]
+        del alive
+
+
+def full_collections() -> int:
+    return int(gc.get_stats()[2]["collections"])
+
+
+def test_a_quiet_moment_has_the_full_collection_that_is_due() -> None:
+    heap = Heap()
+    heap.started()
+    knot = old_knot()
+    heap.look(0)
+    assert knot() is not None, "not due yet"
+    middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
+    heap.look(QUIET_BYTES_MAX + 1)
+    assert knot() is not None, "a moment in which requests hold much"
+    heap.look(QUIET_BYTES_MAX)
+    assert knot() is None
+    full = full_collections()
+    heap.look(0)
+    assert full_collections() == full, "nothing has come about since"
+
+
+def test_a_full_collection_waits_until_what_lives_has_grown() -> None:
+    heap = Heap()
+    heap.started()
+    living: list[list[int]] = [[] for _ in range(2_000_000)]
+    gc.collect(1)
+    middle_collections(QUIET_FULL_AFTER_MIDDLE)
+    heap.look(0)
+    full = full_collections()
+    middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
+    heap.look(0)
+    assert full_collections() == full, "of two million, some hundred thousand may be new"
+    middle_collections(len(living) // GROWN_SHARE // MIDDLE_OBJECTS)
+    heap.look(0)
+    assert full_collections() == full + 1
+
+
+def test_garbage_is_collected_without_a_quiet_moment() -> None:
+    heap = Heap()
+    heap.started()
+    knot = old_knot()
+    for _ in range(FULL_AFTER_MIDDLE + 2):
+        middle_collections(1)
+        heap.look(QUIET_BYTES_MAX + 1)
+    assert knot() is None

@@ -18,6 +18,7 @@ import sys
 import time
 import uuid
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -241,6 +242,9 @@ class RunningNode:
         views.ready = True
         roles.balance()
         console.begin()
+        keep_heap = partial(heap.keep, lambda: server.budget.bytes_taken)
+        collecting = self._supervision.start(keep_heap, "garbage collection")
+        stack.callback(collecting.cancel)
         return Addresses(
             str(advertised),
             str(http),

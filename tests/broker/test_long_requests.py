@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
+from tests.broker.groups.transcript import Transcript
 from tests.broker.harness import Serving, batch, call, make_broker, serving
 
 from mainstem.broker.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
 from mainstem.broker.handlers import offset_commit, offset_fetch
 from mainstem.broker.handlers.fetch import EPOCHS_PER_TURN, ROWS_AT_ONCE
 from mainstem.broker.steps import PARTITIONS_PER_STEP, in_steps
-from mainstem.kernel import TOPICS_AT_ONCE_MAX, FetchPlan
+from mainstem.kernel import KERNEL, TOPICS_AT_ONCE_MAX, FetchPlan
 from mainstem.protocol import codec
 from mainstem.protocol.decoded_size import decoded_bytes_max
 from mainstem.protocol.headers import RequestHeader, request_frame
@@ -37,6 +41,8 @@ from mainstem.protocol.messages.offset_commit import (
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.turns import Turns
+
+R = TypeVar("R")
 
 PARTITIONS = 3_000
 
@@ -183,6 +189,57 @@ def test_each_offset_that_is_committed_has_its_own_answer_in_the_order_of_the_re
             ]
 
     served(story)
+
+
+OTHERS = 200
+"""Objects of the collector's that come about anyway, with the code that is made for a message and the like."""
+
+
+@contextmanager
+def seen_by_the_collector(count_max: int) -> Iterator[None]:
+    """Fails if more objects come about meanwhile, and live, that the garbage collector visits."""
+    gc.collect()
+    gc.disable()
+    before = len(gc.get_objects())
+    try:
+        yield
+        assert len(gc.get_objects()) - before <= count_max
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(KERNEL == "python", reason="only the compiled kernel can tell the collector what to leave out")
+def test_the_collector_visits_neither_long_messages_nor_committed_offsets() -> None:
+    partitions = tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata="")
+        for index in range(PARTITIONS)
+    )
+    topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
+    data = codec.write(OffsetCommitRequest(group_id="g", topics=topics), 7)
+    with seen_by_the_collector(OTHERS):
+        at_once = codec.read(OffsetCommitRequest, 7, data)
+    with seen_by_the_collector(OTHERS):
+        in_slices = whole(codec.read_in_slices(OffsetCommitRequest, 7, data))[0]
+    assert at_once == in_slices
+    with seen_by_the_collector(OTHERS):
+        again = tuple(replace(partition, committed_offset=1) for partition in partitions)
+        answer = OffsetCommitRequestTopic(name="t", partitions=again)
+    assert not gc.is_tracked(answer.partitions)
+    table = Transcript()
+    with seen_by_the_collector(OTHERS):
+        table.commit({("t", index): 1 for index in range(PARTITIONS)})
+    committed = table.machine.offsets
+    assert committed.count == PARTITIONS
+    assert not [thing for thing in gc.get_objects() if type(thing) is dict and thing.keys() == set(range(PARTITIONS))]
+
+
+def whole(slices: Generator[None, None, R]) -> R:
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            found: R = end.value
+            return found
 
 
 MANY = ROWS_AT_ONCE + 500

@@ -97,6 +97,7 @@ if TYPE_CHECKING or KERNEL == "python":
         scan_burst,
         scan_fetch,
         scan_produce,
+        untrack,
         walk_timestamps,
     )
 else:
@@ -133,6 +134,7 @@ else:
         scan_burst,
         scan_fetch,
         scan_produce,
+        untrack,
         walk_timestamps,
     )
 
@@ -194,5 +196,6 @@ __all__ = [
     "scan_burst",
     "scan_fetch",
     "scan_produce",
+    "untrack",
     "walk_timestamps",
 ]

@@ -5,6 +5,9 @@ whole room. Here all classes share those functions that need not know the fields
 compiled when a class is first instantiated. It sets slots through their descriptors, which takes half the
 time of a frozen dataclass's constructor. `dataclasses.fields` and `replace`, `copy` and `pickle` work as
 usual.
+
+The garbage collector leaves messages out, and the tuples in their arrays: they are frozen, and made after whatever they
+hold, so that no cycle leads through them. A long request would else be visited object by object, several times.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from mainstem.kernel import untrack
 
 T = TypeVar("T")
 
@@ -33,19 +38,21 @@ def _initialize(self: Any, **values: Any) -> None:
 
 
 def _compile_constructor(message_class: type[Any]) -> Callable[..., None]:
-    namespace: dict[str, Any] = {}
-    parameters, lines = [], []
+    namespace: dict[str, Any] = {"untrack": untrack}
+    parameters, lines = [], ["    untrack(self)"]
     for field in dataclasses.fields(message_class):
         name = field.name
         namespace[f"set_{name}"] = getattr(message_class, name).__set__
         lines.append(f"    set_{name}(self, {name})")
+        if field.metadata["wire"].is_array:
+            lines += [f"    if type({name}) is tuple:", f"        untrack({name})"]
         if field.default is dataclasses.MISSING:
             parameters.append(name)
         else:
             namespace[f"default_{name}"] = field.default
             parameters.append(f"{name}=default_{name}")
     signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
-    exec("\n".join([f"def __init__({signature}):", *lines, "    return None"]), namespace)
+    exec("\n".join([f"def __init__({signature}):", *lines]), namespace)
     constructor: Callable[..., None] = namespace["__init__"]
     constructor.__qualname__ = f"{message_class.__qualname__}.__init__"
     return constructor

@@ -7,7 +7,8 @@ The generated function is `read(buffer, at, end) -> (message, position after it)
 * fixed-width reads past the end raise IndexError or struct.error, caught once around the whole body;
 * every fault leaves as `MalformedMessage` with the position where reading stopped;
 * the arrays of a message hold no more elements together than its declaration allows;
-* values are copies, except `records`, which are slices of the buffer.
+* values are copies, except `records`, which are slices of the buffer;
+* the garbage collector leaves out what is made (`message_class.py` says why it may).
 
 A reader in slices is a generator that does the same: it yields after every `ELEMENTS_PER_SLICE` elements, and returns
 the same pair.
@@ -20,6 +21,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 from uuid import UUID
 
+from mainstem.kernel import untrack
 from mainstem.protocol.errors import MalformedMessage
 from mainstem.protocol.schema import (
     NO_VERSIONS,
@@ -73,6 +75,7 @@ class _ReaderGenerator:
             new=object.__new__,
             read_varint=read_unsigned_varint,
             skip_tags=skip_tagged_fields,
+            untrack=untrack,
             unpack_from=struct.unpack_from,
             StructError=struct.error,
             UUID=UUID,
@@ -127,6 +130,7 @@ class _ReaderGenerator:
         for field in declaration.fields:
             setter = source.constant("set", getattr(message_class, field.name).__set__)
             source.line(f"{setter}({target}, {values[field.name]})")
+        source.line(f"untrack({target})")
 
     def _fixed_run(self, group: list[WireField], names: list[str]) -> None:
         source = self._source
@@ -249,6 +253,7 @@ class _ReaderGenerator:
                 source.line(f"{items}.append({item})")
                 self._end_of_slice("1")
             source.line(f"{target} = tuple({items})")
+            source.line(f"untrack({target})")
 
     def _end_of_slice(self, elements: str) -> None:
         """Emit a pause that is taken when so many more elements complete a slice."""

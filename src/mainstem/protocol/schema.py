@@ -149,6 +149,10 @@ class WireField:
     def has_default(self) -> bool:
         return self.default is not dataclasses.MISSING
 
+    @property
+    def is_array(self) -> bool:
+        return isinstance(self.kind, ArrayKind)
+
 
 @overload
 def wire(kind: Kind[T], versions: str = ..., *, ignorable: bool = ..., tag: int | None = ...) -> T: ...

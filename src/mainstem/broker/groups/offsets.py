@@ -20,6 +20,7 @@ from uuid import UUID
 from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState, generation_error
 from mainstem.broker.groups.step import Caller, GroupRecord, OffsetRecord, Step
 from mainstem.broker.groups.timers import TimerKind
+from mainstem.kernel import untrack
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from mainstem.protocol.messages.offset_commit import (
@@ -99,6 +100,7 @@ class Offsets:
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
             self.count += partition not in partitions
             partitions[partition] = record.value
+            untrack(partitions)  # of numbers and messages; to add something tracks it again
             return
         topics = self._groups.get(group_id, {})
         if topics.get(topic, {}).pop(partition, None) is None:
@@ -114,6 +116,7 @@ class Offsets:
         snapshot writes it to the log."""
         partitions = self._groups[key.group][key.topic]
         partitions[key.partition] = replace(partitions[key.partition], topic_id=topic_id)
+        untrack(partitions)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
@@ -219,7 +222,9 @@ def _commit_partition(
         topic_id=topic_id,
     )
     key = OffsetCommitKey(group=request.group_id, topic=topic, partition=partition.partition_index)
-    step.write(OffsetRecord(key, value))
+    record = OffsetRecord(key, value)
+    untrack(record)  # of messages; some hundred thousand may wait for the log
+    step.write(record)
     step.counts.offset_commits += 1
     return ErrorCode.NONE
 

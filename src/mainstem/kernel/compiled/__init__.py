@@ -1,12 +1,13 @@
 """The kernel in C, by way of Cython: one module per noun, each the twin of the one of the same name in `pure`.
 
-What is not here (yet) on purpose: nothing that runs once per request or more rarely. Importing this package fails
-where it was not built.
+What is not here (yet) on purpose: nothing that runs once per request or more rarely, but for `collector`, which no
+Python code can do. Importing this package fails where it was not built.
 """
 
 from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
+from mainstem.kernel.compiled.collector import untrack
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
@@ -68,5 +69,6 @@ __all__ = [
     "scan_burst",
     "scan_fetch",
     "scan_produce",
+    "untrack",
     "walk_timestamps",
 ]

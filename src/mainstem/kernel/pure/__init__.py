@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstem.kernel.pure.batch_check import first_damaged
 from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
+from mainstem.kernel.pure.collector import untrack
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
@@ -57,5 +58,6 @@ __all__ = [
     "scan_burst",
     "scan_fetch",
     "scan_produce",
+    "untrack",
     "walk_timestamps",
 ]
