@@ -270,7 +270,7 @@ class Storage:
         self.rewriting = Rewriting(
             journal, self.groups, self.write_loop, clock, lambda: feature_level() >= FeatureLevel.HARDENED
         )
-        self.scrubber = Scrubber(journal, self.groups, self.damage, store, pacing, clock, config)
+        self.scrubber = Scrubber(write_files, journal, self.groups, self.damage, store, pacing, clock, config)
         self.maintenance = Maintenance(
             config,
             clock,

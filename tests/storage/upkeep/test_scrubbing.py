@@ -19,8 +19,12 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.upkeep.maintenance import SCRUB_SECONDS
+from mainstem.storage.upkeep.scrub_record import FULL, NAME, ScrubRecord
+from mainstem.storage.upkeep.scrubbing import SAVE_SECONDS
 
 INTERVAL_SECONDS = 60.0
+LONG_SECONDS = 240.0
+"""An interval in which the scrubber writes down now and then how far it has come."""
 BLOCKS = 40
 """Some segments full."""
 FLIPPED = BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES + 100
@@ -29,6 +33,10 @@ FLIPPED = BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES + 100
 
 def scrubbing(node: SmallNode) -> None:
     node.config = msgspec.structs.replace(node.config, scrub_interval_seconds=INTERVAL_SECONDS)
+
+
+def scrubbing_slowly(node: SmallNode) -> None:
+    node.config = msgspec.structs.replace(node.config, scrub_interval_seconds=LONG_SECONDS)
 
 
 def never(node: SmallNode) -> None:
@@ -118,10 +126,135 @@ def test_it_reads_no_faster_than_configured(tmp_path: Path) -> None:
         took = node.clock.monotonic() - began
         read = sum(node.storage.scrubber.read_bytes.values())
         assert 0 < read <= 100 * (took + 2 * SCRUB_SECONDS) + 2000, "some blocks, no more than there was time for"
-        samples = {sample.name: sample.value for sample in node.storage.scrubber.samples()}
-        assert samples["mainstem_scrub_overdue_seconds"] > 0, "it does not come round in time, and says so"
+        assert samples(node)["mainstem_scrub_overdue_seconds"] > 0, "it does not come round in time, and says so"
 
     simulated(tmp_path, story, slowly)
+
+
+def samples(node: SmallNode) -> dict[str, float]:
+    return {sample.name: sample.value for sample in node.storage.scrubber.samples()}
+
+
+async def damaged_blocks(node: SmallNode) -> list[int]:
+    """One block of each sealed segment goes bad; their indexes."""
+    await node.fill(200, size=500)
+    await node.rounds()
+    blocks = node.storage.groups[0].blocks
+    harmed = []
+    for segment in node.storage.journal.segments():
+        indexes = [index for index in blocks.indexes_between(segment.first, segment.end) if segment.sealed]
+        if indexes:
+            flip(node, blocks.position_of(indexes[-1]) + FLIPPED)
+            harmed.append(indexes[-1])
+    return harmed
+
+
+async def lives(node: SmallNode, count: int, seconds: float) -> set[int]:
+    """The node is started so many times, and lives so long each time. The blocks that it found damaged."""
+    found: set[int] = set()
+    for _ in range(count):
+        await asyncio.sleep(seconds)
+        found.update(damaged.place.index for damaged in node.storage.damage.waiting())
+        await node.restart()
+    return found
+
+
+def test_a_node_that_restarts_often_comes_round_all_the_same(tmp_path: Path) -> None:
+    """It lives for a sixth of an interval, and goes on behind that after its restart."""
+
+    async def story(node: SmallNode) -> None:
+        harmed = await damaged_blocks(node)
+        assert len(harmed) > 5
+        found = await lives(node, 8, LONG_SECONDS / 6)
+        assert found == set(harmed)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] == 0, "no round of this start has looked at the record"
+        await asyncio.sleep(2 * SCRUB_SECONDS)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] > 0
+        assert 0 < samples(node)["mainstem_scrub_position"] < 1
+
+    simulated(tmp_path, story, scrubbing_slowly)
+
+
+def test_what_fell_due_while_the_node_was_down_is_read_at_its_return(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        harmed = await damaged_blocks(node)
+        await asyncio.sleep(2 * SCRUB_SECONDS)
+        await node.storage.close()
+        await asyncio.sleep(INTERVAL_SECONDS)
+        await node.start()
+        await asyncio.sleep(2 * SCRUB_SECONDS)
+        assert {damaged.place.index for damaged in node.storage.damage.waiting()} == set(harmed)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] > 0
+
+    simulated(tmp_path, story, scrubbing)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "unreadable"])
+def test_a_record_that_cannot_be_read_has_it_begin_anew(tmp_path: Path, harm: str) -> None:
+    async def story(node: SmallNode) -> None:
+        harmed = await damaged_blocks(node)
+        await a_round(node)
+        await node.storage.close()
+        record = node.disk1.content(NAME)
+        match harm:
+            case "flipped":
+                node.disk1.flip(NAME, 8 * 30)
+            case "cut":
+                node.disk1.put(NAME, record[:-1])
+            case "zeroed":
+                node.disk1.put(NAME, bytes(len(record)))
+            case "unreadable":
+                node.disk1.fail("read", path=NAME)
+        await node.start()
+        await asyncio.sleep(2 * SCRUB_SECONDS)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] == 0
+        await a_round(node)
+        assert {damaged.place.index for damaged in node.storage.damage.waiting()} == set(harmed)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] > 0
+
+    simulated(tmp_path, story, scrubbing)
+
+
+def test_a_record_that_cannot_be_written_keeps_it_from_nothing(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        for _ in range(100):
+            node.disk1.fail("write", path=NAME)
+        harmed = await damaged_blocks(node)
+        await a_round(node)
+        assert {damaged.place.index for damaged in node.storage.damage.waiting()} == set(harmed)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] > 0
+
+    simulated(tmp_path, story, scrubbing)
+
+
+def test_a_clock_that_is_set_back_keeps_it_from_nothing(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await damaged_blocks(node)
+        await a_round(node)
+        await node.storage.close()
+        record = ScrubRecord.unpack(node.disk1.content(NAME))
+        assert record is not None
+        later = record._replace(began_ms=record.began_ms + 10 * int(INTERVAL_SECONDS) * 1000, position=FULL // 2)
+        node.disk1.put(NAME, later.pack())
+        await node.start()
+        await asyncio.sleep(INTERVAL_SECONDS / 2 + 2 * SCRUB_SECONDS)
+        assert samples(node)["mainstem_scrub_last_pass_seconds"] > record.last_ended_ms / 1000
+
+    simulated(tmp_path, story, scrubbing)
+
+
+def test_the_record_is_written_seldom(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await damaged_blocks(node)
+        written = set()
+        for _ in range(int(LONG_SECONDS)):
+            await asyncio.sleep(1.0)
+            if NAME in node.disk1.paths():
+                written.add(node.disk1.content(NAME))
+        assert 2 < len(written) <= LONG_SECONDS / SAVE_SECONDS + 2, "when it begins, when it ends, and in between"
+        assert node.storage.scrubber.read_files["journal"] > len(written)
+
+    simulated(tmp_path, story, scrubbing_slowly)
 
 
 def test_intervals_and_paces_that_make_no_sense_are_refused() -> None:

@@ -1,9 +1,11 @@
 """The scrubber looks for damage before a reader meets it: it reads every sealed journal segment and every run once per
 interval.
 
-Each file has a time at which it is due, spread over the interval by its name, so that the work of a day is the same on
-every day and a node that restarts often does not begin with the same files each time. It reports a damaged block to
-`damage` (`JournalDamage.met`), and a damaged run to the queue store, which notes it for `run_repair`. The scrubber
+It goes through the files in passes, each in the order of their names' checksums, so that the work of a day is the same
+on every day, and a new file is read within an interval. A file is due when as large a part of the interval has gone by
+since the pass began as of all checksums lies before its own. How far it has come is on disk (`scrub_record`): a node
+that restarts often goes on where it was, and catches up on what fell due while it was down. It reports a damaged block
+to `damage` (`JournalDamage.met`), and a damaged run to the queue store, which notes it for `run_repair`. The scrubber
 itself changes no file. It reads no faster than publishing allows, nor than configured, one file at a time.
 
 It skips the open segment, whose blocks are checked when it is sealed and due; index files of segments, which are made
@@ -12,11 +14,13 @@ again from their segment when they fail their checksum; and dead blocks.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from mainstem.kernel import crc32c
 from mainstem.model import Sample
-from mainstem.ports import Clock
+from mainstem.ports import Clock, Files
 from mainstem.storage.cluster.snapshot_sending import ByteRate
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import FormatError, SegmentGone, StorageError
@@ -27,9 +31,13 @@ from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.upkeep import scrub_record
+from mainstem.storage.upkeep.scrub_record import FULL, ScrubRecord
 
-NAMES_SPREAD = 1 << 32
-"""A name's checksum is a number below this: its share of the interval."""
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS = 60.0
+"""The least time between two writes of how far it has come, within a pass: what a crash makes it read again."""
 
 
 class Scrubber:
@@ -37,6 +45,7 @@ class Scrubber:
 
     def __init__(
         self,
+        files: Files,
         journal: Journal,
         groups: Sequence[WriteGroup],
         damage: JournalDamage,
@@ -45,6 +54,8 @@ class Scrubber:
         clock: Clock,
         config: StorageConfig,
     ) -> None:
+        self._files = files
+        """Disk 1, which has the record."""
         self._journal = journal
         self._groups = groups
         self._damage = damage
@@ -53,37 +64,67 @@ class Scrubber:
         self._clock = clock
         self._interval = config.scrub_interval_seconds
         self._rate = ByteRate(clock, config.scrub_bytes_per_second)
-        self._salt = b"%d" % clock.now_ms()
-        self._due: dict[str, float] = {}
-        """File → when it is to be read next, by monotonic time; as many as there are segments and runs."""
+        self._record: ScrubRecord | None = None
+        """None: no round has begun yet."""
+        self._saved = -math.inf
+        """Monotonic time of the last write of the record."""
         self.read_bytes = {"journal": 0, "runs": 0}
         self.read_files = {"journal": 0, "runs": 0}
         self.findings = {"journal": 0, "runs": 0}
 
     async def round(self) -> None:
-        """Read the files that are due, the longest overdue first. An unreadable file is a finding, no error; raises
+        """Read the files that are due, in the order of the pass. An unreadable file is a finding, no error; raises
         `StorageFailed` and OSError of other parts only."""
         if not self._interval:
             return
-        for name in self._schedule():
+        record = self._record or await scrub_record.load(self._files)
+        now_ms = self._clock.now_ms()
+        if record is None:
+            record = ScrubRecord(now_ms, now_ms)
+            await self._save(record)
+        if record.began_ms > now_ms:  # the clock was set back
+            record = record._replace(began_ms=now_ms - int(record.position / FULL * self._interval * 1000))
+        self._record = record
+        target = self._target(record)
+        due = sorted((at, name) for name in self._names() if record.position <= (at := self._place(name)) < target)
+        for number, (_at, name) in enumerate(due, 1):
             segment = next((one for one in self._journal.segments() if one.sealed and one.name == name), None)
             if segment is not None:
                 await self._read_segment(segment)
             elif name in self._runs():
                 await self._read_run(name)
-            self._due[name] = self._clock.monotonic() + self._interval
+            record = record._replace(position=due[number][0] if number < len(due) else target)
+            self._record = record
+            if self._clock.monotonic() - self._saved >= SAVE_SECONDS:
+                await self._save(record)
+        self._record = record._replace(position=target)
+        if target == FULL:
+            await self._pass_ended(record)
 
-    def _schedule(self) -> list[str]:
-        """The files that are due. New files get their time, and removed ones are forgotten."""
-        now = self._clock.monotonic()
-        names = {segment.name for segment in self._journal.segments() if segment.sealed}
-        names.update(self._runs())
-        self._due = {name: due for name, due in self._due.items() if name in names}
-        for name in names - self._due.keys():
-            share = crc32c(name.encode(), crc32c(self._salt)) / NAMES_SPREAD
-            self._due[name] = now + share * self._interval
-        due = [name for name, at in self._due.items() if at <= now]
-        return sorted(due, key=lambda name: (self._due[name], name))
+    async def _pass_ended(self, record: ScrubRecord) -> None:
+        now_ms = self._clock.now_ms()
+        self._record = ScrubRecord(record.salt, now_ms, 0, record.began_ms, now_ms)
+        await self._save(self._record)
+
+    async def _save(self, record: ScrubRecord) -> None:
+        self._saved = self._clock.monotonic()
+        try:
+            await scrub_record.save(self._files, record)
+        except OSError as error:  # a start then goes on from an older record
+            log.warning("%s cannot be written: %s", scrub_record.NAME, error)
+
+    def _target(self, record: ScrubRecord) -> int:
+        """The position up to which files are due."""
+        gone = (self._clock.now_ms() - record.began_ms) / 1000 / self._interval
+        return max(record.position, min(FULL, int(gone * FULL)))
+
+    def _place(self, name: str) -> int:
+        """The place of a file in the order of a pass."""
+        assert self._record is not None
+        return crc32c(name.encode(), crc32c(b"%d" % self._record.salt))
+
+    def _names(self) -> set[str]:
+        return {segment.name for segment in self._journal.segments() if segment.sealed} | self._runs()
 
     def _runs(self) -> set[str]:
         return {file.name for file, _groups in self._store.runs.in_order()}
@@ -153,8 +194,15 @@ class Scrubber:
         ):
             for what, value in values.items():
                 yield Sample(f"mainstem_scrub_{name}_total", "counter", text, value, (("of", what),))
-        overdue = self._clock.monotonic() - min(self._due.values(), default=self._clock.monotonic())
-        yield Sample(
-            "mainstem_scrub_overdue_seconds", "gauge",
-            "How long the file that waits longest to be read for rot has been due; 0: none is", max(0.0, overdue),
+        record = self._record or ScrubRecord(0, self._clock.now_ms())
+        part = record.position / FULL
+        behind = (self._clock.now_ms() - record.began_ms) / 1000 - part * self._interval
+        gauges: tuple[tuple[str, str, float], ...] = (
+            ("overdue_seconds", "How long what is to be read next for rot has been due", max(0.0, behind)),
+            ("position", "How much of the present pass over all files is done, from 0 to 1", part),
+            (
+                "last_pass_seconds", "When the last pass over all files ended, in seconds since 1970; 0: none has",
+                record.last_ended_ms / 1000,
+            ),
         )  # fmt: skip
+        yield from (Sample(f"mainstem_scrub_{name}", "gauge", text, value) for name, text, value in gauges)
