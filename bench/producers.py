@@ -33,6 +33,7 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
 
 GROUPS = 4
 PARTITIONS = 64
@@ -88,13 +89,13 @@ class Turns:
 
 async def opened(directory: Path, level: FeatureLevel, wanted: Topic) -> Storage:
     (directory / "store").mkdir(parents=True, exist_ok=True)
-    storage = await Storage.open(
+    storage = await Storage.open(StorageSetup(
         write_files=DiskFiles(directory / "write"), store_files=DiskFiles(directory / "store"), clock=WallClock(),
         config=StorageConfig(write_cache_bytes=0), store_config=QueueStoreConfig(read_cache_bytes=0),
         journal_config=JournalConfig(pool_segments=0), manifest_path=str(directory / "manifest.sqlite"),
         journal_path=str(directory / "write/journal"), slots=[slot % GROUPS for slot in range(SLOTS)],
         topics=lambda: [wanted], was_deleted=lambda number: False, feature_level=lambda: level,
-    )  # fmt: skip
+    ))  # fmt: skip
     await storage.start()
     return storage
 

@@ -23,9 +23,7 @@ async def checkpoint(node: CrowdedNode) -> None:
 
 
 async def retention_classes(node: CrowdedNode) -> None:
-    found = node.storage.retention_classes()
-    if inspect.isawaitable(found):
-        await found
+    await node.storage.split_log.retention_classes()
 
 
 async def newly_led_group(node: CrowdedNode) -> None:

@@ -32,6 +32,7 @@ from mainstem.storage.queue_store.manifest import FileRange, GroupPosition
 from mainstem.storage.queue_store.prefix import Prefix
 from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.queue_scan import chunks
 
 GROUPS = 4
@@ -90,14 +91,14 @@ async def crowded_node(directory: Path, crowd: Crowd) -> Any:
     deleted: set[int] = set()
     disk1, disk2 = DiskFiles(directory / "write"), DiskFiles(directory / "store")
     try:
-        storage = await Storage.open(
+        storage = await Storage.open(StorageSetup(
             write_files=disk1, store_files=disk2, clock=Clock(),
             config=StorageConfig(prune_seconds=1e6, retention_check_seconds=1e9, disk_check_seconds=1e6),
             journal_config=JournalConfig(segment_bytes=1 << 20, pool_segments=0, index_cache_bytes=INDEX_CACHE_BYTES),
             store_config=QueueStoreConfig(),
             manifest_path=str(directory / "manifest.sqlite"), journal_path=str(directory / "write/journal"),
             slots=[slot % GROUPS for slot in range(SLOTS)], topics=lambda: topics, was_deleted=deleted.__contains__,
-        )  # fmt: skip
+        ))  # fmt: skip
         await storage.start()
         try:
             _have_queues(storage, topics)

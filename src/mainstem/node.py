@@ -45,6 +45,7 @@ from mainstem.server.addresses import parse_address
 from mainstem.server.server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.samples import StorageSamples
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.storage.split.split_service import SplitService
 from mainstem.supervised import Supervision
@@ -213,7 +214,7 @@ class RunningNode:
             groups=roles.groups,
         )
         measured: list[Statistics] = [
-            server, dispatcher, roles.groups, nameserver, storage, self._supervision, self._loop_watch,
+            server, dispatcher, roles.groups, nameserver, StorageSamples(storage), self._supervision, self._loop_watch,
         ]  # fmt: skip
         if self._end is not None:
             measured.append(self._end.exchange)

@@ -54,6 +54,7 @@ from mainstem.storage.errors import NotTheLeader, StorageFailed
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.role import Storage, stop
+from mainstem.storage.setup import StorageSetup
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -265,23 +266,25 @@ class Roles:
                 ),
             )
         storage = await Storage.open(
-            write_files=ports.write_files,
-            store_files=ports.store_files,
-            clock=ports.clock,
-            config=config.storage,
-            journal_config=config.journal,
-            store_config=config.queue_store,
-            manifest_path=str(ports.write_dir / MANIFEST_NAME),
-            journal_path=str(ports.write_dir / JOURNAL_DIRECTORY),
-            slots=nameserver.lookups.slots(),
-            topics=nameserver.lookups.topics,
-            was_deleted=nameserver.lookups.was_deleted,
-            consensus=consensus,
-            feature_level=lambda: nameserver.lookups.feature_level,
-            side_work=ports.side_work,
-            turns=self._turns,
-            supervision=self.supervision,
-            new_id=ports.new_uuid,
+            StorageSetup(
+                write_files=ports.write_files,
+                store_files=ports.store_files,
+                clock=ports.clock,
+                config=config.storage,
+                journal_config=config.journal,
+                store_config=config.queue_store,
+                manifest_path=str(ports.write_dir / MANIFEST_NAME),
+                journal_path=str(ports.write_dir / JOURNAL_DIRECTORY),
+                slots=nameserver.lookups.slots(),
+                topics=nameserver.lookups.topics,
+                was_deleted=nameserver.lookups.was_deleted,
+                consensus=consensus,
+                feature_level=lambda: nameserver.lookups.feature_level,
+                side_work=ports.side_work,
+                turns=self._turns,
+                supervision=self.supervision,
+                new_id=ports.new_uuid,
+            )
         )
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)

@@ -45,6 +45,7 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
 
 GROUPS = 2
 TOPIC = 1
@@ -151,13 +152,13 @@ class OnDisk(Subject):
 
     async def start(self) -> None:
         disk1, disk2 = self._disks
-        self._storage = await Storage.open(
+        self._storage = await Storage.open(StorageSetup(
             write_files=HeldFiles(disk1, self._gate), store_files=disk2, clock=LoopTime(), config=self._config,
             journal_config=JournalConfig(segment_bytes=1 << 20, pool_segments=0),
             store_config=QueueStoreConfig(read_cache_bytes=0),
             manifest_path=str(self._directory / "manifest.sqlite"), journal_path=str(self._directory / "disk1/journal"),
             slots=[slot % GROUPS for slot in range(SLOTS)], topics=list, was_deleted=lambda number: False,
-        )  # fmt: skip
+        ))  # fmt: skip
         await self._storage.start()
         self.messages, self.queues = self._storage.messages, self._storage.queues
         if self._wired:

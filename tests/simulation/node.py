@@ -22,6 +22,7 @@ from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
 
 
 class Settings:
@@ -123,19 +124,21 @@ class SimulatedNode:
         self.loop = loop
         self._refusals = [Refusals() for _ in range(self.settings.groups)]
         self.storage = await Storage.open(
-            write_files=self.machine.disk1,
-            store_files=self.machine.disk2,
-            clock=loop,
-            config=self.settings.storage,
-            journal_config=self.settings.journal,
-            store_config=self.settings.store,
-            manifest_path=self.machine.manifest_path,
-            journal_path="journal",
-            slots=self._slots,
-            topics=self.metadata.listed,
-            was_deleted=self.metadata.was_deleted,
-            consensus=Consensus(randomness=self._randomness),
-            new_id=lambda: uuid.UUID(int=next(self._uuids)),
+            StorageSetup(
+                write_files=self.machine.disk1,
+                store_files=self.machine.disk2,
+                clock=loop,
+                config=self.settings.storage,
+                journal_config=self.settings.journal,
+                store_config=self.settings.store,
+                manifest_path=self.machine.manifest_path,
+                journal_path="journal",
+                slots=self._slots,
+                topics=self.metadata.listed,
+                was_deleted=self.metadata.was_deleted,
+                consensus=Consensus(randomness=self._randomness),
+                new_id=lambda: uuid.UUID(int=next(self._uuids)),
+            )
         )
         self.opened.append(self.storage)
         await self.storage.start()

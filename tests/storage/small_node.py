@@ -34,6 +34,7 @@ from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
 from mainstem.turns import Turns
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class SmallNode:
 
     def __init__(self, loop: SimulatedLoop, directory: Path) -> None:
         self.clock: Clock = loop
-        self.consensus: Consensus | None = None
+        self.consensus = Consensus()
         self.disk1 = SimulatedFiles(1)
         self.disk2 = SimulatedFiles(2)
         self.manifest_path = directory / "manifest.sqlite"
@@ -97,20 +98,22 @@ class SmallNode:
 
     async def start(self) -> None:
         self.storage = await Storage.open(
-            write_files=self.disk1,
-            store_files=self.disk2,
-            clock=self.clock,
-            config=self.config,
-            journal_config=self.journal_config,
-            store_config=self.store_config,
-            manifest_path=str(self.manifest_path),
-            journal_path="journal",
-            slots=[slot % self.groups for slot in range(SLOTS)],
-            topics=lambda: self.topics,
-            was_deleted=self.deleted.__contains__,
-            consensus=self.consensus,
-            feature_level=lambda: self.level,
-            turns=self.turns,
+            StorageSetup(
+                write_files=self.disk1,
+                store_files=self.disk2,
+                clock=self.clock,
+                config=self.config,
+                journal_config=self.journal_config,
+                store_config=self.store_config,
+                manifest_path=str(self.manifest_path),
+                journal_path="journal",
+                slots=[slot % self.groups for slot in range(SLOTS)],
+                topics=lambda: self.topics,
+                was_deleted=self.deleted.__contains__,
+                consensus=self.consensus,
+                feature_level=lambda: self.level,
+                turns=self.turns,
+            )
         )
         self.opened()
         await self.storage.start()

@@ -30,6 +30,7 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster
@@ -243,29 +244,31 @@ class SimulatedNode:
         cluster = self.cluster
         before = self.journal_bytes_read
         storage = await Storage.open(
-            write_files=self.disk1,
-            store_files=self.disk2,
-            clock=self.clock,
-            config=cluster.settings.storage,
-            journal_config=cluster.settings.journal,
-            store_config=cluster.settings.store,
-            manifest_path=self.manifest_path,
-            journal_path="journal",
-            slots=[slot % cluster.settings.groups for slot in range(SLOTS)],
-            topics=self._topics,
-            was_deleted=lambda number: False,
-            consensus=Consensus(
-                self.node_id,
-                cluster.network.attach(life),
-                dict(cluster.placements),
-                random.Random(self.rng.random()),
-                calls=cluster.calls.of(life),
-                forgotten=self.starts,
-                quorum_times=cluster.clocks,
-                placements=lambda: cluster.placements,
-            ),
-            feature_level=lambda: cluster.level,
-            new_id=self.new_uuid,
+            StorageSetup(
+                write_files=self.disk1,
+                store_files=self.disk2,
+                clock=self.clock,
+                config=cluster.settings.storage,
+                journal_config=cluster.settings.journal,
+                store_config=cluster.settings.store,
+                manifest_path=self.manifest_path,
+                journal_path="journal",
+                slots=[slot % cluster.settings.groups for slot in range(SLOTS)],
+                topics=self._topics,
+                was_deleted=lambda number: False,
+                consensus=Consensus(
+                    self.node_id,
+                    cluster.network.attach(life),
+                    dict(cluster.placements),
+                    random.Random(self.rng.random()),
+                    calls=cluster.calls.of(life),
+                    forgotten=self.starts,
+                    quorum_times=cluster.clocks,
+                    placements=lambda: cluster.placements,
+                ),
+                feature_level=lambda: cluster.level,
+                new_id=self.new_uuid,
+            )
         )
         self.read_at_start = self.journal_bytes_read - before
         handlers = Handlers()

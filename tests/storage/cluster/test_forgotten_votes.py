@@ -13,7 +13,7 @@ from mainstem.kernel import QueueTable
 from mainstem.nameserver.disk.starts import Loss, lost
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.raft import HardState
-from mainstem.storage.cluster.replication import Consensus, WriteGroupReplication
+from mainstem.storage.cluster.replication import Consensus, Driven, WriteGroupReplication
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.hard_states import NAME, HardStates
 from mainstem.storage.groups.log_block import LogBlock
@@ -50,13 +50,13 @@ class Disk:
         """Raises `StorageError`."""
         nobody: Any = None
         consensus = Consensus(1, nobody, {0: FOUNDERS}, forgotten=starts)
-        replication = WriteGroupReplication(consensus, nobody, nobody)
+        replication = WriteGroupReplication(consensus, nobody, nobody, await HardStates.open(self.files, 1))
         group = WriteGroup(0, QueueTable(), nobody, nobody, block_bytes_max=5000, batch_bytes_max=1 << 20)
         block = LogBlock(KIND_NO_OP, 1, 1)
         block.header = BlockHeader(KIND_NO_OP, 0, 1, 1, 80, 0, 0, 0, position_of(1, 4096), 0, 0, 1)
         group.blocks.append(block)
-        replication.drive([group], nobody, nobody, nobody)
-        await replication.start(await HardStates.open(self.files, 1))
+        replication.drive(Driven([group], nobody, nobody, nobody))
+        await replication.start()
         return replication
 
 
@@ -109,7 +109,7 @@ def test_the_vote_that_a_replica_comes_back_with_is_on_the_disk_before_it_takes_
         def join(group: WriteGroup, began_with: object, **options: object) -> None:
             joined.append(on_disk)
 
-        save = replication._hard_states.save  # type: ignore[union-attr]
+        save = replication._hard_states.save
 
         async def saved(changed: Any) -> None:
             nonlocal on_disk
@@ -118,7 +118,7 @@ def test_the_vote_that_a_replica_comes_back_with_is_on_the_disk_before_it_takes_
             copy.crash(keep_bytes=0)
             on_disk = (await HardStates.open(copy, 1)).of(0)
 
-        replication._hard_states.save = saved  # type: ignore[union-attr, method-assign]
+        replication._hard_states.save = saved  # type: ignore[method-assign]
         replication._join = join  # type: ignore[method-assign]
         await replication.rejoin(0, HardState(4, 3), abstains_to=9)
         assert joined == [HardState(4, 3)]

@@ -320,8 +320,8 @@ def test_what_no_replica_has_is_lost_in_time_and_said_to_be(
         assert ROWS_PER_PAGE - FEW <= damaged.lost <= ROWS_PER_PAGE
         assert [page.lost for page in damaged.noted()] == [damaged.lost]
         assert f"no replica of write group 0 knows {damaged.lost} of its producers: they are lost" in caplog.text
-        (sample,) = [one for one in node.storage.samples() if one.name == "mainstem_producers_lost_total"]
-        assert sample.value == damaged.lost  # type: ignore[union-attr]
+        (sample,) = [one for one in node.storage.producers.samples() if one.name == "mainstem_producers_lost_total"]
+        assert sample.value == damaged.lost
 
     told(tmp_path, story)
 

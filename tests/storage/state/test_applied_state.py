@@ -11,6 +11,7 @@ from mainstem.kernel import NO_SLOT
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.groups.control import QueuesCreated
 from mainstem.storage.journal.format import DIRECTORY_ROW
+from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.applied import FEW_ROWS, AppliedState
 
@@ -30,7 +31,7 @@ class NothingSplit:
 def applied_state() -> AppliedState:
     state = AppliedState(
         cast(QueueStore, NothingSplit()),
-        1,
+        JournalMap(1),
         lambda topic_number: topic_number == DELETED,
         cache_bytes_max=1 << 20,
     )

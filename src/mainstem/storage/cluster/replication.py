@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mainstem.model import Durability
 from mainstem.raft import Entry, HardState, Membership, Message, RaftConfig, Snapshot
@@ -145,50 +145,61 @@ class Consensus:
         )
 
 
+class Driven(NamedTuple):
+    """The parts that a replication drives. They are made for it, so it hears of them later."""
+
+    groups: Sequence[WriteGroup]
+    write_loop: WriteLoop
+    messages: LocalMessageStore
+    snapshots: Snapshots
+    waits: Container[int] = ()
+    """Write groups that this node has no part in until their blocks can be read again; then `resume`."""
+
+
 class WriteGroupReplication:
     """The `group_ports.Watcher` of all write groups of a node; joins them to their logs and drives their ticks."""
 
-    def __init__(self, consensus: Consensus, journal: Journal, journal_map: JournalMap) -> None:
+    def __init__(
+        self,
+        consensus: Consensus,
+        journal: Journal,
+        journal_map: JournalMap,
+        hard_states: HardStates,
+        split_here: Callable[[int], int] = lambda group: 0,
+    ) -> None:
+        """`split_here` gives the last block of a write group that was split from this node's own journal, and so is
+        committed."""
         self._consensus = consensus
         self._journal = journal
         self._map = journal_map
-        self._groups: Sequence[WriteGroup] = ()
-        self._write_loop: WriteLoop | None = None
-        self._messages: LocalMessageStore | None = None
-        self._snapshots: Snapshots | None = None
-        self._split_here: Callable[[int], int] = lambda group: 0
-        self._hard_states: HardStates | None = None
+        self._hard_states = hard_states
+        self._split_here = split_here
+        self._driven: Driven | None = None
         self.silent: dict[int, Membership] = {}
         """Write groups whose promises this node has forgotten, with the members it knows, until `rejoin`."""
-        self.waits: Container[int] = ()
-        """Write groups that this node has no part in until their blocks can be read again; then `resume`."""
         self._settled: dict[int, asyncio.Event] = {}
         """Set when a write group is served for the first time, or never will be."""
 
-    def drive(
-        self,
-        groups: Sequence[WriteGroup],
-        write_loop: WriteLoop,
-        messages: LocalMessageStore,
-        snapshots: Snapshots,
-        split_here: Callable[[int], int] = lambda group: 0,
-    ) -> None:
-        """Name the objects to drive; called once. `split_here` gives the last block of a write group that was split
-        from this node's own journal, and so is committed."""
-        self._split_here = split_here
-        self._groups, self._write_loop, self._messages = groups, write_loop, messages
-        self._snapshots = snapshots
+    def drive(self, driven: Driven) -> None:
+        """Name the parts to drive, which were made for this one; called once, before `start`."""
+        assert self._driven is None, "driven once"
+        self._driven = driven
 
-    async def start(self, hard_states: HardStates) -> None:
+    @property
+    def _parts(self) -> Driven:
+        assert self._driven is not None, "`drive` comes before `start`"
+        return self._driven
+
+    async def start(self) -> None:
         """Take part in every write group that has a replica here, and return once those that this node has alone are
         served. Raises `StorageError` when promises to other nodes are not known any more."""
+        hard_states = self._hard_states
         consensus = self._consensus
-        self._hard_states = hard_states
         if consensus.forgotten is not None:
             await consensus.forgotten.check_votes(NAME, hard_states.saved_in)
             hard_states.nonce = consensus.forgotten.nonce
         alone: list[WriteGroup] = []
-        parts = [group for group in self._groups if self._has_part(group)]
+        parts = [group for group in self._parts.groups if self._has_part(group)]
         for group in parts:
             founders = consensus.members(group.group).voters
             if not hard_states.began(group.group):
@@ -210,7 +221,7 @@ class WriteGroupReplication:
                     f"{what}. {REMEDY}"
                 )
             await self._go_on_alone(group)
-            if group.group in self.waits:
+            if group.group in self._parts.waits:
                 continue
             members = self._members(group, began_with)
             if consensus.has_lost(group.group) and members.voters - {consensus.node_id}:
@@ -227,7 +238,6 @@ class WriteGroupReplication:
     def _has_part(self, group: WriteGroup) -> bool:
         """Whether this node has a part in the write group: it keeps it, wherever placement has the write group by now,
         until a leader says that it is no member."""
-        assert self._hard_states is not None, "started"
         if self.has_left(group.group):
             return False  # a replica that comes back begins with `take_part`
         placed = self._consensus.node_id in self._consensus.members(group.group).members
@@ -238,7 +248,6 @@ class WriteGroupReplication:
         not today's placement: with that it could find a majority that overlaps no majority of the write group. A
         replica that came later counts as no member before the log or a snapshot says so: it must not stand for
         election, or count votes, with a membership that is not committed."""
-        assert self._hard_states is not None, "started"
         if self._hard_states.came_later(number):
             return Membership.of(set(placed) - {self._consensus.node_id})
         return Membership.of(self._hard_states.founders(number) or placed)
@@ -262,20 +271,19 @@ class WriteGroupReplication:
     async def resume(self, number: int) -> None:
         """Take part in a write group that has waited; this node has forgotten none of its log. Raises
         `StorageError`."""
-        assert self._groups[number].consensus.core is None, f"write group {number} is here already"
+        assert self._parts.groups[number].consensus.core is None, f"write group {number} is here already"
         began_with = self._began_with(number, self._consensus.members(number).members)
         if self._consensus.has_lost(number):
-            self.silent[number] = self._members(self._groups[number], began_with)
+            self.silent[number] = self._members(self._parts.groups[number], began_with)
         else:
-            self._join(self._groups[number], began_with)
+            self._join(self._parts.groups[number], began_with)
 
     async def rejoin(
         self, number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False
     ) -> None:
         """Take part again in a write group whose promises this node has forgotten. Raises `StorageError`."""
-        assert self._hard_states is not None, "started"
         await self._hard_states.save({number: hard_state})
-        group = self._groups[number]
+        group = self._parts.groups[number]
         began_with = self._began_with(number, self._consensus.members(number).members)
         del self.silent[number]
         self._join(group, began_with, abstains_to=abstains_to, waits_for_leader=waits_for_leader)
@@ -287,7 +295,6 @@ class WriteGroupReplication:
         self, group: WriteGroup, began_with: Membership, *, abstains_to: int = 0, waits_for_leader: bool = False
     ) -> None:
         consensus = self._consensus
-        assert self._hard_states is not None, "started"
         self._settled[group.group] = asyncio.Event()
         if consensus.exchange is not None:
             consensus.exchange.join(group.group, WriteGroupReplica(group, self._journal))
@@ -304,9 +311,8 @@ class WriteGroupReplication:
 
     async def take_part(self, number: int, placed: Collection[int]) -> None:
         """Begin a new replica of a write group, with an empty log. Raises `StorageError`."""
-        group = self._groups[number]
-        assert self._hard_states is not None, "started"
-        if number in self.silent or number in self.waits:
+        group = self._parts.groups[number]
+        if number in self.silent or number in self._parts.waits:
             return  # the replica is here, and comes back by itself
         assert group.consensus.core is None, f"write group {number} is here already"
         if group.last_index:
@@ -322,8 +328,7 @@ class WriteGroupReplication:
 
     async def leave(self, number: int) -> None:
         """Note durably that this node is no member of a write group any more. Raises `StorageError`."""
-        assert self._hard_states is not None, "started"
-        self._groups[number].consensus.leave()
+        self._parts.groups[number].consensus.leave()
         if self._consensus.exchange is not None:
             self._consensus.exchange.leave(number)
         self._hard_states.leave(number)
@@ -331,24 +336,24 @@ class WriteGroupReplication:
 
     def has_left(self, number: int) -> bool:
         """Whether this node was a member of a write group, and is none until it takes part again."""
-        return self._hard_states is not None and self._hard_states.left(number)
+        return self._hard_states.left(number)
 
-    def has_alone(self, hard_states: HardStates, number: int) -> bool:
+    def has_alone(self, number: int) -> bool:
         """Whether no other node votes in a write group, by its log or, without one, by its founders."""
-        memberships = self._groups[number].blocks.memberships
-        if not memberships and hard_states.came_later(number):
+        memberships = self._parts.groups[number].blocks.memberships
+        if not memberships and self._hard_states.came_later(number):
             return False
         if memberships:
             voters = memberships[max(memberships)].voters
         else:
-            voters = hard_states.founders(number) or self._consensus.members(number).voters
+            voters = self._hard_states.founders(number) or self._consensus.members(number).voters
         return voters <= {self._consensus.node_id}
 
     async def run(self, beat: Callable[[], object] = lambda: None) -> None:
         """Tick all write groups until cancelled; call `beat` at each tick."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            for group in self._groups:
+            for group in self._parts.groups:
                 group.tick()
             beat()
 
@@ -365,28 +370,24 @@ class WriteGroupReplication:
         self._consensus.exchange.send(group, messages)
 
     def wake(self) -> None:
-        assert self._write_loop is not None, "`drive` comes before `start`"
-        self._write_loop.wake()
+        self._parts.write_loop.wake()
 
     def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
         self._map.superseded(group, first_index, positions)
 
     def send_snapshot(self, group: int, message: InstallSnapshot) -> None:
-        assert self._snapshots is not None, "`drive` comes before `start`"
-        self._snapshots.send(group, message)
+        self._parts.snapshots.send(group, message)
 
     def install_snapshot(self, group: int, snapshot: Snapshot) -> None:
-        assert self._snapshots is not None, "`drive` comes before `start`"
-        self._snapshots.install(group, snapshot)
+        self._parts.snapshots.install(group, snapshot)
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None:
         self._consensus.leader_changed(group, leader_id, term)
 
     def serving_changed(self, group: int, *, serving: bool) -> None:
-        assert self._messages is not None, "`drive` comes before `start`"
-        self._messages.serve(group, serving=serving)
+        self._parts.messages.serve(group, serving=serving)
         if not serving:
-            self._messages.wake_readers()
+            self._parts.messages.wake_readers()
         if group in self._settled:
             self._settled[group].set()
         self._consensus.serving_changed(group, serving)

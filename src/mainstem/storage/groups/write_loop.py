@@ -71,9 +71,11 @@ class WriteLoop:
         hard_states: HardStates,
         clock: Clock,
         committed: Callable[[float], None] = lambda seconds: None,
+        disk_failed: Callable[[str], object] = lambda reason: None,
     ) -> None:
         """After every turn, `committed` is called with the seconds that the turn's oldest batch waited until it was
-        written."""
+        written. `disk_failed` is called once after the disk has failed, when the node's leaderships are handed over or
+        cannot be."""
         self._journal = journal
         self._map = journal_map
         self._hard_states = hard_states
@@ -97,8 +99,7 @@ class WriteLoop:
         """The error that ended writing; None while the loop writes."""
         self.failure: StorageFailed | None = None
         """The failure that ended writing; None while the loop writes, and after a close in good order."""
-        self.disk_failed: Callable[[str], object] = lambda reason: None
-        """Called once after the disk has failed, when the node's leaderships are handed over or cannot be."""
+        self._disk_failed = disk_failed
         self._found_failed: StorageFailed | None = None
         """A disk failure that was found outside this loop; None: there is none."""
         self.delay_seconds = 0.0
@@ -302,7 +303,7 @@ class WriteLoop:
                 await self._hand_over()
         finally:
             self._end(failure)
-        self.disk_failed(str(failure))
+        self._disk_failed(str(failure))
 
     async def _hand_over(self) -> None:
         asked = [group for group in self._groups if group.consensus.leads and group.consensus.give_way()]

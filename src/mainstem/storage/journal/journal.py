@@ -75,7 +75,16 @@ class Journal:
     """Journal position behind the last block known to be on the disk."""
 
     def __init__(
-        self, files: Files, clock: Clock, config: JournalConfig, lock: File, pool: SegmentPool, found: Inventory
+        self,
+        files: Files,
+        clock: Clock,
+        config: JournalConfig,
+        lock: File,
+        pool: SegmentPool,
+        found: Inventory,
+        supervision: Supervision,
+        dead: Container[int],
+        sync_failed: Callable[[StorageFailed], object],
     ) -> None:
         self._files = files
         self._clock = clock
@@ -87,8 +96,7 @@ class Journal:
         """The sealed segments, oldest first; the segment being written to is not among them."""
         self._open: OpenSegment | None = None
         self._next_sequence = found.highest_sequence + 1
-        self.supervision = Supervision()
-        """Replaced by the node's supervisor before the journal is recovered."""
+        self._supervision = supervision
         self._taken: dict[int, File] = {}
         """Segments taken for a write that then found no room for all the segments it needed."""
         self._chain = 0
@@ -104,35 +112,44 @@ class Journal:
         self._writing = False
         self._failure: str | None = None
         self._measures = Measures()
-        self.sync_failed: Callable[[StorageFailed], object] = lambda failure: None
-        """Called when the journal fails outside a write; under `async` durability this is the only sign of it."""
-        self.dead: Container[int] = ()
-        """Journal positions of dead blocks: blocks that are not part of their write group's log any more. The storage
-        role fills it in."""
+        self._sync_failed = sync_failed
+        self.dead = dead
         self.end = 0
         self.durable_end = 0
 
     # --- opening and recovery -----------------------------------------------------------------------------
 
     @classmethod
-    async def open(cls, files: Files, clock: Clock, config: JournalConfig) -> Journal:
-        """List the segments and read their headers; no block is read and none changed yet.
+    async def open(
+        cls,
+        files: Files,
+        clock: Clock,
+        config: JournalConfig,
+        *,
+        supervision: Supervision | None = None,
+        dead: Container[int] = (),
+        sync_failed: Callable[[StorageFailed], object] = lambda failure: None,
+    ) -> Journal:
+        """List the segments and read their headers; no block is read and none changed yet. `dead`: journal positions of
+        blocks that are not part of their write group's log any more. `sync_failed` is called when the journal fails
+        outside a write; under `async` durability this is the only sign of it.
 
         Raises `StorageError` when another process has this journal open, `OSError` when the directory cannot
         be used."""
         config.validate()
+        supervision = supervision or Supervision()
         lock = await files.open(LOCK_FILE, create=True)
         try:
             if not await lock.lock(exclusive=True):
                 raise StorageError(
                     f"{LOCK_FILE}: another process has this journal open; stop it, or name another write directory"
                 )
-            pool = SegmentPool(files, config)
+            pool = SegmentPool(files, config, supervision)
             found = await take_inventory(files, pool)
         except BaseException:
             await lock.close()
             raise
-        return cls(files, clock, config, lock, pool, found)
+        return cls(files, clock, config, lock, pool, found, supervision, dead, sync_failed)
 
     async def recover(
         self,
@@ -179,10 +196,9 @@ class Journal:
             self._segments = []
         self.end = self.durable_end = report.end
         self._recovered = True
-        self._pool.supervision = self.supervision
         self._pool.start()
         if self._config.durability is Durability.ASYNC:
-            self._flusher = self.supervision.start(self._flush, "journal flush")
+            self._flusher = self._supervision.start(self._flush, "journal flush")
         return report
 
     async def _continue(self, info: SegmentInfo, offset: int) -> None:
@@ -338,7 +354,7 @@ class Journal:
                 try:
                     await self.sync()
                 except StorageFailed as failure:
-                    self.sync_failed(failure)
+                    self._sync_failed(failure)
                     return
 
     def _fail(self, what: str, error: BaseException) -> StorageFailed:

@@ -43,15 +43,14 @@ NEW = ".new"
 class SegmentPool:
     """Takes files for new segments and takes back those of recycled ones."""
 
-    def __init__(self, files: Files, config: JournalConfig) -> None:
+    def __init__(self, files: Files, config: JournalConfig, supervision: Supervision) -> None:
         self._files = files
         self._config = config
         self._free: list[int] = []
         self._next_number = 1
         self._wake = asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
-        self.supervision = Supervision()
-        """Replaced by the node's supervisor."""
+        self._supervision = supervision
         self.recycled = 0
         self.filled = 0
         self.taken = 0
@@ -82,7 +81,7 @@ class SegmentPool:
         """Begin filling; `close` ends it."""
         assert self._filling is None
         self._wake.set()
-        self._filling = self.supervision.start(self._fill_again, "journal pool")
+        self._filling = self._supervision.start(self._fill_again, "journal pool")
 
     async def _fill_again(self) -> None:
         """Fill again after the filling task died, beginning with the file it was filling."""

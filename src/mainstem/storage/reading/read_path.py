@@ -80,7 +80,9 @@ class ReadPath:
         placement: Placement,
         leader_epoch: Callable[[int], int],
         pacing: Pacing,
+        damage_met: Callable[[int], None] = lambda position: None,
     ) -> None:
+        """`damage_met` is called with the journal position of a batch that fails its checks."""
         self._table = table
         self._index = index
         self._journal = journal
@@ -89,8 +91,7 @@ class ReadPath:
         self.placement = placement
         self._leader_epoch = leader_epoch
         self._pacing = pacing
-        self.damage_met: Callable[[int], None] = lambda position: None
-        """Called with the journal position of a batch that fails its checks."""
+        self._damage_met = damage_met
         self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_to_plans = 0
@@ -173,7 +174,7 @@ class ReadPath:
                 continue
             except (StorageError, OSError) as error:
                 if isinstance(error, CorruptJournal) and error.position:
-                    self.damage_met(error.position)
+                    self._damage_met(error.position)
                 log.error("read of queue %#x at offset %d failed: %s", read.queue_id, read.offset, error)
                 break
             offsets = self.offsets(read.queue_id)

@@ -34,8 +34,16 @@ REMEDY = "restore the file and start the node again, or have another node take t
 class WaitingGroups:
     """The waiting write groups of one node: why each waits, and when it takes part again."""
 
-    def __init__(self, groups: int, journal: Journal, damage: JournalDamage, silent: Mapping[int, object]) -> None:
-        """`silent`: write groups in which this node stays silent until it has found a leader."""
+    def __init__(
+        self,
+        groups: int,
+        journal: Journal,
+        damage: JournalDamage,
+        silent: Mapping[int, object],
+        resume: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """`silent`: write groups in which this node stays silent until it has found a leader. `resume` is called to
+        take part in a write group that waits no more."""
         self._count = groups
         self._journal = journal
         self._damage = damage
@@ -45,8 +53,7 @@ class WaitingGroups:
         """Unreadable blocks by write group; kept until the indexes of their segments are written."""
         self._torn: set[int] = set()
         """Write groups whose logs end before a hole, whether or not they wait here."""
-        self.resume: Callable[[int], Awaitable[None]] = _nobody
-        """Called to take part in a write group that waits no more."""
+        self._resume = resume
 
     def __contains__(self, group: object) -> bool:
         return group in self._reasons
@@ -107,7 +114,7 @@ class WaitingGroups:
                 continue
             del self._reasons[group]
             log.warning("write group %d: its blocks can be read again, it goes on", group)
-            await self.resume(group)
+            await self._resume(group)
 
     def _is_indexed(self, place: StoredPlace) -> bool:
         try:
@@ -122,7 +129,3 @@ class WaitingGroups:
                 "1 while this node has no part in a write group because blocks of it cannot be read", group in self,
                 (("group", str(group)),),
             )  # fmt: skip
-
-
-async def _nobody(group: int) -> None:
-    raise AssertionError(f"`take_part` is not set, write group {group} stays out")

@@ -37,14 +37,14 @@ class AppliedState:
     control commands, waiting readers."""
 
     def __init__(
-        self, store: QueueStore, groups: int, was_deleted: Callable[[int], bool], *, cache_bytes_max: int
+        self, store: QueueStore, journal_map: JournalMap, was_deleted: Callable[[int], bool], *, cache_bytes_max: int
     ) -> None:
         """`was_deleted(topic number)` tells whether a topic existed and was deleted."""
         self._was_deleted = was_deleted
         self.table = QueueTable()
         self.index = RecentIndex(self.table, cache_bytes_max)
-        self.journal_map = JournalMap(groups)
-        self.manifest = ManifestQueue(store, groups)
+        self.journal_map = journal_map
+        self.manifest = ManifestQueue(store, journal_map.groups)
         self.waiters = Waiters(self.table)
 
     def queues_seen(self, directory: Buffer) -> None:

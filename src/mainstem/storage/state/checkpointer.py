@@ -42,7 +42,10 @@ class Checkpointer:
         write_loop: WriteLoop,
         producers: ColdProducers,
         node_id: int = 0,
+        *,
+        held: Callable[[], bool] = lambda: False,
     ) -> None:
+        """While `held` returns True nothing is saved: a later start may find more in the journal than this one did."""
         self._node_id = node_id
         self._files = files
         self._clock = clock
@@ -52,8 +55,7 @@ class Checkpointer:
         self._write_loop = write_loop
         self._producers = producers
         self._turn = asyncio.Lock()
-        self.held: Callable[[], bool] = lambda: False
-        """While this returns True nothing is saved: a later start may find more in the journal than this one did."""
+        self._held = held
         self._saved_at = clock.monotonic()
         self._bytes_at_save = 0
         self._blocks_at_save = 0
@@ -88,7 +90,7 @@ class Checkpointer:
     async def checkpoint(self) -> None:
         """Save the applied state as of now, unless no block was applied since the last checkpoint, or saving is
         `held`."""
-        if not self.held() and self._write_loop.applied_end > self.position:
+        if not self._held() and self._write_loop.applied_end > self.position:
             await self.save()
 
     async def save(self) -> None:
@@ -107,7 +109,7 @@ class Checkpointer:
             await self._save()
 
     def _refuse_if_held(self) -> None:
-        if self.held():
+        if self._held():
             raise StorageError("no checkpoint is saved while a write group waits for what the journal lacks")
 
     async def _save(self) -> None:

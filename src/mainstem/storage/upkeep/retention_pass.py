@@ -29,8 +29,8 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
-from mainstem.storage.state.queue_scan import live_queues
-from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts
+from mainstem.storage.state.queue_scan import live_queues, topics_with_data
+from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts, retention_class
 from mainstem.storage.upkeep.retention_memory import RunMemory, TopicLimits
 
 log = logging.getLogger(__name__)
@@ -247,3 +247,31 @@ class RetentionPass:
                     seen_ms = self._segments_seen.get(segment.sequence, FOREVER_MS)
                     yield RetentionUnit(rows, seen_ms, seen_ms)
                     await asyncio.sleep(0)  # rows in memory come without a wait
+
+
+class RetentionClasses:
+    """Says which topics share runs, to splitters."""
+
+    def __init__(
+        self, table: QueueTable, topics: Callable[[], Iterable[Topic]], was_deleted: Callable[[int], bool]
+    ) -> None:
+        self._table = table
+        self._topics = topics
+        self._was_deleted = was_deleted
+
+    async def of_held(self) -> dict[int, str]:
+        """Topic number → retention class, of every topic that has data here at the time of the call. A topic that the
+        metadata has no record of, neither as existing nor as deleted, is kept for good."""
+        held = await topics_with_data(self._table)
+        classes: dict[int, str] = {}
+        for looked_at, topic in enumerate(self._topics(), 1):
+            if topic.number in held:
+                classes[topic.number] = retention_class(topic.settings, topic.internal)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for looked_at, number in enumerate(held - classes.keys(), 1):
+            if not self._was_deleted(number):
+                classes[number] = "forever"
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return classes

@@ -1,0 +1,187 @@
+"""A storage role opens: the files of both disks, then what they hold, then what of it may be served.
+
+Damaged blocks that another node has are made whole before the journal is read; what stays lost is judged write group by
+write group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeVar
+
+from mainstem.late import Late
+from mainstem.storage.errors import CorruptJournal, StorageFailed
+from mainstem.storage.groups.hard_states import HardStates
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.journal_map import JournalMap
+from mainstem.storage.journal.segment_files import DIRECTORY as JOURNAL
+from mainstem.storage.journal.segment_files import SEGMENT
+from mainstem.storage.parts import Disks, StorageParts
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.repair.damage import mend_hole
+from mainstem.storage.repair.losses import refused
+from mainstem.storage.repair.lost_blocks import LostBlocks
+from mainstem.storage.setup import StorageSetup
+from mainstem.storage.state.recovery import RecoveredState, check_replicas, rejoin_store
+
+log = logging.getLogger(__name__)
+
+MENDED_AT_START_MAX = 16
+"""Damaged blocks that one start makes whole: each costs it a walk through the journal. With more, the start reports the
+rest, and the next start goes on."""
+
+Role = TypeVar("Role", bound=StorageParts)
+
+
+async def opened(setup: StorageSetup, make: Callable[[StorageSetup, Disks], Role]) -> Role:
+    """What `make` makes on both disks, with all that they hold. Raises a `StorageError` naming file and place when
+    durable data cannot be read back, and no other node can give it."""
+    consensus, files = setup.consensus, setup.write_files
+    lost = await LostBlocks.open(files)
+    for part in await lost.replace(setup.clock.now_ms()):
+        if consensus.forgotten is not None:
+            await consensus.forgotten.got_back(part.group)
+    await lost.look({int(name[:20]) for name in await files.names(JOURNAL) if name.endswith(SEGMENT)})
+    for _ in range(MENDED_AT_START_MAX):
+        try:
+            return await _attempt(setup, lost, make, over_holes=False)
+        except CorruptJournal as error:
+            if error.hole is None or not await mend_hole(files, error.hole, consensus.calls, consensus.others):
+                break
+    return await _attempt(setup, lost, make, over_holes=True)
+
+
+async def _attempt(
+    setup: StorageSetup, lost: LostBlocks, make: Callable[[StorageSetup, Disks], Role], *, over_holes: bool
+) -> Role:
+    async with AsyncExitStack() as stack:
+        role = make(setup, await _open_disks(setup, lost, stack))
+        await _recover(role, over_holes=over_holes)
+        stack.pop_all()
+    return role
+
+
+async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitStack) -> Disks:
+    """`stack` closes the files, unless they are taken over."""
+    journal_map = JournalMap(Placement(setup.slots).groups)
+    sync_failed = Late[[StorageFailed], None]()
+    journal = await Journal.open(
+        setup.write_files,
+        setup.clock,
+        setup.journal_config,
+        supervision=setup.supervision,
+        dead=journal_map.dead,
+        sync_failed=sync_failed,
+    )
+    stack.push_async_callback(journal.close)
+    hard_states = await HardStates.open(setup.write_files, setup.consensus.node_id)
+    stack.push_async_callback(hard_states.close)
+    pacing = Pacing(
+        setup.clock,
+        slowdown_max=setup.config.background_slowdown_max,
+        bytes_per_second_min=setup.config.background_bytes_per_second_min,
+    )
+    store = await QueueStore.open(
+        setup.store_files,
+        setup.manifest_path,
+        setup.store_config,
+        setup.clock,
+        partial(pacing.take, Lane.DISK),
+        setup.supervision,
+        setup.new_id,
+    )
+    stack.push_async_callback(store.close)
+    return Disks(journal, journal_map, hard_states, store, pacing, lost, sync_failed)
+
+
+async def _recover(role: StorageParts, *, over_holes: bool) -> None:
+    recovered = await role.recovery.run(over_holes=over_holes, before_cut=partial(_end_cut, role))
+    await _judge(role, recovered)
+    role.write_loop.end = recovered.end
+    role.checkpointer.recovered(recovered.checkpoint_position)
+    check_replicas(
+        role.groups,
+        role.queue_store,
+        lambda group: (
+            role.has_alone(group)
+            or role.hard_states.left(group)
+            or group in recovered.torn
+            or role.setup.consensus.has_lost(group)
+        ),
+    )
+    if await rejoin_store(
+        role.groups, role.state.table, role.queue_store, role.placement, role.setup.topics,
+        lambda group: role.has_alone(group) and group not in role.waiting,
+    ):  # fmt: skip
+        await role.checkpointer.save()
+    log.info(
+        "storage recovered: %d blocks in the logs, %d indexed, %d queues, %d write groups",
+        recovered.blocks_logged,
+        recovered.blocks_indexed,
+        len(role.state.table),
+        len(role.groups),
+    )
+
+
+async def _end_cut(role: StorageParts, what: str) -> None:
+    """What a start cuts off at the journal's end was torn, or acknowledged and damaged since: other nodes may rely
+    on it. Noted before the journal is changed: the start after this one could not tell any more."""
+    forgotten = role.setup.consensus.forgotten
+    if forgotten is None or all(role.has_alone(group.group) for group in role.groups):
+        return
+    why = f"the journal ends at {what}: a write was torn there, or went bad since"
+    log.warning("%s; until the leaders of its write groups have told what it lacks, this node has no vote", why)
+    await forgotten.ends_lost(why)
+
+
+async def _judge(role: StorageParts, recovered: RecoveredState) -> None:
+    """Decide which write groups must wait because the journal lacks blocks of theirs. Raises `CorruptJournal` when
+    none is left to be served, and `StorageError`."""
+    for hole in recovered.holes:
+        role.damage.hole(hole.start, hole.end)
+    await role.losses.found(recovered)
+    missing = {
+        group: (upto, name) for group, (upto, name) in recovered.missing.items()
+        if not role.losses.given_up(group, upto, name)
+    }  # fmt: skip
+    for group in recovered.missing.keys() - missing.keys():
+        upto, name = recovered.missing[group]
+        log.warning("write group %d: blocks up to %d, gone with journal/%s, are given up", group, upto, name)
+        role.state.split(group, role.state.manifest.reached(group), upto, ())
+    concerned = {*recovered.torn, *missing, *(place.group for place in recovered.unread)}
+    concerned = {group for group in concerned if not role.hard_states.left(group)}
+    alone = {group for group in concerned if role.has_alone(group)}
+    if len(alone) == len(role.groups):
+        raise refused(CorruptJournal(
+            f"{next(iter(recovered.reasons()))}. All write groups may have lost blocks, and no other node has "
+            "them. Nothing was given up: restore the file", alone,
+        ), role.lost)  # fmt: skip
+    unread = [place for place in recovered.unread if place.group in concerned]
+    for place in unread:
+        role.damage.lost(place)
+    role.waiting.for_blocks(unread)
+    for group, (upto, name) in missing.items():
+        what = f"journal/{name} is missing, and with it blocks up to {upto} that are not split"
+        if group in alone:
+            role.waiting.for_file(group, what, torn=False)
+        elif group in concerned:
+            lost_run = f"lost-{group}-{upto}.run"
+            log.error("write group %d: %s; run %s is made of them from other replicas", group, what, lost_run)
+            await role.state.manifest.lose(group, upto, lost_run, what)
+    for group in concerned & recovered.torn.keys():
+        if group in alone:
+            role.waiting.for_file(group, recovered.torn[group], torn=True)
+        else:
+            role.waiting.for_leader(group)
+    torn = {group: what for group, what in recovered.torn.items() if group in concerned - alone}
+    if torn:
+        forgotten = role.setup.consensus.forgotten
+        if forgotten is None:
+            raise CorruptJournal(f"{next(iter(torn.values()))}: restore the file, or replace the node", torn)
+        await forgotten.blocks_lost(torn, len(role.groups), next(iter(torn.values())))
+    role.waiting.tell()

@@ -1,0 +1,336 @@
+"""The parts of a node's storage role, put together in the order in which a message meets them. Nothing runs yet.
+
+A part gets what it needs when it is made. Two cycles are real: a journal whose sync failed tells the write loop, which
+writes to it (`Disks.sync_failed`); and the write groups tell the replication, which drives them
+(`WriteGroupReplication.drive`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mainstem.kernel import QueueTable, RecentIndex
+from mainstem.late import Late
+from mainstem.storage.agreed_clock import AgreedClock
+from mainstem.storage.cluster.departures import Departures
+from mainstem.storage.cluster.rejoining import Rejoining
+from mainstem.storage.cluster.replication import Driven, WriteGroupReplication
+from mainstem.storage.cluster.snapshots import Snapshots
+from mainstem.storage.errors import StorageFailed
+from mainstem.storage.groups.hard_states import HardStates
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.groups.write_loop import WriteLoop
+from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.journal_map import JournalMap
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_liveness import QueueLiveness
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queues.message_store import LocalMessageStore
+from mainstem.storage.queues.queue_admin import LocalQueueAdmin
+from mainstem.storage.queues.usage import Usage
+from mainstem.storage.reading.offset_lookup import OffsetLookup
+from mainstem.storage.reading.pacing import Pacing
+from mainstem.storage.reading.read_path import ReadPath
+from mainstem.storage.reading.record_lookups import RecordLookups
+from mainstem.storage.reading.sealed_segments import SealedSegments
+from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.repair.losses import Losses
+from mainstem.storage.repair.lost_blocks import LostBlocks
+from mainstem.storage.repair.producer_mending import ProducerMending
+from mainstem.storage.repair.rewriting import Rewriting
+from mainstem.storage.repair.run_repair import RunRepair
+from mainstem.storage.repair.waiting_groups import WaitingGroups
+from mainstem.storage.setup import StorageSetup
+from mainstem.storage.split.split_log import LocalSplitLog
+from mainstem.storage.state.applied import AppliedState
+from mainstem.storage.state.checkpointer import Checkpointer
+from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.manifest_queue import ManifestQueue
+from mainstem.storage.state.producer_expiry import ProducerExpiry
+from mainstem.storage.state.recovery import Recovery
+from mainstem.storage.upkeep.disk_watch import DiskWatch
+from mainstem.storage.upkeep.maintenance import Maintenance
+from mainstem.storage.upkeep.pruning import Pruning
+from mainstem.storage.upkeep.retention_pass import RetentionClasses, RetentionPass
+from mainstem.storage.upkeep.scrubbing import Scrubber
+
+
+class Disks(NamedTuple):
+    """The files of both disks, open; nothing is read back from them yet."""
+
+    journal: Journal
+    journal_map: JournalMap
+    hard_states: HardStates
+    store: QueueStore
+    pacing: Pacing
+    lost: LostBlocks
+    sync_failed: Late[[StorageFailed], None]
+    """The journal's report of a sync that failed."""
+
+
+class StorageParts:
+    """Makes the parts and holds them."""
+
+    def __init__(self, setup: StorageSetup, disks: Disks) -> None:
+        clock, config, consensus = setup.clock, setup.config, setup.consensus
+        node_id, calls = consensus.node_id, consensus.calls
+        self.setup = setup
+        self.supervision = setup.supervision
+        self.journal = journal = disks.journal
+        self.queue_store = store = disks.store
+        self.hard_states = disks.hard_states
+        self.pacing = pacing = disks.pacing
+        self.lost = disks.lost
+
+        self.placement = placement = Placement(setup.slots)
+        self.state = state = AppliedState(
+            store, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes
+        )
+        self.replication = WriteGroupReplication(
+            consensus, journal, state.journal_map, self.hard_states, store.commits.journal_index
+        )
+        self.groups = groups = [
+            WriteGroup(
+                group,
+                state.table,
+                state,
+                self.replication,
+                block_bytes_max=setup.block_bytes_max,
+                batch_bytes_max=setup.batch_bytes_max,
+            )
+            for group in range(placement.groups)
+        ]
+        self.agreed_clock = AgreedClock(clock, consensus.quorum_times)
+        self.producer_expiry = ProducerExpiry(clock, self.agreed_clock, groups, seconds=config.producer_expiry_seconds)
+        self.producers = ColdProducers(
+            setup.write_files,
+            clock,
+            self.producer_expiry,
+            [group.producers for group in groups],
+            setup.was_deleted,
+            setup.writes_hardened,
+            memory_max=config.producers_in_memory,
+            count_max=config.producers_max,
+        )
+        self.producer_mending = ProducerMending(node_id, groups, self.producers, clock, calls)
+        self.recovery = Recovery(
+            setup.write_files,
+            journal,
+            groups,
+            state,
+            self.producers,
+            node_id,
+            self.has_alone,
+            store.commits.split_position,
+            {group: position for group, (position, _by) in self.lost.raises().items()},
+        )
+
+        self.write_loop = WriteLoop(
+            journal,
+            groups,
+            state.journal_map,
+            self.hard_states,
+            clock,
+            pacing.committed,
+            setup.supervision.disk_failed,
+        )
+        disks.sync_failed.bind(self.write_loop.disk_has_failed)
+        self.damage = JournalDamage(
+            setup.write_files, journal, groups, clock, node_id, calls, store.cache.forget,
+            state.journal_map.dead, consensus.others,
+        )  # fmt: skip
+        self.losses = Losses(
+            setup.write_files, self.lost, groups, journal, state, placement, setup.topics, self.damage.others,
+            self.damage, clock,
+        )  # fmt: skip
+        self.waiting = WaitingGroups(
+            len(groups), journal, self.damage, self.replication.silent, self.replication.resume
+        )
+
+        self.read_path = ReadPath(
+            state.table,
+            state.index,
+            journal,
+            SealedSegments(journal, store.cache, state.index),
+            store,
+            placement,
+            self.leader_epoch,
+            pacing,
+            self.damage.heard,
+        )
+        self.record_lookups = RecordLookups(setup.side_work, setup.turns)
+        lookup = OffsetLookup(
+            state.table, state.index, journal, store.history, self.read_path, placement, self.record_lookups
+        )
+        self.messages = LocalMessageStore(
+            groups,
+            setup.slots,
+            self.write_loop,
+            self.read_path,
+            lookup,
+            state.waiters,
+            self.producers,
+            clock,
+            backlog_bytes_max=config.write_backlog_bytes_max,
+        )
+        self.usage = Usage(state.table, state.index, journal, store.runs, placement.groups_at)
+        self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
+        self.split_log = LocalSplitLog(
+            groups,
+            journal,
+            state,
+            RetentionClasses(state.table, setup.topics, setup.was_deleted).of_held,
+            setup.journal_path,
+            self.damage,
+        )
+        self.checkpointer = Checkpointer(
+            setup.write_files,
+            clock,
+            journal,
+            groups,
+            state,
+            self.write_loop,
+            self.producers,
+            node_id,
+            held=lambda: self.waiting.holds_checkpoints,
+        )
+
+        self._meet_other_nodes()
+        self._keep_up()
+
+    def _meet_other_nodes(self) -> None:
+        """Make the parts that copy from other nodes, and let replicas come, go and return."""
+        setup, consensus, groups, state, store = (
+            self.setup,
+            self.setup.consensus,
+            self.groups,
+            self.state,
+            self.queue_store,
+        )
+        self.snapshots = Snapshots(
+            consensus.node_id,
+            groups,
+            state,
+            store,
+            self.checkpointer,
+            self.producers,
+            self.placement,
+            self.pacing,
+            setup.clock,
+            setup.was_deleted,
+            consensus.calls,
+            setup.supervision,
+            bytes_per_second=setup.config.snapshot_bytes_per_second,
+        )
+        self.repair = RunRepair(
+            consensus.node_id,
+            groups,
+            state.table,
+            store,
+            state.manifest,
+            self.placement,
+            self.read_path,
+            self.pacing,
+            setup.clock,
+            consensus.calls,
+            bytes_per_second=setup.config.snapshot_bytes_per_second,
+        )
+        self.departures = Departures(
+            consensus.node_id,
+            groups,
+            state,
+            store,
+            self.checkpointer,
+            self.producers,
+            self.placement,
+            self.replication,
+            consensus.calls,
+        )
+        self.rejoining = Rejoining(
+            consensus.node_id,
+            groups,
+            self.replication,
+            self.hard_states,
+            consensus.calls,
+            consensus.forgotten,
+            consensus.placements,
+            self.write_loop.wake,
+        )
+        self.replication.drive(Driven(groups, self.write_loop, self.messages, self.snapshots, self.waiting))
+
+    def _keep_up(self) -> None:
+        """Make the parts that work on their own: retention, pruning, the watch over both disks."""
+        setup, groups, state, journal = self.setup, self.groups, self.state, self.journal
+        liveness = QueueLiveness(state.table, setup.was_deleted, self.placement, self._is_gone)
+        self.pruning = Pruning(
+            journal,
+            groups,
+            state,
+            self.write_loop,
+            self.checkpointer,
+            liveness,
+            checkpoint_seconds=setup.config.checkpoint_seconds,
+        )
+        self.disk_watch = DiskWatch(setup.write_files, setup.config, journal, self.messages, self.write_loop)
+        self.rewriting = Rewriting(journal, groups, self.write_loop, setup.clock, setup.writes_hardened)
+        self.scrubber = Scrubber(
+            setup.write_files, journal, groups, self.damage, self.queue_store, self.pacing, setup.clock, setup.config
+        )
+        retention = RetentionPass(
+            state.table,
+            journal,
+            self.queue_store,
+            self.queues,
+            self.placement,
+            setup.topics,
+            self.agreed_clock,
+            liveness,
+        )
+        self.maintenance = Maintenance(
+            setup.config,
+            setup.clock,
+            self.agreed_clock,
+            self.producer_expiry,
+            journal,
+            groups,
+            state,
+            self.disk_watch,
+            retention,
+            self.pruning,
+            self.checkpointer,
+            self.write_loop,
+            self.rewriting,
+            self.damage,
+            self.scrubber,
+            self.waiting,
+            self.losses,
+        )
+
+    @property
+    def table(self) -> QueueTable:
+        """All queues of this node."""
+        return self.state.table
+
+    @property
+    def index(self) -> RecentIndex:
+        """The newest blocks, and the write cache."""
+        return self.state.index
+
+    @property
+    def manifest(self) -> ManifestQueue:
+        """The positions of the split, and the way into the manifest."""
+        return self.state.manifest
+
+    def group_of(self, queue_id: int) -> int:
+        return self.placement.group_of(queue_id)
+
+    def leader_epoch(self, queue_id: int) -> int:
+        return self.groups[self.group_of(queue_id)].term
+
+    def has_alone(self, group: int) -> bool:
+        """Whether no other node has a replica of a write group."""
+        return self.replication.has_alone(group)
+
+    def _is_gone(self, group: int) -> bool:
+        """Whether the replica of a write group left this node and has not come back."""
+        return self.replication.has_left(group) and not self.groups[group].last_index

@@ -1,0 +1,63 @@
+"""What the storage role of a node is given: its disks, its settings, and its ways to the rest of the node."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mainstem.model import FeatureLevel, Topic
+from mainstem.ports import Clock, Files, SideWork
+from mainstem.side_thread import AtOnce
+from mainstem.storage.cluster.replication import Consensus
+from mainstem.storage.config import StorageConfig
+from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.supervised import Supervision
+from mainstem.turns import Turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSetup:
+    """All that a storage role is made from; what has a default serves a node alone."""
+
+    write_files: Files
+    """Disk 1."""
+    store_files: Files
+    """Disk 2."""
+    clock: Clock
+    config: StorageConfig
+    journal_config: JournalConfig
+    store_config: QueueStoreConfig
+    manifest_path: str
+    journal_path: str
+    """The absolute path of the journal's directory, for splitters on this host."""
+    slots: Sequence[int]
+    """Maps each slot to its write group."""
+    topics: Callable[[], Iterable[Topic]]
+    """Lists the topics that exist."""
+    was_deleted: Callable[[int], bool]
+    """Tells whether a topic number existed and was deleted."""
+    consensus: Consensus = field(default_factory=Consensus)
+    feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest
+    """The level that all nodes of the cluster can read, so that it may be written; it only rises."""
+    side_work: SideWork = field(default_factory=AtOnce)
+    """Inflates batches; by default within the event loop."""
+    turns: Turns = field(default_factory=Turns)
+    supervision: Supervision = field(default_factory=Supervision)
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4
+    """Gives ids to a new queue store, and to runs that stand for damaged ones."""
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """A batch that alone makes a block which the journal can take."""
+        return self.journal_config.block_bytes_max - BLOCK_HEADER_BYTES - DIRECTORY_ROW_BYTES - BLOCK_ALIGNMENT
+
+    @property
+    def block_bytes_max(self) -> int:
+        return min(self.config.block_bytes_max, self.batch_bytes_max)
+
+    def writes_hardened(self) -> bool:
+        """Whether the cluster's feature level allows what came with `FeatureLevel.HARDENED`."""
+        return self.feature_level() >= FeatureLevel.HARDENED
