@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from tests.clients.message import Message, Received
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 
 
 def can_send(message: Message) -> bool:
@@ -23,7 +23,7 @@ def produce(bootstrap: str, topic: str, messages: Iterable[Message], compression
 
 async def send(bootstrap: str, topic: str, messages: Iterable[Message], **settings: Any) -> list[int]:
     """The offsets the messages were given, in their order."""
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, **settings) as sender:
+    async with producer(bootstrap, linger_ms=20, **settings) as sender:
         futures = [
             await sender.send(
                 topic,
@@ -37,6 +37,11 @@ async def send(bootstrap: str, topic: str, messages: Iterable[Message], **settin
         ]
         results = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
     return [result.offset for result in results]
+
+
+def producer(bootstrap: str, **settings: Any) -> AIOKafkaProducer:
+    """Its messages fail when a request has not been answered for as long as one may take."""
+    return AIOKafkaProducer(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS, **settings)
 
 
 def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[Received]:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from tests.clients.message import Message, Received
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 
 
 def can_send(message: Message) -> bool:
@@ -50,9 +50,15 @@ def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: 
 
 
 def producer(bootstrap: str, **settings: Any) -> KafkaProducer:
-    patience_ms = int(PATIENCE_SECONDS * 1000)
-    patient = dict.fromkeys(("bootstrap_timeout_ms", "delivery_timeout_ms", "max_block_ms"), patience_ms)
+    patient = dict.fromkeys(("bootstrap_timeout_ms", "delivery_timeout_ms", "max_block_ms"), PATIENCE_MS)
+    patient["request_timeout_ms"] = PATIENCE_MS // 2  # less than a delivery may take
     return KafkaProducer(bootstrap_servers=bootstrap, reconnect_backoff_max_ms=200, **{**patient, **settings})
+
+
+def admin(bootstrap: str) -> KafkaAdminClient:
+    return KafkaAdminClient(
+        bootstrap_servers=bootstrap, bootstrap_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS
+    )
 
 
 def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
@@ -62,7 +68,8 @@ def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
         bootstrap_servers=bootstrap,
         reconnect_backoff_max_ms=200,
         fetch_max_wait_ms=100,
-        bootstrap_timeout_ms=int(PATIENCE_SECONDS * 1000),
+        bootstrap_timeout_ms=PATIENCE_MS,
+        request_timeout_ms=PATIENCE_MS,
         **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},
     )
 

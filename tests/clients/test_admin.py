@@ -30,14 +30,13 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import NewTopic as PythonTopic
 from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
-from tests.clients import librdkafka
+from tests.clients import kafka_python, librdkafka
 from tests.clients.conftest import MakeTopic
 from tests.clients.message import FIRST_TIMESTAMP_MS, Message
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 
@@ -223,7 +222,7 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str) -> None:
     assert cluster.cluster_id
     assert cluster.authorized_operations
 
-    by_python = KafkaAdminClient(bootstrap_servers=bootstrap)
+    by_python = kafka_python.admin(bootstrap)
     try:
         described = by_python.describe_cluster()
         assert described["cluster_id"] == cluster.cluster_id
@@ -269,7 +268,7 @@ def test_groups_are_listed_described_and_deleted(
 
 
 def test_kafka_pythons_admin_client(bootstrap: str, name: str) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = kafka_python.admin(bootstrap)
     try:
         admin.create_topics([PythonTopic(name, num_partitions=2, replication_factor=1)])
         with pytest.raises(TopicAlreadyExistsError):
@@ -308,7 +307,7 @@ def test_log_directories_show_where_a_partitions_bytes_are(
 ) -> None:
     topic = make_topic(partitions=2)
     librdkafka.produce(bootstrap, topic, [Message(bytes(10_000))] * 10)
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = kafka_python.admin(bootstrap)
     try:
         described = admin.describe_log_dirs()
     finally:
@@ -330,7 +329,7 @@ def test_log_directories_show_where_a_partitions_bytes_are(
 
 def test_aiokafkas_admin_client(bootstrap: str, name: str) -> None:
     async def scenario() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS)
         await admin.start()
         try:
             created = await admin.create_topics([AsyncioTopic(name, num_partitions=3, replication_factor=1)])

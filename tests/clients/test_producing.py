@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError as AsyncioTooLarge
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import MessageSizeTooLargeError
@@ -130,7 +129,7 @@ def test_every_kind_of_acknowledgement_by_every_client(bootstrap: str, topic: st
 
 
 async def _send_unacknowledged(bootstrap: str, topic: str, messages: list[Message]) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks=0) as sender:
+    async with asyncio_client.producer(bootstrap, acks=0) as sender:
         for message in messages:
             await sender.send(topic, message.value, message.key, partition=0)
         await sender.flush()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -21,13 +20,13 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from tests.clients import kafka_python, librdkafka
+from tests.clients import asyncio_client, kafka_python, librdkafka
 from tests.clients.conftest import SETTINGS
 from tests.clients.message import Message
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-PATIENT = {"message.timeout.ms": 120_000, "socket.timeout.ms": 10_000}
+PATIENT = {"message.timeout.ms": PATIENCE_MS, "socket.timeout.ms": 10_000}
 
 
 @pytest.fixture
@@ -94,7 +93,7 @@ def history(node: Serving, topic: str, partitions: int, count: int) -> dict[int,
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(partitions)}
     for message in librdkafka.take(reader, count):
         found[message.partition()].append((message.offset(), int(message.value())))
-    ends = [reader.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in range(partitions)]
+    ends = [librdkafka.watermarks(reader, topic, number)[1] for number in range(partitions)]
     reader.close()
     assert ends == [len(found[partition]) for partition in range(partitions)], "nothing comes twice"
     return found
@@ -167,7 +166,7 @@ def test_kafka_pythons_idempotent_producer_over_a_kill(node: Serving) -> None:
         node.kafka,
         enable_idempotence=True,
         batch_size=500,
-        delivery_timeout_ms=120_000,
+        delivery_timeout_ms=PATIENCE_MS,
         request_timeout_ms=10_000,
     )
     futures = [sender.send("t", b"%d" % number, partition=0) for number in range(1_000)]
@@ -185,12 +184,7 @@ def test_aiokafkas_idempotent_producer_over_a_kill(node: Serving) -> None:
     create(node, "t")
 
     async def scenario() -> list[int]:
-        async with AIOKafkaProducer(
-            bootstrap_servers=node.kafka,
-            enable_idempotence=True,
-            max_batch_size=500,
-            request_timeout_ms=60_000,
-        ) as sender:
+        async with asyncio_client.producer(node.kafka, enable_idempotence=True, max_batch_size=500) as sender:
             futures = [await sender.send("t", b"%d" % number, partition=0) for number in range(1_000)]
             await futures[200]
             futures += [await sender.send("t", b"%d" % number, partition=0) for number in range(1_000, 1_050)]
@@ -295,8 +289,8 @@ def test_what_admins_changed_survives_a_kill(node: Serving) -> None:
         (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
         assert future.result(PATIENCE_SECONDS)[config].value == value
     reader = librdkafka.consumer(node.kafka, "unused")
-    assert reader.get_watermark_offsets(TopicPartition("kept", 0), 60) == (6, 10)
-    assert reader.get_watermark_offsets(TopicPartition("again", 0), 60) == (0, 0)
+    assert reader.get_watermark_offsets(TopicPartition("kept", 0), PATIENCE_SECONDS) == (6, 10)
+    assert reader.get_watermark_offsets(TopicPartition("again", 0), PATIENCE_SECONDS) == (0, 0)
     reader.close()
     kept = librdkafka.consume(node.kafka, "kept", 4, offset=6)
     assert [message.value for message in kept] == [b"6", b"7", b"8", b"9"]

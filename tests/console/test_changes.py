@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 from tests.console.views import FakeViews
+from tests.patience import PATIENCE_SECONDS
 
 from mainstem.console.application import Console
 from mainstem.console.change_guard import BODY_BYTES_MAX, ChangeGuard
@@ -123,10 +124,10 @@ def test_who_hangs_up_in_the_middle_leaves_no_traceback(caplog: pytest.LogCaptur
             head += "".join(f"{name}: {value}\r\n" for name, value in SOUND.items())
             writer.write(head.encode() + b"\r\n{")
             await writer.drain()
-            async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
                 assert (await client.get("/healthz")).status_code == 200
             writer.transport.abort()
-        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
             assert (await client.get("/healthz")).status_code == 200
         server.stop()
         await serving

@@ -32,7 +32,7 @@ def test_serves_until_stopped_and_leaves_signals_alone() -> None:
         before = signal.getsignal(signal.SIGTERM)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve())
-            async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
                 assert (await client.get("/readyz")).text == "ready\n"
                 assert signal.getsignal(signal.SIGTERM) is before
             server.stop()
@@ -53,7 +53,7 @@ def test_who_comes_before_the_node_accepts_clients_waits_for_an_answer() -> None
         server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1), waits=True)
         host, port = server.bind("127.0.0.1", 0)
         serving = asyncio.ensure_future(server.serve())
-        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
             asked = asyncio.ensure_future(client.get("/readyz"))
             await asyncio.sleep(0.05)
             assert made == []
@@ -144,7 +144,7 @@ def test_cancelling_closes_the_port(new_event_loop: Callable[[], asyncio.Abstrac
         server = console()
         host, port = server.bind("127.0.0.1", 0)
         task = asyncio.ensure_future(server.serve())
-        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
             assert (await client.get("/healthz")).status_code == 200
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -129,7 +129,7 @@ class Cluster:
         """Returns when every running node knows it and who leads each of its partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **KEEP_TRYING})
         topic = NewTopic(name, partitions, config={key.replace("_", "."): value for key, value in configs.items()})
-        admin.create_topics([topic])[name].result(PATIENCE_SECONDS)
+        admin.create_topics([topic], request_timeout=PATIENCE_SECONDS)[name].result(PATIENCE_SECONDS)
 
         def known(node_id: int) -> bool:
             view = self._topic(name, node_id)
@@ -170,9 +170,9 @@ class Cluster:
         nodes = self.get("/v1/cluster", asked)["nodes"]
         return {node["node_id"] for node in nodes if node["state"] != "dead"}
 
-    def terms(self) -> dict[int, tuple[int, int]]:
+    def terms(self, asked: int | None = None) -> dict[int, tuple[int, int]]:
         """Write group → (leader, term), as a running node knows."""
-        groups = self.get("/v1/cluster")["write_groups"]
+        groups = self.get("/v1/cluster", asked)["write_groups"]
         return {group["group"]: (group["leader"], group["term"]) for group in groups}
 
     def wait_until_well(self) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaConsumer as PythonConsumer
-from tests.clients import librdkafka
+from tests.clients import kafka_python, librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
@@ -65,7 +64,7 @@ def test_more_copies_than_the_write_groups_keep_are_refused(cluster: Cluster, ad
 def test_racks_are_in_metadata_and_a_client_with_a_rack_is_served(cluster: Cluster, admin: AdminClient) -> None:
     described = admin.describe_cluster(request_timeout=PATIENCE_SECONDS).result()
     assert {node.id: node.rack for node in described.nodes} == RACKS
-    known = PythonConsumer(bootstrap_servers=cluster.bootstrap.split(","))
+    known = kafka_python.consumer(cluster.bootstrap)
     try:
         known.topics()
         brokers = known._manager.cluster.brokers()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from tests.clients import asyncio_client
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Queue, Record
@@ -97,8 +97,8 @@ def test_an_asyncio_producer_sails_through_a_killed_leader(cluster: Cluster) -> 
     cluster.create_topic("sailing", PARTITIONS)
 
     async def sail() -> list[int]:
-        async with AIOKafkaProducer(
-            bootstrap_servers=cluster.bootstrap, acks="all", enable_idempotence=True, linger_ms=5
+        async with asyncio_client.producer(
+            cluster.bootstrap, acks="all", enable_idempotence=True, linger_ms=5
         ) as producer:
             sent = []
             for number in range(900):

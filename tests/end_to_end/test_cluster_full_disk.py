@@ -5,6 +5,7 @@ The disk is a tmpfs of its own, which only root can mount.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -86,12 +87,14 @@ def test_a_leader_whose_disk_is_full_makes_way_and_comes_back(cluster: Cluster, 
 
 
 def create(cluster: Cluster, names: list[str]) -> None:
-    """The full node may be the one that is asked first: what it is asked is made by others, but it cannot tell."""
+    """The full node may be the one that is asked first: what it is asked is made by others, but it cannot tell. Each
+    time there is more time for an answer: nobody knows how long this machine needs for one."""
+    seconds = itertools.count(1)
 
     def created() -> bool:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
         topics = [NewTopic(name, 1) for name in names]
-        return all(made(done) for done in admin.create_topics(topics, request_timeout=1.0).values())
+        return all(made(done) for done in admin.create_topics(topics, request_timeout=next(seconds)).values())
 
     def made(done: Future[None]) -> bool:
         try:

@@ -68,7 +68,7 @@ class PythonLoad:
     """kafka-python, idempotent, one message after the other to partition 0, until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._sender = kafka_python.producer(bootstrap, acks="all", enable_idempotence=True)
+        self._sender = kafka_python.producer(bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=10_000)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._flow, name="kafka-python", daemon=True)
         self.acknowledged: dict[int, int] = {}

@@ -16,6 +16,7 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.readers import read_all
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 TOPIC = "remembered"
@@ -42,7 +43,7 @@ def produce(cluster: Cluster, first: int, count: int) -> None:
 
     for number in range(first, first + count):
         producer.produce(TOPIC, b"%d" % number, partition=0, on_delivery=delivered)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     assert not failures
 
 

@@ -128,7 +128,7 @@ class Story:
     def _create_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
         for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
-            future.result(60)
+            future.result(PATIENCE_SECONDS)
 
     def _kill_the_jvm(self) -> None:
         self._wait_for_a_task()

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.clients import librdkafka
 from tests.end_to_end.shell import mainstem
+from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
 from mainstem.storage.journal.format import BLOCK_HEADER
@@ -32,7 +33,7 @@ def send(producer: Producer, topic: str, values: list[bytes], partitions: range 
     for value in values:
         for partition in partitions:
             producer.produce(topic, value, partition=partition)
-            assert producer.flush(60) == 0
+            assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def spoil(write_dir: Path) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.end_to_end.dying_node import BUG_VARIABLE
 from tests.end_to_end.load import Queue
 from tests.end_to_end.readers import read_all
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.serving import Serving
 
 COMMAND_FAILED = 1
@@ -38,10 +38,14 @@ def node(tmp_path: Path, bug: Path) -> Iterator[Serving]:
 def test_a_write_loop_that_dies_ends_the_process_and_loses_nothing(node: Serving, bug: Path) -> None:
     admin = AdminClient({"bootstrap.servers": node.kafka})
     admin.create_topics([NewTopic("kept", 1)])["kept"].result(PATIENCE_SECONDS)
-    assert acknowledged(node, [b"first", b"second"]) == [b"first", b"second"]
+    sender = Sender(node)
+    sender.send(b"first", b"second")
+    assert sender.flush() == [b"first", b"second"]
     bug.touch()
-    assert acknowledged(node, [b"third"]) == []
+    sender.send(b"third")
     assert node.wait() == COMMAND_FAILED
+    sender.give_up()
+    assert sender.flush() == [b"first", b"second"]
     assert node.output_lines("task 'write loop' died, and this node cannot do without it; it ends")
     assert node.output_lines("ArithmeticError: a bug that was planted")
     (last,) = node.output_lines("mainstem: a task died that the node cannot do without")
@@ -53,18 +57,29 @@ def test_a_write_loop_that_dies_ends_the_process_and_loses_nothing(node: Serving
     assert [record.value for record in records] == [b"first", b"second"]
 
 
-def acknowledged(node: Serving, values: list[bytes]) -> list[bytes]:
-    """Send them once, without trying again, and return those that were."""
-    told: list[bytes] = []
-    producer = Producer({
-        "bootstrap.servers": node.kafka, "retries": 0, "message.timeout.ms": 5_000, "log_level": 0,
-    })  # fmt: skip
+class Sender:
+    """Sends each message once, without trying again."""
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+    def __init__(self, node: Serving) -> None:
+        self._told: list[bytes] = []
+        self._producer = Producer({
+            "bootstrap.servers": node.kafka, "retries": 0, "message.timeout.ms": PATIENCE_MS, "log_level": 0,
+        })  # fmt: skip
+
+    def send(self, *values: bytes) -> None:
+        for value in values:
+            self._producer.produce("kept", value, partition=0, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def flush(self) -> list[bytes]:
+        """What was acknowledged, when nothing is under way any more."""
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
+        return self._told
+
+    def give_up(self) -> None:
+        """What is not acknowledged yet."""
+        self._producer.purge()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            told.append(message.value())
-
-    for value in values:
-        producer.produce("kept", value, partition=0, on_delivery=delivered)
-    assert producer.flush(PATIENCE_SECONDS) == 0
-    return told
+            self._told.append(message.value())

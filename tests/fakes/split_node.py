@@ -66,7 +66,7 @@ class SplitNode:
         async def call() -> Any:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE_SECONDS)
 
     def end_leases(self) -> None:
         """Let enough time pass for any lease to run out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from tests.hostile.wire import ANSWER_SECONDS_MAX, Wire
+from tests.patience import PATIENCE_MS
 
 from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -25,7 +26,7 @@ def create_topic(address: str, name: str, partitions: int = 1, **configs: str) -
     """The name of a topic that is made unless it exists."""
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
     with Wire(address) as wire:
-        answer = wire.call(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000), CREATE_TOPICS)
+        answer = wire.call(CreateTopicsRequest(topics=(topic,), timeout_ms=PATIENCE_MS), CREATE_TOPICS)
     assert answer.topics[0].error_code in (0, 36), answer  # or it exists
     return name
 
@@ -37,7 +38,7 @@ def produce_request(topic: str, values: list[bytes], partition: int = 0, acks: i
     return ProduceRequest(
         transactional_id=None,
         acks=acks,
-        timeout_ms=30_000,
+        timeout_ms=PATIENCE_MS,
         topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
     )
 

@@ -9,6 +9,7 @@ from tests.hostile.conftest import StartNode
 from tests.hostile.honest import HonestClient
 from tests.hostile.memory import MIB, resident_bytes, resident_bytes_most
 from tests.hostile.wire import Wire
+from tests.patience import PATIENCE_MS
 from tests.serving import eventually
 
 from mainstem.protocol.error_codes import ErrorCode
@@ -20,10 +21,10 @@ VERSION = 3
 """A member needs no second call."""
 
 
-def join_request(group: str, size: int, rebalance_timeout_ms: int = 300_000) -> JoinGroupRequest:
+def join_request(group: str, size: int, rebalance_timeout_ms: int = PATIENCE_MS) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=30_000,
+        session_timeout_ms=PATIENCE_MS,
         rebalance_timeout_ms=rebalance_timeout_ms,
         member_id="",
         protocol_type="consumer",

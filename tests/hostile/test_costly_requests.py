@@ -9,6 +9,7 @@ from tests.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import HonestClient, create_topic
 from tests.hostile.wire import Wire
+from tests.patience import PATIENCE_MS
 
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import RequestHeader, write_request_header
@@ -24,7 +25,7 @@ RECORDS = 9_000_000
 def produce(topic: str, batch: bytes) -> ProduceRequest:
     data = (PartitionProduceData(index=0, records=batch),)
     topics = (TopicProduceData(name=topic, partition_data=data),)
-    return ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=topics)
+    return ProduceRequest(transactional_id=None, acks=-1, timeout_ms=PATIENCE_MS, topic_data=topics)
 
 
 def look_up(topic: str, timestamp: int) -> ListOffsetsRequest:
@@ -50,7 +51,7 @@ def test_keys_in_a_batch_of_millions_are_checked_beside_the_loop(start_node: Sta
     compact = CreatableTopicConfig(name="cleanup.policy", value="compact")
     topic = CreatableTopic(name="latest", num_partitions=1, replication_factor=1, assignments=(), configs=(compact,))
     with HonestClient(node.kafka) as honest, Wire(node.kafka) as wire:
-        wire.call(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000), 5)
+        wire.call(CreateTopicsRequest(topics=(topic,), timeout_ms=PATIENCE_MS), 5)
         sound, offset = crafted_batch(KEYED_RECORD, 400_000), 0
         for _ in range(3):
             answer = wire.call(produce("latest", sound), 9).responses[0].partition_responses[0]

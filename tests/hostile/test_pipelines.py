@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import FETCH, PRODUCE, HonestClient, create_topic, fetch_request, produce_request
 from tests.hostile.wire import Wire
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 
 from mainstem.protocol.records import read_records, stored_batches
 
@@ -83,13 +84,15 @@ def test_librdkafka_without_numbers_keeps_its_order_beyond_the_backlog(start_nod
         "linger.ms": 1,
         "queue.buffering.max.messages": PRODUCERS * count,
         "retry.backoff.ms": 1,
-        "message.timeout.ms": 60_000,
+        "message.timeout.ms": PATIENCE_MS,
+        "request.timeout.ms": PATIENCE_MS,  # what is sent again without numbers may come in another order
+        "socket.timeout.ms": PATIENCE_MS,
     })  # fmt: skip
     for number in range(count):
         for topic in topics:
             producer.produce(topic, number.to_bytes(4, "big") + bytes(5_000), partition=0, on_delivery=delivered)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     assert failures == []
     for topic in topics:
         numbers = [int.from_bytes(value[:4], "big") for value in read_all(node.kafka, topic, count)]
