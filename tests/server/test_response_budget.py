@@ -43,9 +43,8 @@ def test_who_waits_is_told_when_there_is_room_again_and_not_before() -> None:
 
 
 def test_beyond_half_of_it_somebody_hears_that_it_is_short() -> None:
-    budget = ResponseBudget(10 * MIB)
     short: list[int] = []
-    budget.on_short = lambda: short.append(budget.bytes_held)
+    budget = ResponseBudget(10 * MIB, lambda: short.append(budget.bytes_held))
     for _ in range(6):
         budget.change(MIB)
     budget.change(-MIB)

@@ -28,20 +28,19 @@ import asyncio
 import logging
 import select
 import socket
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from mainstem.address import Address
 from mainstem.errors import MainstemError
-from mainstem.ports import Burst, LastReply, Reply, Session
+from mainstem.ports import Burst, Dispatcher, LastReply, Reply, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.receive_buffer import ReceiveBuffer
 from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
 from mainstem.server.response_queue import ResponsePlace, ResponseQueue
-
-if TYPE_CHECKING:
-    from mainstem.server.server import KafkaServer
+from mainstem.server.shared import Shared
 
 TRANSPORT_BYTES_HIGH = 256 * 1024
 """The transport is fed until it holds this much: about one socket buffer, enough for a fast reader."""
@@ -66,20 +65,51 @@ SILENT_SECONDS_MAX = 5.0
 """How long no byte of such a request may arrive: several of TCP's retransmissions."""
 
 
+class ConnectionHost(Protocol):
+    """The server, as its connections see it."""
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed, admitted or not."""
+        ...
+
+    def wait_for_room(self, connection: Connection) -> None:
+        """Have a connection told when it is its turn to bring batches."""
+        ...
+
+    def others_wait_for_room(self) -> bool:
+        """Whether any connection waits for its turn to bring batches."""
+        ...
+
+    def wait_for_budget(
+        self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
+    ) -> None:
+        """Have a connection told when it is worth another try to have a buffer of that size, or to dispatch a request
+        that takes so much `decoded`."""
+        ...
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Have the connection write what it has, once, at the end of this turn of the loop."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: KafkaServer) -> None:
-        self._server = server
-        assert server.dispatcher is not None, "connections are accepted after start"
-        self.dispatcher = server.dispatcher
-        self._has_room = server.dispatcher.has_room
+    def __init__(self, host: ConnectionHost, shared: Shared, dispatcher: Dispatcher) -> None:
+        self._host = host
+        self._shared = shared
+        self.dispatcher = dispatcher
+        self._has_room = dispatcher.has_room
         self.account = Account("")
-        budget = server.budget
+        budget = shared.budget
         self._buffer = ReceiveBuffer(
             lambda capacity: budget.grow(self.account, capacity),
             lambda capacity: budget.resized(self.account, capacity),
         )
         self._responses = ResponseQueue()
-        self._response_budget = server.responses
+        self._response_budget = shared.responses
         self.held_bytes = 0
         """Bytes that the budget of responses has charged for this connection."""
         self._untaken = 0
@@ -112,16 +142,16 @@ class Connection(asyncio.BufferedProtocol):
         self.session = Session(
             str(address[0]),
             int(address[1]),
-            self._server.next_connection_id(),
+            next(self._shared.ids),
             listener=str(Address(str(here[0]), int(here[1]))) if isinstance(here, tuple) else str(here),
         )
         self.account.host = self.session.host
-        self.active_at = self._server.clock.monotonic()
+        self.active_at = self._shared.clock.monotonic()
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
         connection_socket = transport.get_extra_info("socket")
         if connection_socket is not None and connection_socket.family != socket.AF_UNIX:
             connection_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._server.admit(self):
+        if not self._host.admit(self):
             self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -129,8 +159,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer.received(nbytes)
-        self._server.counters.bytes_in += nbytes
-        self.active_at = self._server.clock.monotonic()
+        self._shared.counters.bytes_in += nbytes
+        self.active_at = self._shared.clock.monotonic()
         self._advance()
 
     def eof_received(self) -> bool:
@@ -145,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self.active_at = self.taken_at = self._server.clock.monotonic()
+        self.active_at = self.taken_at = self._shared.clock.monotonic()
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -153,9 +183,9 @@ class Connection(asyncio.BufferedProtocol):
         self._response_budget.change(-self.held_bytes)
         self._response_budget.forget(self)
         self.held_bytes = 0
-        self._server.budget.drop(self.account)
+        self._shared.budget.drop(self.account)
         self._buffer.give_up()
-        self._server.forget(self)
+        self._host.forget(self)
 
     # the server's side
 
@@ -171,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
         more = held - self.held_bytes
         if more:
             if not self.held_bytes:
-                self.taken_at = self._server.clock.monotonic()
+                self.taken_at = self._shared.clock.monotonic()
             self.held_bytes = held
             self._response_budget.change(more)
 
@@ -251,14 +281,14 @@ class Connection(asyncio.BufferedProtocol):
         while self._writable:
             if sent >= TURN_BYTES_MAX and self._responses.sendable:
                 self._flush_due = True
-                self._server.flush_soon(self)
+                self._host.flush_soon(self)
                 break
             chunk = self._responses.next_chunk()
             if chunk is None:
                 break
             sent += len(chunk)
             self._transport.write(chunk)
-        self._server.counters.bytes_out += sent
+        self._shared.counters.bytes_out += sent
         if self.held_bytes or not self._writable:
             self.recount()
 
@@ -267,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         waited longer for room in the store."""
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
-                others_first = bool(self._server.waiting_for_room) and not its_turn
+                others_first = self._host.others_wait_for_room() and not its_turn
                 if (others_first or not self._has_room()) and self._wait_for_room():
                     break
                 if not self._dispatch_burst() and not self._dispatch_one():
@@ -279,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             self._report_fault(error)
             self.abort()
             return
-        self._buffer.settle(scarce=self._server.budget.scarce)
+        self._buffer.settle(scarce=self._shared.budget.scarce)
         if self._eof and not self._ending and not self._held_back():
             if self._buffer.unread:
                 rest = f"{self._buffer.unread} bytes of an unfinished request"
@@ -298,9 +328,9 @@ class Connection(asyncio.BufferedProtocol):
         return not self._may_dispatch() or self._waiting_for_budget or self._waiting_for_room
 
     def _may_dispatch(self) -> bool:
-        if self._exclusive or self._responses.in_flight >= self._server.config.requests_in_flight_max:
+        if self._exclusive or self._responses.in_flight >= self._shared.config.requests_in_flight_max:
             return False
-        if self.account.kept and self._server.budget.overdrawn:  # until one of its own requests is answered
+        if self.account.kept and self._shared.budget.overdrawn:  # until one of its own requests is answered
             return False
         budget = self._response_budget
         if budget.bytes_held >= budget.bytes_max:
@@ -310,13 +340,13 @@ class Connection(asyncio.BufferedProtocol):
                 return False
         if self._writable and not self._responses.bytes_unsent:  # the transport's own share is never too much
             return True
-        few = min(self._server.config.response_bytes_unsent_max, budget.bytes_free())
+        few = min(self._shared.config.response_bytes_unsent_max, budget.bytes_free())
         return self.bytes_unsent <= max(TRANSPORT_BYTES_HIGH, few)
 
     def _dispatch_burst(self) -> bool:
         """Dispatch the next frames together, where that is possible."""
-        server, buffer, responses = self._server, self._buffer, self._responses
-        config = server.config
+        shared, buffer, responses = self._shared, self._buffer, self._responses
+        config = shared.config
         frames, start, stop = buffer.whole()
         requests_max = config.requests_in_flight_max - responses.in_flight
         burst = self.dispatcher.dispatch_burst(frames, start, stop, requests_max, config.frame_bytes_max, self.session)
@@ -324,10 +354,10 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._half_read_since = None
         buffer.skip(burst.bytes_taken)
-        server.counters.requests += burst.requests
+        shared.counters.requests += burst.requests
         kept = burst.holds if burst.holds > SMALL_BYTES_MAX else 0
         if kept:
-            server.budget.keep(self.account, kept)
+            shared.budget.keep(self.account, kept)
         place = responses.expect(kept, burst.requests)
         burst.add_done_callback(partial(self._burst_replied, place))
         if burst.last:
@@ -336,11 +366,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _dispatch_one(self) -> bool:
         """Dispatch the next frame; False when it is incomplete, and perhaps has to wait for the budget."""
-        server, buffer = self._server, self._buffer
+        shared, buffer = self._shared, self._buffer
         length = buffer.length()
         if length is None:
             return False
-        length_max = server.config.frame_bytes_max
+        length_max = shared.config.frame_bytes_max
         if not 0 < length <= length_max:
             raise BadFrame(f"a request of {length} bytes; socket.request.max.bytes is {length_max}")
         frame = buffer.take(length)
@@ -348,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             if buffer.starved:
                 self._wait_for_budget(buffer.starved, decoded=False)
             if self._half_read_since is None:
-                self._half_read_since = server.clock.monotonic()
+                self._half_read_since = shared.clock.monotonic()
             return False
         self._half_read_since = None
         with frame:  # released on the way out: no code may keep it
@@ -356,11 +386,11 @@ class Connection(asyncio.BufferedProtocol):
         if exchange is None:
             buffer.put_back(length)
             return False
-        server.counters.requests += 1
+        shared.counters.requests += 1
         reply, pipelined, last, holds = exchange
         kept = holds if holds > SMALL_BYTES_MAX else 0
         if kept:
-            server.budget.keep(self.account, kept)
+            shared.budget.keep(self.account, kept)
         place = self._responses.expect(kept)
         if isinstance(reply, (PromptFuture, asyncio.Future)):
             self._exclusive = not pipelined
@@ -420,7 +450,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable and not self._buffer.unread and responses.take_only(place, reply):
             assert self._transport is not None
             assert reply is not None
-            self._server.counters.bytes_out += len(reply[0])
+            self._shared.counters.bytes_out += len(reply[0])
             self._transport.write(reply[0])
             return
         responses.answer(place, reply)
@@ -430,16 +460,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         if responses.in_flight or self._buffer.unread:
             self._flush_due = True
-            self._server.flush_soon(self)
+            self._host.flush_soon(self)
         else:
             self._write_out()
 
     def _give_back(self, place: ResponsePlace) -> None:
-        self._server.budget.give(self.account, place.request_bytes)
+        self._shared.budget.give(self.account, place.request_bytes)
         place.request_bytes = 0
 
     def _may_hold(self, size_bytes: int) -> bool:
-        if self._server.budget.may_keep(self.account, size_bytes):
+        if self._shared.budget.may_keep(self.account, size_bytes):
             return True
         self._wait_for_budget(size_bytes, decoded=True)
         return False
@@ -449,12 +479,12 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_for_budget = True
             # by way of the loop: connections that wake each other directly would nest without bound
             soon = asyncio.get_running_loop().call_soon
-            self._server.wait_for_budget(self, size_bytes, lambda: soon(self._budget_available), decoded=decoded)
+            self._host.wait_for_budget(self, size_bytes, lambda: soon(self._budget_available), decoded=decoded)
 
     def _budget_available(self) -> None:
         self._waiting_for_budget = False
         self._half_read_since = None
-        self.active_at = self._server.clock.monotonic()
+        self.active_at = self._shared.clock.monotonic()
         if not self._dead:
             self._advance()
 
@@ -465,7 +495,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self.dispatcher.brings_batches(*self._buffer.whole()):
                 return False
             self._waiting_for_room = True
-            self._server.wait_for_room(self)
+            self._host.wait_for_room(self)
         return True
 
     def room_available(self) -> None:
@@ -496,14 +526,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _report(self, error: MainstemError) -> None:
         where = str(Address(self.session.host, self.session.port))
-        self._server.refusals.report(logging.WARNING, f"closing connection {where}: {error}")
-        self._server.counters.failures += 1
+        self._shared.refusals.report(logging.WARNING, f"closing connection {where}: {error}")
+        self._shared.counters.failures += 1
 
     def _report_fault(self, error: BaseException) -> None:
         where = str(Address(self.session.host, self.session.port))
         text = f"closing connection {where}: a request failed unexpectedly"
-        self._server.faults.report(logging.ERROR, text, error)
-        self._server.counters.failures += 1
+        self._shared.faults.report(logging.ERROR, text, error)
+        self._shared.counters.failures += 1
 
     def _give_up(self) -> None:
         self._dead = self._ending = True

@@ -36,14 +36,14 @@ class Holder(Protocol):
 class ResponseBudget:
     """Implements `ports.ResponseRoom` for all connections of a node."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, on_short: Callable[[], object] = lambda: None) -> None:
+        """`on_short` is called, perhaps often, when more than half of the bound is held."""
         self.bytes_max = bytes_max
         self.bytes_held = 0
         self.bytes_most = 0
         """The most bytes held at any time since this was last set."""
         self._waiting: dict[Holder, None] = {}
-        self.on_short: Callable[[], None] = lambda: None
-        """Called, perhaps often, when more than half of the bound is held."""
+        self._on_short = on_short
 
     @property
     def exhausted(self) -> bool:
@@ -63,7 +63,7 @@ class ResponseBudget:
         if held > self.bytes_most:
             self.bytes_most = held
         if more > 0 and 2 * held >= self.bytes_max:
-            self.on_short()
+            self._on_short()
         elif self._waiting and held < self.bytes_max:
             waiting, self._waiting = self._waiting, {}
             for holder in waiting:

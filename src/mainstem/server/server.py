@@ -15,17 +15,14 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from mainstem.address import Address
-from mainstem.bounded_log import BoundedLog
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Clock, Dispatcher
 from mainstem.server.addresses import advertised_address, open_listeners, parse_address
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
-from mainstem.server.request_budget import RequestBudget
-from mainstem.server.response_budget import ResponseBudget
+from mainstem.server.shared import Shared
 
 logger = logging.getLogger(__name__)
 
@@ -50,20 +47,6 @@ REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
 
 
-@dataclass(slots=True)
-class Counters:
-    """Counts since the server's start; only the event loop writes them."""
-
-    accepted: int = 0
-    refused: int = 0
-    idle_closed: int = 0
-    unread_closed: int = 0
-    failures: int = 0
-    requests: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
 class KafkaServer:
     def __init__(
         self, config: ServerConfig, clock: Clock, give_memory_back: Callable[[], object] = lambda: None
@@ -72,15 +55,8 @@ class KafkaServer:
         self.config = config
         self.dispatcher: Dispatcher | None = None
         self.clock = clock
-        self.counters = Counters()
-        connections = logging.getLogger("mainstem.server.connection")
-        self.refusals = BoundedLog(connections, clock)
-        """Bounded log lines on connections that end by their peers' faults."""
-        self.faults = BoundedLog(connections, clock)
-        """Bounded log lines on connections that end by this node's faults."""
-        self.budget = RequestBudget(config.request_bytes_in_flight_max)
-        self.responses = ResponseBudget(config.response_bytes_max)
-        self.responses.on_short = self._responses_short
+        self._shared = shared = Shared(config, clock, self._responses_short)
+        self.counters, self.budget, self.responses = shared.counters, shared.budget, shared.responses
         self._give_memory_back = give_memory_back
         self._listeners: list[socket.socket] = []
         self._acceptors: list[asyncio.Server] = []
@@ -89,7 +65,6 @@ class KafkaServer:
         self._per_host: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._connection_ids = 0
         self._to_flush: list[Connection] = []
         self.waiting_for_room: dict[Connection, None] = {}
         """Connections whose next request brings batches that the store has no room for, in the order of their
@@ -144,7 +119,9 @@ class KafkaServer:
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
             self._acceptors.append(
-                await loop.create_server(lambda: Connection(self), sock=listener, backlog=self.config.backlog)
+                await loop.create_server(
+                    lambda: Connection(self, self._shared, dispatcher), sock=listener, backlog=self.config.backlog
+                )
             )
         self._listeners.clear()  # closed with their acceptors from here on
         self._sweep_later()
@@ -261,11 +238,7 @@ class KafkaServer:
             _gauge("response_bytes_held", "Memory held by responses.", self.responses.bytes_held),
         ]
 
-    # the connections' side
-
-    def next_connection_id(self) -> int:
-        self._connection_ids += 1
-        return self._connection_ids
+    # the connections' side: `connection.ConnectionHost`
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay."""
@@ -304,6 +277,10 @@ class KafkaServer:
         if not self._turns_due:
             self._turns_due = True
             self.dispatcher.tell_of_room(self._give_turn)
+
+    def others_wait_for_room(self) -> bool:
+        """Whether any connection waits for its turn to bring batches."""
+        return bool(self.waiting_for_room)
 
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool

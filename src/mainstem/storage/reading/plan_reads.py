@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from mainstem.kernel import (
     DiskPicks,
@@ -23,15 +23,13 @@ from mainstem.kernel import (
     RecentIndex,
     WriteGroupLog,
 )
-from mainstem.model import Buffer, QueueRead, Tier
+from mainstem.model import Buffer, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import StorageError
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.queue_history import NearRun
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.sealed_segments import NearSegment, SealedSegments
-
-if TYPE_CHECKING:
-    from mainstem.storage.reading.read_path import ReadPath
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +61,25 @@ ANYWHERE = 1 << 60
 """A window that a whole run lies in."""
 
 
+class SingleReads(Protocol):
+    """Reads of one queue, to which the reader of many leaves what it does not find together."""
+
+    @property
+    def placement(self) -> Placement: ...
+
+    async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice: ...
+
+    def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> None:
+        """Settle what memory has of a plan."""
+        ...
+
+    def position_in_memory(self, queue_id: int, offset: int) -> int | None: ...
+
+    def count(self, tier: Tier, slices: int, size: int) -> None:
+        """Note what a tier has served."""
+        ...
+
+
 class _Near(NamedTuple):
     """The files around the place where a queue is read, and how far to read in them."""
 
@@ -77,7 +94,7 @@ class PlanReads:
 
     def __init__(
         self,
-        path: ReadPath,
+        path: SingleReads,
         table: QueueTable,
         index: RecentIndex,
         sealed: SealedSegments,
