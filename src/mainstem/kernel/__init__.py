@@ -94,10 +94,12 @@ if TYPE_CHECKING or KERNEL == "python":
         crc32c,
         first_damaged,
         first_keyless,
+        gather_extents,
         scan_burst,
         scan_fetch,
         scan_produce,
         untrack,
+        walk_batches,
         walk_timestamps,
     )
 else:
@@ -131,10 +133,12 @@ else:
         crc32c,
         first_damaged,
         first_keyless,
+        gather_extents,
         scan_burst,
         scan_fetch,
         scan_produce,
         untrack,
+        walk_batches,
         walk_timestamps,
     )
 
@@ -193,9 +197,11 @@ __all__ = [
     "crc32c",
     "first_damaged",
     "first_keyless",
+    "gather_extents",
     "scan_burst",
     "scan_fetch",
     "scan_produce",
     "untrack",
+    "walk_batches",
     "walk_timestamps",
 ]

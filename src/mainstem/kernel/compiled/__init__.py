@@ -9,6 +9,7 @@ from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.collector import untrack
 from mainstem.kernel.compiled.disk_picks import DiskPicks
+from mainstem.kernel.compiled.extent_moves import gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
 from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
@@ -66,9 +67,11 @@ __all__ = [
     "crc32c",
     "first_damaged",
     "first_keyless",
+    "gather_extents",
     "scan_burst",
     "scan_fetch",
     "scan_produce",
     "untrack",
+    "walk_batches",
     "walk_timestamps",
 ]

@@ -7,6 +7,7 @@ from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.collector import untrack
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
+from mainstem.kernel.pure.extent_moves import gather_extents, walk_batches
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
 from mainstem.kernel.pure.group_log import WriteGroupLog, append_all
@@ -55,9 +56,11 @@ __all__ = [
     "crc32c",
     "first_damaged",
     "first_keyless",
+    "gather_extents",
     "scan_burst",
     "scan_fetch",
     "scan_produce",
     "untrack",
+    "walk_batches",
     "walk_timestamps",
 ]

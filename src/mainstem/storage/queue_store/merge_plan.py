@@ -51,6 +51,10 @@ DEAD_SHARE_MIN = 0.5
 INPUTS_MAX = 2048
 """Spans of one merge: with runs of 64 MiB that four write groups share, `MergeLines.wait_bytes_max`."""
 
+TASK_ROWS_MAX = 1 << 20
+"""Extents of the inputs that one task moves, unless a single output has more: their rows take 64 MiB, and some more
+while they are sorted. A packed file of 128 MiB cannot be made of more than twice as many."""
+
 SEGMENT_BYTES_MAX = 1 << 30
 """A longer line for segments counts as this: a segment is shorter than twice its line, and Kafka's positions in it are
 of 31 bits."""
@@ -336,15 +340,16 @@ def _packed(
         first = stop
 
 
-def tasks(outputs: Sequence[Output], lines: MergeLines) -> list[list[Output]]:
-    """The outputs in pieces, in order, each the work of one task: packed files up to `task_bytes` together, segments
-    one by one unless they are small."""
+def tasks(outputs: Sequence[Output], lines: MergeLines, extents: Sequence[int] = ()) -> list[list[Output]]:
+    """The outputs in pieces, in order, each the work of one task: packed files up to `task_bytes` and `TASK_ROWS_MAX`
+    together, segments one by one unless they are small. `extents`: those that each output is made of, if known."""
     pieces: list[list[Output]] = []
-    size = 0
-    for output in outputs:
-        if not pieces or size + output.bytes > lines.task_bytes:
+    size = rows = 0
+    for output, more in zip(outputs, extents or (0,) * len(outputs), strict=True):
+        if not pieces or size + output.bytes > lines.task_bytes or rows + more > TASK_ROWS_MAX:
             pieces.append([])
-            size = 0
+            size = rows = 0
         pieces[-1].append(output)
         size += output.bytes
+        rows += more
     return pieces

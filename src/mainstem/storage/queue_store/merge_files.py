@@ -1,0 +1,379 @@
+"""The work of one task of a merge: rows of some inputs in, files out.
+
+A plain function over files, which no manifest names yet: it may be played twice, or die anywhere. The rows of all
+inputs are sorted by queue, stable, so that the extents of a queue follow each other in the order of the inputs. They
+are then moved a window at a time: neighbouring extents of an input are read together, each is checked against its CRC
+while it is copied to its place, and what an output gets is written as it stands. Python runs per window, and per range
+that is read; per extent only where one straddles a queue's log start. Memory holds the task's rows and two windows.
+
+Offsets are taken once: where inputs overlap, the earlier one counts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy
+
+from mainstem.kernel import crc32c, gather_extents, walk_batches
+from mainstem.model import PARTITION_BITS
+from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_index import Rows
+from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.queue_store.merge_inputs import InputFile, OpenInputs, RowRange, read_exactly, read_rows
+from mainstem.storage.queue_store.merge_liveness import Liveness, alive
+from mainstem.storage.queue_store.merge_measure import MergeTask, PlannedFile
+from mainstem.storage.queue_store.merge_plan import Flags, Integers
+from mainstem.storage.queue_store.run_target import RunTarget
+from mainstem.storage.queue_store.run_writer import RunSummary, RunWriter
+from mainstem.storage.queue_store.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
+from mainstem.storage.queue_store.store_file import PACK_SUFFIX, SEGMENT_SUFFIX, StoreFile, path_of, segment_name
+
+WINDOW_BYTES = 8 << 20
+"""Bytes moved at a time, unless one extent is larger. Of five hundred inputs, each gives 16 KiB to a window."""
+
+GAP_BYTES_MAX = 4096
+"""A gap between wanted extents is read rather than read around: copying a page costs what a call does."""
+
+READ_TIMES_MAX = 4
+"""Gaps are read while all that is read is not more than so many times what is wanted, as where four write groups share
+a run."""
+
+OpenFile = Callable[[str], RunTarget]
+"""Opens a file for writing at this path below the root of the store."""
+
+Pace = Callable[[int], None]
+"""Returns when so many bytes may be moved."""
+
+
+class InputDamaged(FormatError):
+    """An extent of an input is not what was written; nothing of the merge may count."""
+
+    def __init__(self, message: str, name: str, position: int) -> None:
+        """`name` and `position`: the input, and where the extent is in it."""
+        super().__init__(message)
+        self.name = name
+        self.position = position
+
+
+class MergedRows(NamedTuple):
+    """Live extents, sorted by (queue, offset)."""
+
+    rows: Rows
+    inputs: Integers
+    """The number of the input that each row is of."""
+    starts: Integers
+    ends: Integers
+    """Offsets outside of these are dead."""
+    after: Integers
+    """Batches that begin before this offset are in an earlier input, too."""
+
+    def part(self, chosen: slice | Flags) -> MergedRows:
+        return MergedRows(
+            self.rows[chosen], self.inputs[chosen], self.starts[chosen], self.ends[chosen], self.after[chosen]
+        )
+
+
+def merge_files(
+    task: MergeTask,
+    inputs: Sequence[InputFile],
+    liveness: Liveness,
+    open_file: OpenFile,
+    *,
+    group: int,
+    level: int,
+    new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    pace: Pace = lambda size: None,
+) -> list[StoreFile]:
+    """Write the files of a task; each is durable when this returns. One in which nothing is live is not written, and a
+    segment whose offsets or bytes Kafka could not count becomes several.
+
+    Raises `InputDamaged`, FormatError (an index that changed) and OSError. Files begun are then removed or, when
+    finished, left to be cleared as orphans."""
+    found = merged_rows(task.rows, inputs, liveness)
+    unique = new_name()
+    written: list[StoreFile] = []
+    opened = OpenInputs()
+    mover = _Mover(inputs, opened, pace)
+    try:
+        for planned in task.files:
+            mine = _of_file(found, planned)
+            if planned.segment_of:
+                for piece in _countable(mine):
+                    name = _segment_name(planned, unique, int(piece.rows["base_offset"][0]))
+                    written += _write_segment(name, planned, piece, mover, open_file, group, level)
+            elif len(mine.rows):
+                name = f"{group}-{planned.first_queue:016x}-{unique}{PACK_SUFFIX}"
+                written += _write_packed(name, planned, mine, mover, open_file, group, level)
+    finally:
+        opened.close()
+    return written
+
+
+def merged_rows(ranges: Sequence[RowRange], inputs: Sequence[InputFile], liveness: Liveness) -> MergedRows:
+    """The live rows among these. Raises `FormatError` naming a damaged index, OSError."""
+    pieces: list[Rows] = []
+    numbers: list[Integers] = []
+    starts: list[Integers] = []
+    ends: list[Integers] = []
+    for chosen in ranges:
+        rows = read_rows(inputs[chosen.input], chosen)
+        live = liveness.of_rows(rows)
+        keep = alive(rows, live)
+        pieces.append(rows[keep])
+        starts.append(live.starts[keep])
+        ends.append(live.ends[keep])
+        numbers.append(numpy.full(len(pieces[-1]), chosen.input, numpy.int64))
+    if not pieces:
+        none = numpy.empty(0, numpy.int64)
+        return MergedRows(numpy.empty(0, EXTENT_ROW), none, none, none, none)
+    rows = numpy.concatenate(pieces)
+    order = rows["queue_id"].argsort(kind="stable")
+    found = MergedRows(
+        rows[order],
+        numpy.concatenate(numbers)[order],
+        numpy.concatenate(starts)[order],
+        numpy.concatenate(ends)[order],
+        numpy.zeros(len(rows), numpy.int64),
+    )
+    return _once(found)
+
+
+def _once(found: MergedRows) -> MergedRows:
+    """Each offset once, from the first row that has it."""
+    queue_ids, base, last = found.rows["queue_id"], found.rows["base_offset"], found.rows["last_offset"]
+    overlap = (queue_ids[1:] == queue_ids[:-1]) & (base[1:] <= last[:-1])
+    if not overlap.any():
+        return found
+    keep = numpy.ones(len(base), numpy.bool_)
+    for queue in numpy.unique(queue_ids[1:][overlap]):
+        first, end = (int(queue_ids.searchsorted(queue, side=side)) for side in ("left", "right"))
+        had = numpy.maximum.accumulate(last[first:end]) + 1
+        found.after[first + 1 : end] = had[:-1]
+        keep[first + 1 : end] = last[first + 1 : end] >= had[:-1]
+    return found.part(keep)
+
+
+def _of_file(found: MergedRows, planned: PlannedFile) -> MergedRows:
+    queue_ids = found.rows["queue_id"]
+    first = int(queue_ids.searchsorted(numpy.uint64(planned.first_queue)))
+    end = int(queue_ids.searchsorted(numpy.uint64(planned.last_queue), side="right"))
+    mine = found.part(slice(first, end))
+    if planned.segment_of:
+        begins = numpy.maximum(mine.rows["base_offset"], mine.after)
+        edges = begins.searchsorted((planned.first_offset, planned.end_offset))
+        return mine.part(slice(int(edges[0]), int(edges[1])))
+    return mine
+
+
+def _countable(found: MergedRows) -> Iterator[MergedRows]:
+    """The rows of a queue in pieces of which Kafka can count offsets and bytes."""
+    while len(found.rows):
+        reach = int(found.rows["base_offset"][0]) + OFFSETS_MAX
+        sizes = numpy.cumsum(found.rows["length"], dtype=numpy.int64)
+        end = min(
+            int(found.rows["last_offset"].searchsorted(reach, side="right")),
+            int(sizes.searchsorted(OFFSETS_MAX, side="right")),
+        )
+        yield found.part(slice(0, max(end, 1)))
+        found = found.part(slice(max(end, 1), None))
+
+
+def _segment_name(planned: PlannedFile, unique: str, base_offset: int) -> str:
+    partition = planned.first_queue & ((1 << PARTITION_BITS) - 1)
+    return segment_name(planned.segment_of, partition, unique, base_offset)
+
+
+def _write_packed(
+    name: str,
+    planned: PlannedFile,
+    found: MergedRows,
+    mover: _Mover,
+    open_file: OpenFile,
+    group: int,
+    level: int,
+) -> Iterator[StoreFile]:
+    bounds: list[Rows] = []
+    with RunWriter(name, open_file(path_of(name))) as writer:
+        for content, rows, batches in mover.move(found):
+            writer.append([content], rows, int(batches[:, 4].min()))
+            bounds = [*bounds[:1], rows[[0, -1]]]
+        if bounds:
+            yield _described(writer.finish(), planned, bounds[0][0], bounds[-1][-1], group, level)
+
+
+def _write_segment(
+    name: str,
+    planned: PlannedFile,
+    found: MergedRows,
+    mover: _Mover,
+    open_file: OpenFile,
+    group: int,
+    level: int,
+) -> Iterator[StoreFile]:
+    """The segment's name states the offset of its first batch, which is known once that extent is read."""
+    windows = mover.move(found)
+    first = next(windows, None)
+    if first is None:
+        return
+    base_offset = int(first[1]["base_offset"][0])
+    directory = name.rpartition("/")[0]
+    name = f"{directory}/{base_offset:020d}{SEGMENT_SUFFIX}"
+    stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
+    last = first[1][-1]
+    with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
+        writer.append(*first)
+        opening = first[1][0].copy()
+        for window in windows:
+            writer.append(*window)
+            last = window[1][-1]
+        yield _described(writer.finish(), planned, opening, last, group, level)
+
+
+def _described(
+    summary: RunSummary, planned: PlannedFile, first: numpy.void, last: numpy.void, group: int, level: int
+) -> StoreFile:
+    return StoreFile(
+        **summary._asdict(),
+        retention_class=planned.retention_class,
+        level=level,
+        group=group,
+        first_queue=int(first["queue_id"]),
+        last_queue=int(last["queue_id"]),
+        first_offset=int(first["base_offset"]),
+    )
+
+
+class _Mover:
+    """Reads extents of the inputs in the order of an output, a window at a time."""
+
+    def __init__(self, inputs: Sequence[InputFile], opened: OpenInputs, pace: Pace) -> None:
+        self._inputs = inputs
+        self._opened = opened
+        self._pace = pace
+        self._source = numpy.empty(0, numpy.uint8)
+        self._target = numpy.empty(0, numpy.uint8)
+
+    def move(self, found: MergedRows) -> Iterator[tuple[memoryview, Rows, Integers]]:
+        """The live bytes of these rows, the rows that describe them, and a row of `BATCH_FIELDS` for each batch. They
+        are valid until the next are asked for. Raises `InputDamaged`."""
+        ends = numpy.cumsum(found.rows["length"], dtype=numpy.int64)
+        first = 0
+        while first < len(ends):
+            done = int(ends[first - 1]) if first else 0
+            end = max(first + 1, int(ends.searchsorted(done + WINDOW_BYTES, side="right")))
+            self._pace(int(ends[end - 1]) - done)
+            content, rows = self._window(found.part(slice(first, end)))
+            if len(rows):
+                yield content, rows, self._batches(content, rows)
+            first = end
+
+    def _window(self, found: MergedRows) -> tuple[memoryview, Rows]:
+        starts = self._read(found)
+        rows = found.rows.copy()
+        cut = numpy.flatnonzero(
+            (rows["base_offset"] < numpy.maximum(found.starts, found.after)) | (rows["last_offset"] >= found.ends)
+        )
+        for number in cut.tolist():
+            self._cut(found, rows, starts, number)
+        if len(cut):
+            kept = rows["length"] > 0
+            rows, starts, found = rows[kept], starts[kept], found.part(kept)
+        lengths = rows["length"].astype(numpy.int64)
+        size = int(lengths.sum())
+        if size > len(self._target):
+            self._target = numpy.empty(max(size, WINDOW_BYTES), numpy.uint8)
+        target = self._target[:size]
+        damaged = gather_extents(
+            self._source.data, starts.data, lengths.data, rows["crc"].astype(numpy.int64).data, target.data
+        )
+        if damaged >= 0:
+            raise self._damage(found, damaged)
+        return target.data, rows
+
+    def _batches(self, content: memoryview, rows: Rows) -> Integers:
+        count = int(rows["batch_count"].sum(dtype=numpy.int64))
+        batches = numpy.empty((count, len(BATCH_FIELDS)), numpy.int64)
+        found = walk_batches(content, batches.data.cast("B"))
+        if found != count:
+            row = rows[0]
+            raise FormatError(
+                f"queue {row['queue_id']:#x} from offset {row['base_offset']} on: the extents hold not the {count} "
+                "batches that their indexes say"
+            )
+        return batches
+
+    def _read(self, found: MergedRows) -> Integers:
+        """Read all of these extents into `_source`; where each begins there."""
+        order = found.inputs.argsort(kind="stable")  # in an input, positions rise with (queue, offset)
+        inputs = found.inputs[order]
+        positions = found.rows["position"][order].astype(numpy.int64)
+        ends = positions + found.rows["length"][order]
+        gaps = positions[1:] - ends[:-1]
+        apart = (inputs[1:] != inputs[:-1]) | (gaps < 0)
+        joined = ~apart & (gaps <= GAP_BYTES_MAX)
+        wanted = int((ends - positions).sum())
+        if int(gaps[joined].sum()) > (READ_TIMES_MAX - 1) * wanted:
+            joined = ~apart & (gaps == 0)
+        firsts = numpy.concatenate(([0], numpy.flatnonzero(~joined) + 1))
+        lasts = numpy.concatenate((firsts[1:], [len(order)])) - 1
+        sizes = ends[lasts] - positions[firsts]
+        places = numpy.cumsum(sizes) - sizes
+        total = int(sizes.sum())
+        if total > len(self._source):
+            self._source = numpy.empty(max(total, WINDOW_BYTES), numpy.uint8)
+        view = self._source.data
+        for number, position, place, size in zip(
+            inputs[firsts].tolist(), positions[firsts].tolist(), places.tolist(), sizes.tolist(), strict=True
+        ):
+            file = self._inputs[number]
+            read_exactly(self._opened.descriptor(file.path), view[place : place + size], position, file.path)
+        starts = numpy.empty(len(order), numpy.int64)
+        starts[order] = positions + numpy.repeat(places - positions[firsts], lasts + 1 - firsts)
+        return starts
+
+    def _cut(self, found: MergedRows, rows: Rows, starts: Integers, number: int) -> None:
+        """Leave out the dead batches at both ends of an extent. Its row then describes what is left, of length 0 if
+        that is nothing."""
+        start, length = int(starts[number]), int(rows["length"][number])
+        extent = self._source[start : start + length]
+        count = int(rows["batch_count"][number])
+        batches = numpy.empty((count, len(BATCH_FIELDS)), numpy.int64)
+        if crc32c(extent.data) != rows["crc"][number] or walk_batches(extent.data, batches.data.cast("B")) != count:
+            raise self._damage(found, number)
+        live = batches[:, 3] >= found.starts[number]
+        live &= batches[:, 2] < found.ends[number]
+        live &= batches[:, 2] >= found.after[number]
+        kept = batches[live]
+        if not len(kept):
+            rows["length"][number] = 0
+            return
+        begin, end = int(kept[0, 0]), int(kept[-1, 0] + kept[-1, 1])
+        starts[number] = start + begin
+        row = rows[number : number + 1]
+        row["base_offset"], row["last_offset"] = kept[0, 2], kept[-1, 3]
+        row["max_timestamp"], row["leader_epoch"] = kept[:, 4].max(), kept[-1, 6]
+        row["length"], row["batch_count"], row["record_count"] = end - begin, len(kept), kept[:, 5].sum()
+        row["crc"] = crc32c(extent[begin:end].data)
+
+    def _damage(self, found: MergedRows, number: int) -> InputDamaged:
+        row, file = found.rows[number], self._inputs[int(found.inputs[number])]
+        return InputDamaged(
+            f"{file.path}: the extent at {row['position']} ({row['length']} bytes, queue {row['queue_id']:#x}, offsets "
+            f"{row['base_offset']} to {row['last_offset']}) fails its CRC; nothing is merged before it is mended",
+            file.name,
+            int(row["position"]),
+        )
+
+
+class TaskDone(msgspec.Struct, frozen=True):
+    """The result of a task, for the driver."""
+
+    files: tuple[StoreFile, ...] = ()
+    damage: str = ""
+    """An input is damaged: what, and where. No file then counts."""
+    damaged_name: str = ""
+    damaged_position: int = -1

@@ -1,0 +1,155 @@
+"""The files that a merge reads: their indexes, checked as a whole, and the rows of a range of queues.
+
+Indexes are read in pieces of `PIECE_ROWS`, so that memory depends neither on how many files there are nor on how large
+they are. A merge is measured once (`merge_measure.py`), which reads every index from its first row to its last and
+checks its CRC; it notes for each task which rows of which file are the task's, with a CRC of just these (`RowRange`).
+So a task reads no more than that, and checks all of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import numpy
+
+from mainstem.kernel import crc32c
+from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_index import Rows
+from mainstem.storage.extents.format import (
+    EXTENT_ROW,
+    EXTENT_ROW_BYTES,
+    FRAME_BYTES,
+    INDEX_MAGIC,
+    RUN_MAGIC,
+    FileFrame,
+    name_crc_of,
+)
+
+PIECE_ROWS = 1 << 16
+"""Rows read at once: 4 MiB."""
+
+OPEN_FILES_MAX = 256
+"""Inputs that a task has open at a time; others are opened again. Systems allow 1,024 files as a rule."""
+
+
+class InputFile(msgspec.Struct, frozen=True):
+    """A file that a merge reads."""
+
+    name: str
+    """As the manifest has it."""
+    path: str
+    """Absolute, of its batches."""
+    index_path: str
+    """Absolute, of its index: the same file, or the one beside a queue segment."""
+
+    @property
+    def has_index_beside(self) -> bool:
+        return self.path != self.index_path
+
+
+class RowRange(msgspec.Struct, frozen=True, array_like=True):
+    """Some rows of an input's index."""
+
+    input: int
+    """Its number among the merge's inputs."""
+    first: int
+    count: int
+    crc: int
+
+
+class OpenInputs:
+    """Descriptors of inputs, a bounded number of them open at a time. Close it."""
+
+    def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self._descriptors: OrderedDict[str, int] = OrderedDict()
+        self._open_files_max = open_files_max
+
+    def descriptor(self, path: str) -> int:
+        """Open for reading; valid until the next call. Raises OSError."""
+        found = self._descriptors.get(path)
+        if found is not None:
+            self._descriptors.move_to_end(path)
+            return found
+        while len(self._descriptors) >= self._open_files_max:
+            os.close(self._descriptors.popitem(last=False)[1])
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptors[path] = descriptor
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead: what is read is asked for whole
+        return descriptor
+
+    def close(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+
+def read_exactly(descriptor: int, buffer: memoryview, position: int, where: str) -> None:
+    """Fill the buffer from this position of a file. Raises `FormatError` naming `where` when the file is shorter."""
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(descriptor, [buffer[done:]], position + done)
+        if not count:
+            raise FormatError(f"{where}: ends at {position + done}, where {len(buffer) - done} more bytes should be")
+        done += count
+
+
+def index_pieces(file: InputFile) -> Iterator[Rows]:
+    """All rows of a file's index, in pieces. Raises `FormatError` naming the file, at the latest behind the last piece,
+    when they are not those that were written; OSError."""
+    with _opened(file.index_path) as descriptor:
+        frame = _footer(descriptor, file)
+        crc = 0
+        for first in range(0, frame.row_count, PIECE_ROWS):
+            rows = _rows(descriptor, file, frame, first, min(PIECE_ROWS, frame.row_count - first))
+            crc = crc32c(rows.view(numpy.uint8).data, crc)
+            yield rows
+        if crc != frame.rows_crc:
+            raise FormatError(f"{file.index_path}: index at {frame.rows_position} fails its CRC")
+
+
+def read_rows(file: InputFile, chosen: RowRange) -> Rows:
+    """These rows of a file's index. Raises `FormatError` naming the file when they are not what they were; OSError."""
+    with _opened(file.index_path) as descriptor:
+        frame = _footer(descriptor, file)
+        if chosen.first + chosen.count > frame.row_count:
+            raise FormatError(f"{file.index_path}: has {frame.row_count} index rows, and had more")
+        rows = _rows(descriptor, file, frame, chosen.first, chosen.count)
+        if crc32c(rows.view(numpy.uint8).data) != chosen.crc:
+            raise FormatError(f"{file.index_path}: index rows {chosen.first} to {chosen.first + chosen.count} changed")
+        return rows
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _footer(descriptor: int, file: InputFile) -> FileFrame:
+    size = os.fstat(descriptor).st_size
+    where = file.index_path
+    if size < 2 * FRAME_BYTES:
+        raise FormatError(f"{where}: {size} bytes have no room for header and footer")
+    magic = INDEX_MAGIC if file.has_index_beside else RUN_MAGIC
+    content = bytearray(FRAME_BYTES)
+    read_exactly(descriptor, memoryview(content), size - FRAME_BYTES, where)
+    frame = FileFrame.unpack(bytes(content), magic, f"{where}: footer at {size - FRAME_BYTES}")
+    if frame.name_crc not in (0, name_crc_of(file.name)):
+        raise FormatError(f"{where}: this is another file's index")
+    if frame.rows_position + frame.row_count * EXTENT_ROW_BYTES + FRAME_BYTES != size:
+        raise FormatError(f"{where}: {frame.row_count} index rows from {frame.rows_position} on do not fit its size")
+    return frame
+
+
+def _rows(descriptor: int, file: InputFile, frame: FileFrame, first: int, count: int) -> Rows:
+    rows = numpy.empty(count, EXTENT_ROW)
+    if count:
+        place = frame.rows_position + first * EXTENT_ROW_BYTES
+        read_exactly(descriptor, rows.view(numpy.uint8).data, place, file.index_path)
+    return rows
