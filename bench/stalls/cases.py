@@ -32,7 +32,7 @@ async def newly_led_group(node: CrowdedNode) -> None:
 
 async def sparse_queue(node: CrowdedNode) -> None:
     store = node.storage.queue_store
-    await store.runs.search.find(node.absent_queue, store.manifest.ranges(0), 0)
+    await store.runs.search.find(node.absent_queue, store.manifest.spans(0), 0)
 
 
 async def store_read(node: CrowdedNode) -> None:
@@ -57,11 +57,11 @@ async def retention_pass(node: CrowdedNode) -> None:
     """Over the journal's segments, for all queues. The runs are only named, so they are left out."""
     storage = node.storage
     manifest = storage.queue_store.manifest
-    kept, manifest._ranges, manifest.files = (manifest._ranges, manifest.files), {}, {}
+    kept, manifest._spans, manifest.files = (manifest._spans, manifest.files), {}, {}
     try:
         await storage.maintenance._retention.run()
     finally:
-        manifest._ranges, manifest.files = kept
+        manifest._spans, manifest.files = kept
 
 
 async def split_commit(node: CrowdedNode) -> None:

@@ -28,8 +28,9 @@ from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_na
 from mainstem.storage.journal.inventory import SegmentInfo
 from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import FileRange, GroupPosition
+from mainstem.storage.queue_store.manifest_database import GroupPosition
 from mainstem.storage.queue_store.prefix import Prefix
+from mainstem.storage.queue_store.spans import FileRange, spans_of
 from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
@@ -149,11 +150,11 @@ def _have_runs(storage: Storage, crowd: Crowd) -> None:
             queue_count=100, min_timestamp=1, max_timestamp=1 << 60,
         )  # fmt: skip
         ranges.append(FileRange(number + 1, 0, number, number + 1, name))
-        manifest._groups_of[name] = {0}
+        manifest._entries[name] = (ranges[-1],)
         run = search.run(name)
         run.filter = known
         run.witness = (1 << 32, 5)
-    manifest._ranges[0] = Prefix(ranges)
+    manifest._spans[0] = Prefix(spans_of(ranges, manifest.files))
     manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)
 
 

@@ -480,7 +480,8 @@ class Files(Protocol):
         ...
 
     async def remove(self, path: str) -> None:
-        """Remove a file and sync its directory; a file that is not there is no error."""
+        """Remove a file and sync its directory; a file that is not there is no error. A directory three levels down or
+        deeper goes with its last file."""
         ...
 
     async def usage(self) -> DiskUsage: ...

@@ -18,7 +18,7 @@ from bench.stalls.crowded_node import Crowd, CrowdedNode, crowded_node
 from bench.stalls.turns import MeasuredLoop
 
 from mainstem.kernel.pure.producer_states import KEY
-from mainstem.storage.queue_store.run_search import RUNS_PER_TURN
+from mainstem.storage.queue_store.run_search import SPANS_PER_TURN
 from mainstem.storage.queues.queue_admin import TOPICS_PER_TURN
 from mainstem.storage.reading.sealed_segments import SEGMENTS_PER_TURN
 from mainstem.storage.state.checkpointer import PRODUCERS_PER_TURN
@@ -72,7 +72,7 @@ def test_topics_are_looked_at_some_at_a_time_for_a_slice_and_a_newly_led_group(t
 
 
 def test_runs_and_segments_without_a_queue_are_stepped_over_some_at_a_time(turns: Callable[[str], int]) -> None:
-    assert turns("search of a sparse queue") >= CROWD.runs // RUNS_PER_TURN
+    assert turns("search of a sparse queue") >= CROWD.runs // SPANS_PER_TURN
     assert turns("journal asked before the store") >= CROWD.segments // SEGMENTS_PER_TURN
 
 

@@ -19,8 +19,7 @@ from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.owners import QueueOwners
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.queue_store.manifest import Entries
-from mainstem.storage.queue_store.manifest import _Database as Database
+from mainstem.storage.queue_store.manifest_database import Database, Entries
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import google_crc32c
+import msgspec
 import numpy
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
-from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, RUN_MAGIC, FileFrame, name_crc_of
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunSummary, RunWriter
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.queue_store.store_file import StoreFile, index_path_of, path_of, paths_of
 
 
 class Batch(NamedTuple):
@@ -132,7 +133,7 @@ class SimulatedTarget:
         self._content += buffer
 
     def finish(self) -> None:
-        self._files.put(f"runs/{self._name}", bytes(self._content))
+        self._files.put(path_of(self._name), bytes(self._content))
 
     def abandon(self) -> None:
         self._content.clear()
@@ -144,3 +145,35 @@ def write_run(
     """A finished run in memory, described as a commit does."""
     summary = write(RunWriter(name, SimulatedTarget(files, name)), batches)
     return StoreFile(retention_class=retention_class, **summary._asdict())
+
+
+def write_merged(
+    files: SimulatedFiles, name: str, group: int, batches: Iterable[Batch], *, level: int = 1
+) -> StoreFile:
+    """A packed file or, by its name, a queue segment with its siblings, described as a merge does."""
+    batches = in_order(batches)
+    file = write_run(files, name, batches)
+    if len(paths_of(name)) > 1:
+        content = files.content(path_of(name))
+        footer = FileFrame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, name)
+        rows = numpy.frombuffer(content[footer.rows_position : -FRAME_BYTES], EXTENT_ROW).copy()
+        rows["position"] -= FRAME_BYTES
+        frame = footer._replace(
+            magic=INDEX_MAGIC,
+            rows_crc=google_crc32c.value(rows.tobytes()),
+            rows_position=FRAME_BYTES,
+            name_crc=name_crc_of(name),
+        )
+        files.put(index_path_of(name), FileFrame(INDEX_MAGIC).pack() + rows.tobytes() + frame.pack())
+        files.put(path_of(name), content[FRAME_BYTES : footer.rows_position])
+        for path in paths_of(name)[2:]:
+            files.put(path, path.encode())
+        file = msgspec.structs.replace(file, bytes=file.batch_bytes)
+    return msgspec.structs.replace(
+        file,
+        level=level,
+        group=group,
+        first_queue=batches[0].queue_id,
+        last_queue=batches[-1].queue_id,
+        first_offset=batches[0].base_offset,
+    )

@@ -21,13 +21,9 @@ from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import (
-    DROPPED_REMEMBERED_MS,
-    SCHEMA_VERSION,
-    FileRange,
-    GroupCommit,
-    Manifest,
-)
+from mainstem.storage.queue_store.manifest import Manifest
+from mainstem.storage.queue_store.manifest_database import DROPPED_REMEMBERED_MS, SCHEMA_VERSION, GroupCommit
+from mainstem.storage.queue_store.spans import FileRange
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
@@ -191,7 +187,7 @@ def test_memory_mirrors_what_a_fresh_start_reads(tmp_path: Path) -> None:
         await store.close()
         fresh = await Manifest.open(str(database))
         assert contents(fresh) == seen
-        assert fresh.ranges(0) == (FileRange(2, 0, 0, 3, "shared.run"), FileRange(3, 0, 3, 9, "a-later.run"))
+        assert fresh.ranges(0) == [FileRange(2, 0, 0, 3, "shared.run"), FileRange(3, 0, 3, 9, "a-later.run")]
         await fresh.drop({"shared.run"}, 1)
         assert (list(fresh.ranges(1)), [entry.name for entry in fresh.ranges(0)]) == ([], ["a-later.run"])
         await fresh.close()

@@ -79,10 +79,10 @@ def test_a_run_that_counts_for_other_groups_than_it_did_is_not_replaced(tmp_path
         made = write_run(files, "b.run", BATCHES)
         run = store.runs.file("a.run")
         await store.commits.commit(1, 0, 5, [run], applied_index=5)
-        before = store.runs.in_order()
+        before = list(store.runs.in_order())
         with pytest.raises(StorageError, match=r"a\.run: it counts for other write groups"):
             await store.changes.replace("a.run", {0: [made]})
-        assert store.runs.in_order() == before
+        assert list(store.runs.in_order()) == before
         await store.changes.replace("a.run", {0: [made], 1: [made]})
         assert {file.name for file, _groups in store.runs.in_order()} == {"b.run"}
 

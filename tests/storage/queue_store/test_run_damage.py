@@ -106,7 +106,7 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
         files, _whole = await committed(database)
         await files.remove("runs/a.run")
         store = await QueueStore.open(files, database, QueueStoreConfig(), FakeClock())
-        with pytest.raises(StorageError, match=r"runs/a\.run: the manifest names this run, but it is not there"):
+        with pytest.raises(StorageError, match=r"runs/a\.run: the manifest names this file, but it is not there"):
             await store.history.read(1, 0, 0, 1000)
         await store.close()
 
@@ -227,7 +227,7 @@ def test_another_runs_file_in_a_runs_place_is_damage(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, store = await three_runs(str(tmp_path / "manifest.sqlite"))
         files.put("runs/1.run", files.content("runs/0.run"))
-        with pytest.raises(StorageError, match=r"runs/1\.run: this is another run's file"):
+        with pytest.raises(StorageError, match=r"runs/1\.run: this is another file's"):
             await store.history.read(1, 0, 1, 10)
         assert [damage.name for damage in store.damaged.all()] == ["1.run"]
         await store.close()

@@ -16,6 +16,9 @@ from mainstem.rpc.wire.method import Method, Nothing
 
 RANGES_PER_PART = 1_000
 
+NAME_LENGTH_MAX = 512
+"""Of a file: a queue segment's begins with a topic's name of up to 249 characters."""
+
 Group = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 NodeIds = Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]], msgspec.Meta(max_length=1_000)]
@@ -78,9 +81,9 @@ class GroupSnapshotPart(msgspec.Struct, frozen=True):
 
 
 class FetchRun(msgspec.Struct, frozen=True):
-    """Asks for the bytes of a run, whole."""
+    """Asks for the bytes of a file of the queue store, whole, or of one that lies beside a queue segment."""
 
-    name: Annotated[str, msgspec.Meta(max_length=255)]
+    name: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 
 
 class RunPart(msgspec.Struct, frozen=True):

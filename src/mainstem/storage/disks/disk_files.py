@@ -16,6 +16,7 @@ a descriptor that is closed too early may belong to another file by then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -43,6 +44,9 @@ NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 RWF_NOWAIT = os.RWF_NOWAIT
 """Fail with EAGAIN instead of waiting for the disk."""
+
+OWN_DIRECTORY_DEPTH = 3
+"""From this depth on, a directory is of those that wrote its files, and goes with the last of them."""
 
 VECTOR_BUFFERS_MAX = 1024
 """The kernel's IOV_MAX: a vectored write of more buffers fails."""
@@ -79,7 +83,7 @@ class DiskFiles:
         await _run(self._housekeeping, _rename, self._inside(source), self._inside(target))
 
     async def remove(self, path: str) -> None:
-        await _run(self._housekeeping, _remove, self._inside(path))
+        await _run(self._housekeeping, _remove, self._inside(path), path.count("/") >= OWN_DIRECTORY_DEPTH)
 
     async def usage(self) -> DiskUsage:
         return await _run(self._housekeeping, self._usage)
@@ -274,11 +278,16 @@ def _rename(source: Path, target: Path) -> None:
         _sync_directory(source.parent)
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, with_directory: bool) -> None:
+    """`with_directory`: its directory goes, too, when nothing else is in it."""
     try:
         os.unlink(path)
     except FileNotFoundError:
         return
+    if with_directory:
+        with contextlib.suppress(OSError):
+            os.rmdir(path.parent)
+            path = path.parent
     _sync_directory(path.parent)
 
 

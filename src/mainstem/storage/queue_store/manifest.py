@@ -13,138 +13,40 @@ it knows which batches of its write group are live, so a run that it names is no
 from __future__ import annotations
 
 import asyncio
+import bisect
 import logging
-import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from itertools import chain
+from operator import attrgetter
+from typing import TypeVar
 
-import google_crc32c
-import msgspec
-
-from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.manifest_database import (
+    FIRST_SCHEMA_VERSION,
+    Contents,
+    Database,
+    Entries,
+    GroupCommit,
+    GroupPosition,
+)
 from mainstem.storage.queue_store.prefix import Prefix
+from mainstem.storage.queue_store.spans import FileRange, Span, spans_of
 from mainstem.storage.queue_store.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-SCHEMA_VERSION = 1
-
-DROPPED_REMEMBERED_MS = 7 * 86_400_000
-"""A commit decided before a drop is written within seconds, or at the next start; a week is a long stop."""
-
-_SCHEMA = """
-CREATE TABLE store (identity BLOB NOT NULL, commits INTEGER NOT NULL);
-CREATE TABLE files (
-    name TEXT PRIMARY KEY, retention_class TEXT NOT NULL, bytes INTEGER NOT NULL, batch_bytes INTEGER NOT NULL,
-    batch_count INTEGER NOT NULL, record_count INTEGER NOT NULL, queue_count INTEGER NOT NULL,
-    min_timestamp INTEGER NOT NULL, max_timestamp INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE ranges (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, write_group INTEGER NOT NULL, after INTEGER NOT NULL,
-    upto INTEGER NOT NULL, name TEXT NOT NULL REFERENCES files (name) ON DELETE CASCADE
-);
-CREATE INDEX ranges_by_name ON ranges (name);
-CREATE TABLE positions (
-    write_group INTEGER PRIMARY KEY, position INTEGER NOT NULL, applied_index INTEGER NOT NULL
-);
-CREATE TABLE dropped (name TEXT PRIMARY KEY, dropped_ms INTEGER NOT NULL) WITHOUT ROWID;
-"""
-
-_SUM_OF_RANGES = """
-SELECT count(*) || '/' || coalesce(sum(
-    (sequence * 7919 + write_group * 104729 + after * 1299709 + upto * 15485863) % 2147483647), 0) FROM ranges
-"""
-
-_COLUMNS = (
-    "name",
-    "retention_class",
-    "bytes",
-    "batch_bytes",
-    "batch_count",
-    "record_count",
-    "queue_count",
-    "min_timestamp",
-    "max_timestamp",
-)
-assert StoreFile.__struct_fields__[: len(_COLUMNS)] == _COLUMNS
-
-_SUMMED = {
-    "store": ("identity", "commits"),
-    "files": _COLUMNS,
-    "ranges": ("sequence", "write_group", "after", "upto", "name"),
-    "positions": ("write_group", "position", "applied_index"),
-    "dropped": ("name", "dropped_ms"),
-    "seen": ("name", "seen_ms"),
-}
-"""All that the manifest says: tables and their columns."""
-
-_SUM_ROW = 2
-"""Where `seal` has the sum of all rows. A version that does not know it deletes it with its first change."""
-_SUM_MODULUS = 1 << 62
-
-_REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
-
-_ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
-"""A table made where it is missing; versions that do not know it leave it alone."""
-
-
-class FileRange(NamedTuple):
-    """A run holds blocks (after, upto] of a group; sequences rise in the order of commits."""
-
-    sequence: int
-    group: int
-    after: int
-    upto: int
-    name: str
-
-
-_NO_RANGES: Prefix[FileRange] = Prefix()
-
-
-class GroupPosition(NamedTuple):
-    position: int
-    """The last block that is split."""
-    applied_index: int
-    """The write group's last block at that time in this node's own journal. Less than `position`: a snapshot brought
-    the runs."""
-
-
-class GroupCommit(NamedTuple):
-    """Blocks (after, upto] of a group are in these runs."""
-
-    group: int
-    after: int
-    upto: int
-    files: tuple[StoreFile, ...]
-    applied_index: int
-
-
-Entries = Sequence[tuple[int, int, StoreFile]]
-"""(after, upto, run) of one group, oldest first."""
-
-Statement = tuple[str, tuple[object, ...]]
-
-
-class _Contents(NamedTuple):
-    identity: uuid.UUID | None
-    commits: int
-    files: list[StoreFile]
-    ranges: list[FileRange]
-    positions: dict[int, GroupPosition]
-    dropped: set[str]
-    seen: dict[str, int]
+_NO_SPANS: Prefix[Span] = Prefix()
 
 
 class Manifest:
     """The mirror, and the changes to it. Make it with `open`."""
 
-    def __init__(self, database: _Database, contents: _Contents, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, database: Database, contents: Contents, executor: ThreadPoolExecutor) -> None:
         self._database = database
         self._executor = executor
         self.identity = contents.identity
@@ -157,19 +59,19 @@ class Manifest:
         self.seen = contents.seen
         """When retention first saw a run, by the agreed time (ms): all its batches were appended before."""
         self._positions = contents.positions
+        self._entries: dict[str, tuple[FileRange, ...]] = {}
+        """The ranges that name a file, of all write groups."""
         by_group: dict[int, list[FileRange]] = {}
         for entry in contents.ranges:
             by_group.setdefault(entry.group, []).append(entry)
-        self._ranges = {group: Prefix(ranges) for group, ranges in by_group.items()}
-        self._groups_of: dict[str, set[int]] = {}
-        for entry in contents.ranges:
-            self._groups_of.setdefault(entry.name, set()).add(entry.group)
+            self._entries[entry.name] = (*self._entries.get(entry.name, ()), entry)
+        self._spans = {group: Prefix(spans_of(entries, self.files)) for group, entries in by_group.items()}
 
     @classmethod
     async def open(cls, path: str) -> Manifest:
         """Open or make the database. Raises `StorageError` when it cannot be used."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="manifest")
-        database = _Database(path)
+        database = Database(path)
         try:
             contents = await _carried_through(executor, database.open)
         except BaseException:  # it may be open: a cancelled caller's call is carried through
@@ -181,42 +83,48 @@ class Manifest:
     def position(self, group: int) -> GroupPosition:
         return self._positions.get(group, GroupPosition(0, 0))
 
-    def ranges(self, group: int) -> Prefix[FileRange]:
-        """The blocks that the write group's runs cover, oldest first. It stays as it is: later changes make another
-        one."""
-        return self._ranges.get(group, _NO_RANGES)
+    def spans(self, group: int) -> Prefix[Span]:
+        """The files of a write group by the blocks they cover, oldest first. It stays as it is: later changes make
+        another one."""
+        return self._spans.get(group, _NO_SPANS)
+
+    def ranges(self, group: int) -> list[FileRange]:
+        """What the spans of a write group have, in their order."""
+        return list(chain.from_iterable(self.spans(group)))
+
+    def entries(self, name: str) -> tuple[FileRange, ...]:
+        """The blocks that a file holds, of all write groups that it counts for."""
+        return self._entries.get(name, ())
 
     def groups_of(self, name: str) -> bytes:
-        """The groups a run counts for: a byte for each up to the largest, 1 or 0."""
+        """The groups a file counts for: a byte for each up to the largest, 1 or 0."""
         groups = self.counts_for(name)
         return bytes(group in groups for group in range(max(groups, default=-1) + 1))
 
     def counts_for(self, name: str) -> frozenset[int]:
-        """The groups a run counts for."""
-        return frozenset(self._groups_of.get(name, ()))
+        """The groups a file counts for."""
+        return frozenset(entry.group for entry in self.entries(name))
 
     def blocks_of(self, name: str, group: int) -> tuple[int, int]:
-        """The blocks (after, upto] of a group that the run was made of; it counts for the group."""
-        mine = [entry for entry in self.ranges(group) if entry.name == name]
-        return mine[0].after, mine[-1].upto
+        """The blocks (after, upto] of a group that the file was made of; it counts for the group."""
+        mine = [entry for entry in self.entries(name) if entry.group == group]
+        return min(entry.after for entry in mine), max(entry.upto for entry in mine)
 
-    def in_order(self) -> list[tuple[str, list[int]]]:
-        """(run, groups it counts for), such that the runs of every group come oldest first. A run comes more
-        than once if it was committed for one group early and for another one late."""
-        found: list[tuple[str, list[int]]] = []
-        newest_of_name: dict[str, int] = {}
-        newest_of_group: dict[int, int] = {}
-        entries = (entry for ranges in self._ranges.values() for entry in ranges)
-        for entry in sorted(entries, key=lambda entry: entry.sequence):
-            place = newest_of_name.get(entry.name, -1)
-            if place >= 0 and place >= newest_of_group.get(entry.group, -1):
-                found[place][1].append(entry.group)
-            else:
-                place = len(found)
-                found.append((entry.name, [entry.group]))
-                newest_of_name[entry.name] = place
-            newest_of_group[entry.group] = place
-        return found
+    def in_order(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield (file, groups it counts for), such that the files of every group come oldest first. A file comes more
+        than once if it was committed for one group early and for another one late. The manifest may change between two
+        steps: what was merged meanwhile comes as a whole, also if parts of it have come before."""
+        walks = {group: _Walk(self, group) for group in sorted(self._spans)}
+        while heads := [walk for walk in walks.values() if walk.look()]:
+            # files of several write groups were recorded in an order that suits all of them
+            first = min(heads, key=lambda walk: (len(self.entries(walk.head.name)) > 1, walk.head.sequence))
+            name = first.head.name
+            others = self.counts_for(name) - {first.group}
+            together = [first, *(walks[group] for group in sorted(others) if walks[group].has(name))]
+            yield name, [walk.group for walk in together]
+            if name in self.files:  # else it was replaced, maybe before the caller could look at it
+                for walk in together:
+                    walk.passed.add(name)
 
     async def adopt(self, identity: uuid.UUID, commits: int) -> None:
         """Give an empty manifest the identity of its store."""
@@ -233,15 +141,10 @@ class Manifest:
 
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
-            added: dict[int, list[FileRange]] = {}
-            for entry in ranges:
-                added.setdefault(entry.group, []).append(entry)
-                self._groups_of.setdefault(entry.name, set()).add(entry.group)
-            for group, entries in added.items():
-                self._ranges[group] = self.ranges(group).extended(entries)
             for commit in commits:
                 self.files.update((file.name, file) for file in commit.files)
                 self._positions[commit.group] = GroupPosition(commit.upto, commit.applied_index)
+            self._exchanged((), ranges)
 
         await _carried_through(self._executor, lambda: self._database.commit(commits), done)
 
@@ -252,14 +155,12 @@ class Manifest:
 
         def done(forgotten: list[str]) -> None:
             self.commits += 1
-            affected: set[int] = set()
+            gone = [entry for name in names for entry in self.entries(name)]
+            self._exchanged(gone, ())
             for name in names:
                 del self.files[name]
-                affected |= self._groups_of.pop(name, set())
             self.dropped.difference_update(forgotten)
             self.dropped.update(kept)
-            for group in affected:
-                self._ranges[group] = Prefix(entry for entry in self.ranges(group) if entry.name not in names)
 
         await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms), done)
 
@@ -280,48 +181,84 @@ class Manifest:
         await _carried_through(self._executor, lambda: self._database.see(new, gone, now_ms), done)
 
     async def supersede(self, group: int, position: int, applied_index: int, entries: Entries) -> list[str]:
-        """Replace a write group's runs by these; none of them counts as dropped any more. Returns the runs that no
+        """Replace a write group's files by these; none of them counts as dropped any more. Returns the files that no
         write group needs any more: they are forgotten, but not kept under `dropped`."""
-        return await self._rewrite({group: entries}, (group, GroupPosition(position, applied_index)))
+        moved = group, GroupPosition(position, applied_index)
+        return await self._exchange({group: (self.ranges(group), entries)}, moved)
 
     async def replace(self, name: str, by: Mapping[int, Entries]) -> list[str]:
-        """Put other runs in this one's place, for each write group it counts for, as (after, upto, run), in one
-        transaction; the runs before and behind keep their order. Returns the runs that no write group needs any
+        """Put other runs in this file's place, for each write group it counts for, as (after, upto, run), in one
+        transaction; those before and behind keep their order. Returns the files that no write group needs any
         more."""
-        assert set(by) == self._groups_of.get(name, set()), f"{name} counts for {self._groups_of.get(name)}"
-        entries: dict[int, Entries] = {}
+        assert set(by) == self.counts_for(name), f"{name} counts for {self.counts_for(name)}"
+        changes: dict[int, tuple[Sequence[FileRange], Entries]] = {}
         for group, new in by.items():
-            rest = [(entry.after, entry.upto, entry.name) for entry in self.ranges(group)]
-            first = next(place for place, entry in enumerate(rest) if entry[2] == name)
-            others = [(after, upto, self.files[other]) for after, upto, other in rest if other != name]
-            entries[group] = [*others[:first], *new, *others[first:]]
-        return await self._rewrite(entries, None)
+            gone = [entry for entry in self.entries(name) if entry.group == group]
+            if self._database.version == FIRST_SCHEMA_VERSION:  # what goes by sequences alone: those behind are moved
+                ranges = self.ranges(group)
+                gone = ranges[ranges.index(gone[0]) :]
+                rest = [(entry.after, entry.upto, self.files[entry.name]) for entry in gone if entry.name != name]
+                new = [*new, *rest]
+            changes[group] = gone, new
+        return await self._exchange(changes, None)
 
-    async def _rewrite(self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None) -> list[str]:
-        gone: list[str] = []
-        named = {file.name: file for of_group in entries.values() for _after, _upto, file in of_group}
+    async def merge(self, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile]) -> list[str]:
+        """Put merged files in the place of whole spans of a write group, neighbours all of them. Returns the files that
+        no write group needs any more. The caller has checked that all inputs count. What retention knows of when the
+        inputs were there holds for the outputs."""
+        assert all(entry in self.entries(entry.name) and entry.group == group for entry in inputs)
+        after, upto = min(entry.after for entry in inputs), max(entry.upto for entry in inputs)
+        times = [self.seen.get(entry.name) for entry in inputs]
+        known = [time for time in times if time is not None]
+        seen = {file.name: max(known) for file in outputs} if len(known) == len(times) else {}
+        return await self._exchange({group: (inputs, [(after, upto, file) for file in outputs])}, None, seen)
+
+    async def _exchange(
+        self,
+        changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
+        moved: tuple[int, GroupPosition] | None,
+        seen: Mapping[str, int] | None = None,
+    ) -> list[str]:
+        left: list[str] = []
+        named = {file.name: file for _gone, new in changes.values() for _after, _upto, file in new}
 
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
-            before = {entry.name for group in entries for entry in self.ranges(group)}
-            for name in before:
-                self._groups_of.get(name, set()).difference_update(entries)
             self.files.update(named)
             self.dropped.difference_update(named)
-            for group in entries:
-                self._ranges[group] = Prefix(entry for entry in ranges if entry.group == group)
-            for entry in ranges:
-                self._groups_of.setdefault(entry.name, set()).add(entry.group)
-            for name in sorted(before):
-                if not self._groups_of.get(name):
-                    self._groups_of.pop(name, None)
-                    self.files.pop(name, None)
-                    gone.append(name)
+            self.seen.update(seen or {})
+            gone = [entry for entries, _new in changes.values() for entry in entries]
+            self._exchanged(gone, ranges)
+            for name in sorted({entry.name for entry in gone}):
+                if name not in self._entries:
+                    del self.files[name]
+                    left.append(name)
             if moved is not None:
                 self._positions[moved[0]] = moved[1]
 
-        await _carried_through(self._executor, lambda: self._database.rewrite(entries, moved), done)
-        return gone
+        await _carried_through(self._executor, lambda: self._database.exchange(changes, moved, seen or {}), done)
+        return left
+
+    def _exchanged(self, gone: Iterable[FileRange], new: Iterable[FileRange]) -> None:
+        """Take ranges out of the mirror, and add others; `files` describes all of them. Costs what changes, and where
+        that is not only at the end, a copy of the list of spans."""
+        changed: dict[int, tuple[set[FileRange], list[FileRange]]] = {}
+        for entry in gone:
+            changed.setdefault(entry.group, (set(), []))[0].add(entry)
+            rest = tuple(other for other in self._entries.get(entry.name, ()) if other != entry)
+            if rest:
+                self._entries[entry.name] = rest
+            else:
+                self._entries.pop(entry.name, None)
+        for entry in new:
+            changed.setdefault(entry.group, (set(), []))[1].append(entry)
+            self._entries[entry.name] = (*self._entries.get(entry.name, ()), entry)
+        for group, (without, added) in changed.items():
+            spans = self.spans(group)
+            if without or (spans and added[0].after < spans[-1].upto):
+                self._spans[group] = _edited(spans, without, added, self.files)
+            else:
+                self._spans[group] = spans.extended(spans_of(added, self.files))
 
     async def close(self) -> None:
         """Close the database, if it is open, and ignore errors of sqlite."""
@@ -355,259 +292,78 @@ async def _carried_through(
     return future.result()
 
 
-class _RowSum:
-    """The sum of all rows there are. The connection holds it, and sqlite does not tell the garbage collector: it must
-    not lead back to the connection, which would stay open for ever."""
+def _edited(
+    spans: Prefix[Span], without: Collection[FileRange], added: Sequence[FileRange], files: Mapping[str, StoreFile]
+) -> Prefix[Span]:
+    """The spans without some entries and with others, by their blocks."""
+    rest: list[Span | None] = list(spans)
+    new: dict[tuple[int, int], list[FileRange]] = {}
+    for entry in added:
+        new.setdefault((entry.upto, entry.after), []).append(entry)
+    places = {bisect.bisect_left(spans, entry.upto, key=attrgetter("upto")) for entry in (*without, *added)}
+    for place in places:
+        if place < len(spans):
+            span = spans[place]
+            rest[place] = None
+            kept = [entry for entry in span if entry not in without]
+            if kept:
+                new[span.upto, span.after] = kept + new.get((span.upto, span.after), [])
+    left = [span for span in rest if span is not None]
+    made = [Span(entries, files) for _blocks, entries in sorted(new.items())]
+    if made:
+        place = bisect.bisect_left(left, made[0].upto, key=attrgetter("upto"))
+        if place == len(left) or left[place].upto > made[-1].upto:
+            left[place:place] = made
+        else:
+            left = sorted([*left, *made], key=attrgetter("upto"))
+    return Prefix(left)
 
-    def __init__(self) -> None:
-        self.value = 0
 
-    def counted(self, sign: int, *row: object) -> None:
-        self.value = (self.value + sign * _row_sum(row)) % _SUM_MODULUS
+class _Walk:
+    """How far the files of one write group have come by (`Manifest.in_order`)."""
 
-
-class _Database:
-    """The sqlite side. Only the manifest's thread calls it."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
-        self._rows = _RowSum()
-        """Triggers keep it up to date."""
+    def __init__(self, manifest: Manifest, group: int) -> None:
+        self._manifest = manifest
+        self.group = group
+        self.passed: set[str] = set()
+        """The files of the present span that have come."""
+        self._done_upto = -1
+        self._spans: Prefix[Span] | None = None
+        self._span: Span | None = None
+        self._rest: Iterator[FileRange] = iter(())
+        self._head: FileRange | None = None
 
     @property
-    def _database(self) -> sqlite3.Connection:
-        assert self._connection is not None, "the manifest is closed"
-        return self._connection
+    def head(self) -> FileRange:
+        """The next file, after a look that found one."""
+        assert self._head is not None
+        return self._head
 
-    def open(self) -> _Contents:
-        if os.path.dirname(self._path):
-            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self._path, isolation_level=None)
-        try:
-            contents = self._open(database)
-        except BaseException:
-            database.close()
-            raise
-        self._connection = database
-        return contents
+    def look(self) -> bool:
+        """Find the next file, by what the manifest says now. False at the end."""
+        self._follow()
+        while self._span is not None:
+            while self._head is not None and self._head.name in self.passed:
+                self._head = next(self._rest, None)
+            if self._head is not None:
+                return True
+            self._done_upto = self._span.upto
+            self._spans = None
+            self._follow()
+        return False
 
-    def _open(self, database: sqlite3.Connection) -> _Contents:
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            database.execute("PRAGMA foreign_keys = ON")
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                database.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;")
-            elif version != SCHEMA_VERSION:
-                raise FormatError(f"{self._path}: manifest schema {version}, this version reads {SCHEMA_VERSION}")
-            database.execute(_ADDED)
-            (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-            if verdict != "ok":
-                raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
-            contents = self._contents(database)
-            if self._is_sealed(database, contents.commits) is False:
-                raise FormatError(
-                    f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
-                )
-            self._rows.value = _sum_of(database)
-            if self._sum_to_write(database) != self._written_sum(database):
-                raise FormatError(
-                    f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
-                )
-            self._keep_sum(database)
-            database.execute("BEGIN IMMEDIATE")
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # fails where the header forbids to write
-            database.execute("ROLLBACK")
-            return contents
-        except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
-            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+    def has(self, name: str) -> bool:
+        """Whether a file is still to come of the present span."""
+        return self._span is not None and name not in self.passed and any(entry.name == name for entry in self._span)
 
-    def _contents(self, database: sqlite3.Connection) -> _Contents:
-        store = database.execute("SELECT identity, commits FROM store").fetchone()
-        files = database.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM files "
-            "ORDER BY (SELECT min(sequence) FROM ranges WHERE ranges.name = files.name)"
-        )
-        ranges = database.execute("SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY sequence")
-        positions = database.execute("SELECT write_group, position, applied_index FROM positions")
-        return _Contents(
-            identity=uuid.UUID(bytes=store[0]) if store else None,
-            commits=store[1] if store else 0,
-            files=[StoreFile(**dict(zip(_COLUMNS, row, strict=True))) for row in files],
-            ranges=[FileRange(*row) for row in ranges],
-            positions={group: GroupPosition(*rest) for group, *rest in positions},
-            dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
-            seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
-        )
-
-    def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
-        """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
-            return None
-        sealed = database.execute("SELECT commits, digest FROM seal").fetchone()
-        if sealed is None or sealed[0] != commits:
-            return None
-        return bool(sealed[1] == self._digest(database))
-
-    def _written_sum(self, database: sqlite3.Connection) -> int:
-        """The sum that the last change wrote; what it is now, where none was written."""
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
-            return self._sum_to_write(database)
-        written = database.execute("SELECT digest FROM seal WHERE rowid = ?", (_SUM_ROW,)).fetchone()
-        return int(written[0]) if written is not None else self._sum_to_write(database)
-
-    def _sum_to_write(self, database: sqlite3.Connection) -> int:
-        """The sum of all rows, and of how the tables were made: a flipped bit there shows when a row is written. So it
-        does in the table in which sqlite counts sequences."""
-        tables = (*_SUMMED, "seal", "sqlite_sequence")
-        made = database.execute(
-            f"SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name IN ({', '.join('?' * len(tables))})",
-            tables,
-        ).fetchall()
-        made += database.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
-        return (self._rows.value + sum(map(_row_sum, made))) % _SUM_MODULUS
-
-    def _keep_sum(self, database: sqlite3.Connection) -> None:
-        """Have every changed row counted in and out. Only this connection has the triggers: other versions, which lack
-        the function, open the database as ever."""
-        database.create_function("counted", -1, self._rows.counted)
-        for table, columns in _SUMMED.items():
-            old, new = (", ".join(f"{row}.{column}" for column in columns) for row in ("OLD", "NEW"))
-            out, into = f"SELECT counted(-1, '{table}', {old});", f"SELECT counted(1, '{table}', {new});"
-            for event, done in (("DELETE", out), ("INSERT", into), ("UPDATE", out + into)):
-                database.execute(f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {done} END")
-
-    def _digest(self, database: sqlite3.Connection) -> int:
-        """The digest of positions and ranges. The ranges are many, so sqlite adds them up."""
-        positions = database.execute(
-            "SELECT write_group, position, applied_index FROM positions ORDER BY write_group"
-        ).fetchall()
-        (ranges,) = database.execute(_SUM_OF_RANGES).fetchone()
-        return int(google_crc32c.value(repr((positions, ranges)).encode()))
-
-    def _seal(self, database: sqlite3.Connection) -> None:
-        """Write the digest and the sum. Sqlite does not notice a flipped bit in a number or a name; but pruning and
-        retention rely on them, and no check would miss a run that counts for the wrong write group. The digest is for
-        versions that do not know the sum."""
-        database.execute("CREATE TABLE IF NOT EXISTS seal (commits INTEGER NOT NULL, digest INTEGER NOT NULL)")
-        database.execute("DELETE FROM seal")
-        database.execute("INSERT INTO seal SELECT commits, ? FROM store", (self._digest(database),))
-        database.execute(
-            "INSERT INTO seal (rowid, commits, digest) SELECT ?, commits, ? FROM store",
-            (_SUM_ROW, self._sum_to_write(database)),
-        )
-
-    def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int) -> None:
-        statements: list[Statement] = [("DELETE FROM seen WHERE name = ?", (name,)) for name in gone]
-        statements += [("INSERT OR IGNORE INTO seen VALUES (?, ?)", (name, now_ms)) for name in new]
-        self._transaction(statements)
-
-    def adopt(self, identity: uuid.UUID, commits: int) -> None:
-        self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])
-
-    def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
-        statements: list[Statement] = []
-        for commit in commits:
-            statements += _additions(commit.group, [(commit.after, commit.upto, file) for file in commit.files])
-            statements.append(_position(commit.group, GroupPosition(commit.upto, commit.applied_index)))
-        self._transaction([*statements, _CHANGED])
-        return self._newest_ranges(sum(len(commit.files) for commit in commits))
-
-    def rewrite(self, entries: Mapping[int, Entries], moved: tuple[int, GroupPosition] | None) -> list[FileRange]:
-        statements: list[Statement] = []
-        for group, of_group in entries.items():
-            statements.append(("DELETE FROM ranges WHERE write_group = ?", (group,)))
-            statements += _additions(group, of_group)
-            statements += [
-                ("DELETE FROM dropped WHERE name = ?", (name,))
-                for name in {file.name: None for _after, _upto, file in of_group}
-            ]
-        if moved is not None:
-            statements.append(_position(*moved))
-        statements.append(
-            ("DELETE FROM files WHERE NOT EXISTS (SELECT 1 FROM ranges WHERE ranges.name = files.name)", ())
-        )
-        self._transaction([*statements, _CHANGED])
-        return self._newest_ranges(sum(map(len, entries.values())))
-
-    def _newest_ranges(self, count: int) -> list[FileRange]:
-        added = self._database.execute(
-            "SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY sequence DESC LIMIT ?", (count,)
-        ).fetchall()
-        return [FileRange(*row) for row in reversed(added)]
-
-    def drop(self, names: Iterable[str], remembered: Iterable[str], now_ms: int) -> list[str]:
-        """Returns the names that were dropped long enough ago to be forgotten."""
-        before = (now_ms - DROPPED_REMEMBERED_MS,)
-        forgotten = self._database.execute("SELECT name FROM dropped WHERE dropped_ms < ?", before).fetchall()
-        statements: list[Statement] = [("DELETE FROM dropped WHERE dropped_ms < ?", before), _CHANGED]
-        statements += [("DELETE FROM files WHERE name = ?", (name,)) for name in names]
-        statements += [(_DROPPED, (name, now_ms)) for name in remembered]
-        self._transaction(statements)
-        return [name for (name,) in forgotten]
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _transaction(self, statements: Iterable[Statement]) -> None:
-        database, before = self._database, self._rows.value
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            for statement, values in statements:
-                database.execute(statement, values)
-            self._seal(database)
-            database.execute("COMMIT")
-        except BaseException:
-            self._rows.value = before
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
-
-
-_CHANGED: Statement = ("UPDATE store SET commits = commits + 1", ())
-
-_DROPPED = "INSERT INTO dropped VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET dropped_ms = excluded.dropped_ms"
-"""No REPLACE: sqlite fires no trigger for what that deletes."""
-
-
-def _sum_of(database: sqlite3.Connection) -> int:
-    """The sum of all rows there are, whatever their order."""
-    return sum(
-        _row_sum((table, *row))
-        for table, columns in _SUMMED.items()
-        for row in database.execute(f"SELECT {', '.join(columns)} FROM {table}")
-    ) % _SUM_MODULUS  # fmt: skip
-
-
-def _row_sum(row: tuple[object, ...]) -> int:
-    """A table's name and the values of a row, as one number."""
-    return int(google_crc32c.value(repr(row).encode()))
-
-
-def _additions(group: int, entries: Entries) -> list[Statement]:
-    """The statements that add runs to a write group."""
-    marks = ", ".join("?" * len(_COLUMNS))
-    statements: list[Statement] = [
-        (
-            f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING",
-            msgspec.structs.astuple(file)[: len(_COLUMNS)],
-        )
-        for _after, _upto, file in entries
-    ]
-    statements += [
-        ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)", (group, after, upto, file.name))
-        for after, upto, file in entries
-    ]
-    return statements
-
-
-def _position(group: int, position: GroupPosition) -> Statement:
-    return (
-        "INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
-        "SET position = excluded.position, applied_index = excluded.applied_index",
-        (group, *position),
-    )
+    def _follow(self) -> None:
+        spans = self._manifest.spans(self.group)
+        if spans is self._spans:
+            return
+        self._spans = spans
+        place = bisect.bisect_right(spans, self._done_upto, key=attrgetter("upto"))
+        span = spans[place] if place < len(spans) else None
+        if span is not self._span:
+            self._span, self.passed = span, set()
+            self._rest = iter(span) if span is not None else iter(())
+            self._head = next(self._rest, None)

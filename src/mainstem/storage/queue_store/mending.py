@@ -21,12 +21,12 @@ from mainstem.model import Buffer
 from mainstem.protocol.records import BatchHeader, verify_checksum, walk_batches
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.queue_store.manifest import FileRange
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import copy_run
 from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
-from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY, StoreFile
+from mainstem.storage.queue_store.spans import Span
+from mainstem.storage.queue_store.store_file import RUN_SUFFIX, StoreFile, path_of
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 
 NEW_RUN_BYTES_MAX = 8 << 20
@@ -97,7 +97,7 @@ class Mending:
         """Put an extent's bytes in their place. Raises `StorageError` unless they are its bytes, and OSError."""
         if len(data) != int(extent["length"]) or crc32c(data) != int(extent["crc"]):
             raise StorageError(f"{name}: the bytes sent for the extent at {int(extent['position'])} are not its own")
-        file = await self._runs.files.open(f"{RUNS_DIRECTORY}/{name}")
+        file = await self._runs.files.open(path_of(name))
         try:
             await file.write(int(extent["position"]), [data], sync=True)
         finally:
@@ -116,25 +116,32 @@ class Mending:
         """Of stretches of a group's queues, as (queue id, first offset, end), what no run of the group has that can be
         read, and would have to be in this one: it lies behind what older runs have and before what newer ones have.
         Raises `StorageError`, OSError."""
-        runs: list[FileRange] = []
+        own = self._manifest.entries(name)
+        blocks = {(entry.after, entry.upto) for entry in own if entry.group == group}
+        file = self._manifest.files[name]
+        spans: list[Span] = []
         mine = 0
-        for entry in self._manifest.ranges(group):
-            if entry.name == name:
-                mine = len(runs)
-            elif entry.name not in unreadable:
-                runs.append(entry)
+        for span in self._manifest.spans(group):
+            if (span.after, span.upto) in blocks:
+                mine = len(spans)
+            readable = [entry for entry in span if entry.name != name and entry.name not in unreadable]
+            if readable:
+                spans.append(span if len(readable) == len(span) else Span(readable, self._manifest.files))
+        beside = mine < len(spans) and (spans[mine].after, spans[mine].upto) in blocks
         found: list[Lost] = []
         for queue_id, first, end in candidates:
+            if file.is_merged and not file.first_queue <= queue_id <= file.last_queue:
+                continue
             position, older = first, True
             while position < end:
-                place = await self._search.find(queue_id, runs, position)
+                place = await self._search.find(queue_id, spans, position)
                 start = end if place is None else int(place.extents.rows["base_offset"][place.row])
                 newer = place is None or place.at >= mine
                 if start > position and older and newer:
                     found.append(Lost(queue_id, position, min(start, end)))
                 if place is None:
                     break
-                older = place.at < mine
+                older = place.at < mine + beside  # what lies beside it comes before and after
                 position = int(place.extents.rows["last_offset"][place.row]) + 1
         return found
 

@@ -1,18 +1,29 @@
-"""Finds orphans: files in the directory of runs that the manifest does not name, left by splitters that died or never
-committed. A commit that is decided and waits to be written to the manifest holds its files, however long that takes.
+"""Finds orphans: files that the manifest does not name, left by splitters and merges that died or never committed. A
+commit that is decided and waits to be written to the manifest holds its files, however long that takes.
 
 Age is counted from when this process first saw the file, by the monotonic clock: a file's own times say
 nothing when clocks jump, and after a start every file has its whole grace again. Only names that a splitter
-gives are ever touched.
+or a merge gives are ever touched. The directories of queue segments are many, and are looked through less often.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Container
 
 from mainstem.ports import Clock, Files
-from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY, TEMPORARY_INFIX
+from mainstem.storage.queue_store.store_file import (
+    PACKED_DIRECTORY,
+    QUEUES_DIRECTORY,
+    RUNS_DIRECTORY,
+    TEMPORARY_INFIX,
+    owner_of,
+    paths_of,
+)
+
+LOOKS_PER_GRACE = 2
+"""How often the directories of queue segments are listed within the grace of a file."""
 
 
 class Orphans:
@@ -23,6 +34,9 @@ class Orphans:
         self._clock = clock
         self._grace_seconds = grace_seconds
         self._seen: dict[str, float] = {}
+        """By path, since when a file that nobody names has been there."""
+        self._segment_paths: list[str] = []
+        self._looked_at: float | None = None
         self._held: Counter[str] = Counter()
 
     def hold(self, name: str) -> None:
@@ -40,19 +54,40 @@ class Orphans:
 
     def spare(self, name: str) -> None:
         """Begin the file's grace anew, because a commit is about to name it."""
-        self._seen[name] = self._clock.monotonic()
+        self._seen.update(dict.fromkeys(paths_of(name), self._clock.monotonic()))
 
-    def is_due(self, name: str) -> bool:
-        return name not in self._held and self._clock.monotonic() - self._seen[name] >= self._grace_seconds
+    def is_due(self, path: str, named: Container[str]) -> bool:
+        """Whether a file of this path may go, as nobody names it, and nobody will."""
+        if self._is_named(path, named) or owner_of(path) in self._held:
+            return False
+        return self._clock.monotonic() - self._seen[path] >= self._grace_seconds
 
     async def due(self, named: Container[str]) -> list[str]:
-        """The files whose grace is over."""
-        present = [name for name in await self._files.names(RUNS_DIRECTORY) if is_run_name(name)]
+        """The paths of the files whose grace is over."""
+        present = [
+            f"{directory}/{name}"
+            for directory in (RUNS_DIRECTORY, PACKED_DIRECTORY)
+            for name in await self._files.names(directory)
+        ]
+        present += await self._segments()
         now = self._clock.monotonic()
-        self._seen = {name: self._seen.get(name, now) for name in present if name not in named}
-        return [name for name in self._seen if self.is_due(name)]
+        unnamed = (path for path in present if not self._is_named(path, named))
+        self._seen = {path: self._seen.get(path, now) for path in unnamed}
+        return [path for path in self._seen if self.is_due(path, named)]
 
+    def _is_named(self, path: str, named: Container[str]) -> bool:
+        owner = owner_of(path)
+        return owner is None or (owner in named and TEMPORARY_INFIX not in path)
 
-def is_run_name(name: str) -> bool:
-    """Whether this is the name of a run, or of a run being written."""
-    return name.endswith(RUN_SUFFIX) or f"{RUN_SUFFIX}{TEMPORARY_INFIX}" in name
+    async def _segments(self) -> list[str]:
+        now = self._clock.monotonic()
+        if self._looked_at is not None and now - self._looked_at < self._grace_seconds / LOOKS_PER_GRACE:
+            return self._segment_paths
+        paths = [QUEUES_DIRECTORY]
+        for _level in ("topic", "partition", "merge", "file"):
+            above, paths = paths, []
+            for directory in above:
+                with contextlib.suppress(NotADirectoryError):  # a file that nobody here has put there
+                    paths += [f"{directory}/{name}" for name in await self._files.names(directory)]
+        self._segment_paths, self._looked_at = paths, now
+        return paths

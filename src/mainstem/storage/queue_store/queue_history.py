@@ -1,6 +1,6 @@
-"""The history of each queue on disk 2, read from the runs of its write group.
+"""The history of each queue on disk 2, read from the files of its write group.
 
-`run_search` finds a queue in the runs; the history reads it through the read cache, with read-ahead for readers that
+`run_search` finds a queue in the files; the history reads it through the read cache, with read-ahead for readers that
 come back. A reader that meets an unreadable run notes it (`damage.py`), and goes on with the others where possible, so
 that the run costs only its own batches.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ from mainstem.storage.disks.read_cache import Extent
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.run_reader import RunGone, RunSource
-from mainstem.storage.queue_store.run_search import ExtentPlace, Ranges
+from mainstem.storage.queue_store.run_search import ExtentPlace, Spans
+from mainstem.storage.queue_store.spans import FileRange
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 from mainstem.storage.queue_store.stored_slice import SliceBuilder, StoredSlice
 
@@ -32,9 +34,9 @@ every few runs, and their indexes fit into memory."""
 
 
 class _Reader(NamedTuple):
-    """The run in which a reader of a queue goes on, and how far ahead of it to read."""
+    """The last block of the span in which a reader of a queue goes on, and how far ahead of it to read."""
 
-    sequence: int
+    upto: int
     chunks_ahead: int
 
 
@@ -45,6 +47,19 @@ class NearRun(NamedTuple):
     extents: ExtentIndex
     groups: bytes
     """The write groups it counts for: a byte for each, 1 or 0."""
+
+
+def _near(spans: Spans, place: ExtentPlace, queue_id: int, offset: int) -> Iterator[FileRange]:
+    """Yield the file of a place, and those behind it in which the queue may go on; of spans of runs all of them, which
+    may have other queues of the same topics."""
+    for at in range(place.at, len(spans)):
+        span = spans[at]
+        runs = [entry for entry in span.runs if at > place.at or entry.name != place.run.name]
+        keyed = [*islice(span.keyed(queue_id, offset), 1)]
+        if at == place.at:
+            runs[:0] = [entry for entry in span if entry.name == place.run.name]
+            keyed = [entry for entry in span.keyed(queue_id, offset) if entry.name != place.run.name][:1]
+        yield from (*runs, *keyed)
 
 
 class QueueHistory:
@@ -64,24 +79,24 @@ class QueueHistory:
 
         Raises `StorageError` naming file and position when what should be there cannot be read."""
         while True:
-            runs = self._manifest.ranges(group)
+            spans = self._manifest.spans(group)
             try:
-                return await self._read(queue_id, runs, offset, bytes_max)
-            except RunGone:  # at most once per run that retention drops meanwhile
-                if self._manifest.ranges(group) is runs:
+                return await self._read(queue_id, spans, offset, bytes_max)
+            except RunGone:  # at most once per file that retention drops or a merge replaces meanwhile
+                if self._manifest.spans(group) is spans:
                     raise
 
     async def near(self, queue_id: int, group: int, offset: int) -> list[NearRun]:
         """The runs from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
         queue; empty when none holds it. Raises as `read`."""
-        runs = self._manifest.ranges(group)
+        spans = self._manifest.spans(group)
         found: list[NearRun] = []
         near_bytes = 0
         try:
-            place = await self._search.find(queue_id, runs, offset)
+            place = await self._search.find(queue_id, spans, offset)
             if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
                 return []
-            for entry in runs[place.at : place.at + NEAR_RUNS_MAX]:
+            for entry in islice(_near(spans, place, queue_id, offset), NEAR_RUNS_MAX):
                 run, file = self._search.run(entry.name), self._manifest.files[entry.name]
                 index = await self._runs.open_runs.index(run)
                 found.append(NearRun(RunSource(self._runs.open_runs, run), index, self._manifest.groups_of(entry.name)))
@@ -108,25 +123,30 @@ class QueueHistory:
 
     async def extents(self, queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
         """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
-        `offset`, or the next there is, on. Ends early if retention drops a run meanwhile."""
-        runs = self._manifest.ranges(group)
-        try:
-            place = await self._search.find(queue_id, runs, offset)
-            while place is not None:
-                for row in place.extents.rows[place.row : place.end]:
+        `offset`, or the next there is, on."""
+        next_offset = offset
+        while True:
+            spans = self._manifest.spans(group)
+            try:
+                place = await self._search.find(queue_id, spans, next_offset)
+                while place is not None:
+                    row = place.extents.rows[place.row]
                     yield int(row["base_offset"]), int(row["last_offset"]), int(row["max_timestamp"])
-                last_offset = int(place.extents.rows["last_offset"][place.end - 1])
-                place = await self._search.forward(queue_id, runs, place.at + 1, last_offset + 1)
-        except RunGone:
-            return
+                    next_offset = int(row["last_offset"]) + 1
+                    place = await self._search.following(queue_id, spans, place)
+            except RunGone:
+                if self._manifest.spans(group) is spans:
+                    raise
+            else:
+                return
 
-    async def _read(self, queue_id: int, runs: Ranges, offset: int, bytes_max: int) -> StoredSlice | None:
+    async def _read(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> StoredSlice | None:
         reader = self._readers.pop((queue_id, offset), None)
         if reader is None:
-            place = await self._search.find(queue_id, runs, offset)
+            place = await self._search.find(queue_id, spans, offset)
         else:
-            at = bisect.bisect_left(runs, reader.sequence, key=attrgetter("sequence"))
-            place = await self._search.forward(queue_id, runs, at, offset)
+            at = bisect.bisect_left(spans, reader.upto, key=attrgetter("upto"))
+            place = await self._search.forward(queue_id, spans, at, offset)
         if place is None:
             return None
         builder = SliceBuilder(offset, bytes_max)
@@ -144,7 +164,7 @@ class QueueHistory:
             if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
                 break
             try:
-                following = await self._search.following(queue_id, runs, place)
+                following = await self._search.following(queue_id, spans, place)
             except RunGone:
                 raise
             except (StorageError, OSError):  # noted there; what was found so far is whole
@@ -153,11 +173,11 @@ class QueueHistory:
                 break
             place = following
         stored = builder.build()
-        self._read_ahead(queue_id, runs, place, reader, stored)
+        self._read_ahead(queue_id, spans, place, reader, stored)
         return stored
 
     def _read_ahead(
-        self, queue_id: int, runs: Ranges, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
+        self, queue_id: int, spans: Spans, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
     ) -> None:
         """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
         disk, no further once it finds everything in memory."""
@@ -165,16 +185,16 @@ class QueueHistory:
         if reader is not None:
             chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
             chunks = min(chunks, self._read_ahead_chunks_max)
-            self._cache.read_ahead(self._upcoming(queue_id, runs, place), chunks + 1)  # the one it is in, too
-        self._readers[queue_id, stored.next_offset] = _Reader(runs[place.at].sequence, chunks)
+            self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
+        self._readers[queue_id, stored.next_offset] = _Reader(spans[place.at].upto, chunks)
         if len(self._readers) > READERS_MAX:
             self._readers.popitem(last=False)
 
-    async def _upcoming(self, queue_id: int, runs: Ranges, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
+    async def _upcoming(self, queue_id: int, spans: Spans, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
         following: ExtentPlace | None = place
         while following is not None:
             yield self._extent(following)
-            following = await self._search.following(queue_id, runs, following)
+            following = await self._search.following(queue_id, spans, following)
 
     def _extent(self, place: ExtentPlace) -> Extent:
         row = place.extents.rows[place.row]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest import Entries, GroupCommit
+from mainstem.storage.queue_store.manifest_database import Entries, GroupCommit
+from mainstem.storage.queue_store.spans import FileRange, check_keys, check_whole_spans
 from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.stored_runs import StoredRuns
@@ -97,6 +98,38 @@ class RunChanges:
                 await self._write_mark()
             except OSError as error:
                 raise StorageError(f"the mark of the queue store cannot be written: {error}") from error
+
+    async def merge(
+        self,
+        group: int,
+        inputs: Sequence[FileRange],
+        outputs: Sequence[StoreFile],
+        is_kept: Callable[[int], bool] = lambda group: False,
+    ) -> None:
+        """Put a merge's outputs, which must be here, in the place of its inputs: whole spans of a write group,
+        neighbours all of them. Durable when it returns. `is_kept` tells of write groups whose files are being copied:
+        their files stay meanwhile. Raises `StorageError`, nothing being changed, above all when an input does not count
+        any more."""
+        manifest = self._runs.manifest
+        async with self.lock:
+            check_whole_spans(manifest.spans(group), inputs)
+            for file in outputs:
+                if file.group != group or file.name in manifest.files:
+                    raise StorageError(f"{file.name}: it is no new file of write group {group}")
+                await self._runs.verify(file)
+            check_keys(outputs)
+            files = {entry.name: manifest.files[entry.name] for entry in inputs}
+            gone = await manifest.merge(group, inputs, outputs)
+            await self._mark()
+            for name in files:
+                self._runs.search.run(name).witness = None  # it may not count for its write group any more
+            for name in gone:
+                run = self._runs.search.run(name)
+                self._runs.search.forget(run)
+                if is_kept(group):
+                    self._runs.lingering[name] = files[name]
+                else:
+                    await self._runs.remove(run)
 
     async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
         """Drop what memory holds of replaced runs, and forget those that the manifest forgot."""

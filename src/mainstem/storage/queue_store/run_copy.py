@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import cast
 
@@ -17,14 +17,29 @@ import numpy
 
 from mainstem.kernel import crc32c
 from mainstem.model import Sample
-from mainstem.ports import Files
+from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_reader import load_index
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY, TEMPORARY_INFIX, StoreFile
-from mainstem.storage.queue_store.stored_runs import StoredRuns, check_content, check_name
+from mainstem.storage.queue_store.store_file import (
+    EXTENTS_SUFFIX,
+    QUEUES_DIRECTORY,
+    TEMPORARY_INFIX,
+    FileKind,
+    StoreFile,
+    index_path_of,
+    kind_of,
+    owner_of,
+    path_of,
+    paths_of,
+)
+from mainstem.storage.queue_store.stored_runs import StoredRuns, check_content
+
+BESIDE_BYTES_MAX = 1 << 20
+"""What lies beside a queue segment is not larger than the segment, but for headers: each of its rows and entries stands
+for some kilobytes, or for a batch."""
 
 
 class RunCopies:
@@ -50,31 +65,63 @@ class RunCopies:
             if not self._kept[group]:
                 del self._kept[group]
 
+    def any_kept(self) -> bool:
+        return bool(self._kept)
+
     def is_kept(self, group: int) -> bool:
         """Whether runs of the write group are being copied."""
         return group in self._kept
 
     async def pieces(self, name: str, length: int) -> AsyncIterator[bytes]:
-        """A run from its first to its last byte, `length` at a time, every extent checked. Raises `StorageError`
-        naming the place that is damaged, and when the manifest does not name the run."""
+        """A file from its first to its last byte, `length` at a time, every extent checked; or one that lies beside a
+        queue segment, by its name below `queues`. Raises `StorageError` naming the place that is damaged, and when the
+        manifest does not name the file."""
+        owner = owner_of(f"{QUEUES_DIRECTORY}/{name}")
+        if owner is not None and owner != name:
+            self._runs.file(owner)
+            async for piece in self._beside(f"{QUEUES_DIRECTORY}/{name}", length):
+                yield piece
+            return
         file = self._runs.file(name)
         run = self._runs.search.run(name)
-        checks = ExtentChecks(await self._runs.open_runs.index(run), f"{RUNS_DIRECTORY}/{name}")
+        checks = ExtentChecks(await self._runs.open_runs.index(run), path_of(name))
         async with self._runs.open_runs.opened(run) as opened:
             for position in range(0, file.bytes, length):
                 piece = await opened.read(position, min(length, file.bytes - position))
                 checks.feed(position, piece)
                 yield piece
 
+    async def _beside(self, path: str, length: int) -> AsyncIterator[bytes]:
+        """What lies beside a queue segment. Kafka's indexes, which no reader here needs, may be missing: an empty one
+        is one without entries."""
+        try:
+            opened = await self._runs.files.open(path, reading=ReadingMode.COLD)
+        except FileNotFoundError:
+            if path.endswith(EXTENTS_SUFFIX):
+                raise
+            return
+        try:
+            position = 0
+            while piece := await opened.read(position, length):
+                yield bytes(piece)
+                position += len(piece)
+        finally:
+            await opened.close()
+
     async def copy(self, file: StoreFile, fetch: Callable[[str], AsyncIterator[bytes]]) -> bool:
-        """Make sure that a run is here, whole and durable, even if the manifest does not name it or has dropped it.
-        `fetch` gives its bytes, and is not called when the run is here already. The caller holds the run. One run is
-        copied at a time. Returns whether it was fetched. Raises `StorageError`, and what `fetch` raises."""
-        check_name(file.name)
+        """Make sure that a file is here, with what lies beside it, whole and durable, even if the manifest does not
+        name it or has dropped it. `fetch` gives the bytes of what `pieces` knows by that name, and is not called when
+        the file is here already. The caller holds the file. One is copied at a time. Returns whether it was fetched.
+        Raises `StorageError`, and what `fetch` raises."""
+        siblings = [path.removeprefix(f"{QUEUES_DIRECTORY}/") for path in paths_of(file.name)[1:]]
         async with self._copying:
             async with self._changes.lock:  # a run that is being dropped does not count as here
                 if await self._is_here(file):
                     return False
+            for sibling in siblings:
+                async with aclosing(cast(AsyncGenerator[bytes, None], fetch(sibling))) as pieces:
+                    path = f"{QUEUES_DIRECTORY}/{sibling}"
+                    await _copied(self._runs.files, path, file.bytes + BESIDE_BYTES_MAX, pieces)
             async with aclosing(cast(AsyncGenerator[bytes, None], fetch(file.name))) as pieces:
                 await copy_run(self._runs.files, file, pieces)
             self._copied_bytes += file.bytes
@@ -134,22 +181,45 @@ class ExtentChecks:
 
 
 async def copy_run(files: Files, file: StoreFile, pieces: AsyncIterator[bytes]) -> None:
-    """Write a run from its bytes; whole, durable and under its name when this returns. Raises `StorageError` for what
-    is not that run, OSError, and what `pieces` raises."""
-    path = f"{RUNS_DIRECTORY}/{file.name}"
+    """Write a file from its bytes; whole, durable and under its name when this returns. What lies beside a queue
+    segment is there already. Raises `StorageError` for what is not that file, OSError, and what `pieces` raises."""
+
+    async def check(target: File, temporary: str, size: int) -> None:
+        if size != file.bytes:
+            raise StorageError(f"{path_of(file.name)}: {size} of its {file.bytes} bytes arrived")
+        if kind_of(file.name) is FileKind.SEGMENT:
+            path = index_path_of(file.name)
+            beside = await files.open(path, reading=ReadingMode.COLD)
+            try:
+                check_content(await load_index(beside, path, file.name, size), file)
+            finally:
+                await beside.close()
+        else:
+            check_content(await load_index(target, temporary, file.name), file)
+
+    await _copied(files, path_of(file.name), file.bytes, pieces, check)
+
+
+async def _copied(
+    files: Files,
+    path: str,
+    bytes_max: int,
+    pieces: AsyncIterator[bytes],
+    check: Callable[[File, str, int], Awaitable[None]] | None = None,
+) -> None:
+    """Write a file beside its place, have it checked with its size, and give it its name."""
     temporary = f"{path}{TEMPORARY_INFIX}copy"
     target = await files.open(temporary, create=True)
     try:
         await target.size(truncate_to=0)
         position = 0
         async for piece in pieces:
-            if position + len(piece) > file.bytes:
-                raise StorageError(f"{path}: more than its {file.bytes} bytes arrived")
+            if position + len(piece) > bytes_max:
+                raise StorageError(f"{path}: more than its {bytes_max} bytes arrived")
             await target.write(position, [piece], sync=True)  # little is ever dirty: commits share the disk
             position += len(piece)
-        if position != file.bytes:
-            raise StorageError(f"{path}: {position} of its {file.bytes} bytes arrived")
-        check_content(await load_index(target, temporary, file.name), file)
+        if check is not None:
+            await check(target, temporary, position)
     finally:
         await target.close()
     await files.rename(temporary, path)

@@ -1,10 +1,11 @@
-"""Open runs: their descriptors and their indexes, both bounded.
+"""Open files of the queue store: their descriptors and their indexes, both bounded.
 
-A run is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the batches
-without a gap. Readers check the extents they read. When a run's index is evicted, a filter of about one byte per queue
-stays in memory, so that a reader of a queue in few runs steps over the others without reading a disk.
+A file is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the batches
+without a gap. The index is at the end of runs and packed files, and beside queue segments. Readers check the extents
+they read. When a file's index is evicted, a filter of about one byte per queue stays in memory, so that a reader of a
+queue in few files steps over the others without reading a disk.
 
-A dropped run leaves the directory at once; a reader that has it pinned finishes on the open descriptor.
+A dropped file leaves the directory at once; a reader that has it pinned finishes on the open descriptor.
 """
 
 from __future__ import annotations
@@ -25,53 +26,59 @@ from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.extents.format import (
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
+    INDEX_MAGIC,
     RUN_MAGIC,
     FileFrame,
     name_crc_of,
 )
 from mainstem.storage.extents.queue_filter import QueueFilter
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY
+from mainstem.storage.queue_store.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
 
 
 class RunGone(StorageError):
-    """The run was dropped during the read; search the remaining runs again."""
+    """The file was dropped or replaced during the read; search those that count now."""
 
 
-async def load_index(file: File, where: str, name: str) -> ExtentIndex:
-    """The index of the run of this name, after checking everything but the batches. Raises `FormatError` naming
-    `where`."""
+async def load_index(file: File, where: str, name: str, segment_bytes: int | None = None) -> ExtentIndex:
+    """The index in `file`, after checking everything but the batches: of the run or packed file of this name, or of a
+    queue segment of so many bytes. Raises `FormatError` naming `where`."""
+    magic = RUN_MAGIC if segment_bytes is None else INDEX_MAGIC
     size = await file.size()
     if size < 2 * FRAME_BYTES:
         raise FormatError(f"{where}: {size} bytes have no room for header and footer")
-    if FileFrame.unpack(await file.read(0, FRAME_BYTES), RUN_MAGIC, f"{where}: header") != FileFrame(RUN_MAGIC):
+    if FileFrame.unpack(await file.read(0, FRAME_BYTES), magic, f"{where}: header") != FileFrame(magic):
         raise FormatError(f"{where}: header describes what only a footer can")
     footer_position = size - FRAME_BYTES
     frame = FileFrame.unpack(
-        await file.read(footer_position, FRAME_BYTES), RUN_MAGIC, f"{where}: footer at {footer_position}"
+        await file.read(footer_position, FRAME_BYTES), magic, f"{where}: footer at {footer_position}"
     )
-    if frame.name_crc not in (0, name_crc_of(name)):
-        raise FormatError(f"{where}: this is another run's file")
+    if frame.name_crc != name_crc_of(name) and (frame.name_crc or segment_bytes is not None):
+        raise FormatError(f"{where}: this is another file's")
     rows_bytes = frame.row_count * EXTENT_ROW_BYTES
-    batches_end = FRAME_BYTES + frame.batch_bytes
-    if frame.rows_position != batches_end or batches_end + rows_bytes != footer_position:
+    rows_position = FRAME_BYTES + (frame.batch_bytes if segment_bytes is None else 0)
+    if frame.rows_position != rows_position or rows_position + rows_bytes != footer_position:
         raise FormatError(
             f"{where}: {frame.batch_bytes} bytes of batches and {frame.row_count} index rows do not make up "
             f"its {size} bytes"
         )
+    if segment_bytes is not None and segment_bytes != frame.batch_bytes:
+        raise FormatError(f"{where}: it describes a segment of {frame.batch_bytes} bytes, this has {segment_bytes}")
+    first = FRAME_BYTES if segment_bytes is None else 0
     content = await file.read(frame.rows_position, rows_bytes)
     if rows_bytes > INLINE_INDEX_BYTES_MAX:
-        return await asyncio.to_thread(_checked_index, frame, content, where)
-    return _checked_index(frame, content, where)
+        return await asyncio.to_thread(_checked_index, frame, content, where, first)
+    return _checked_index(frame, content, where, first)
 
 
-def _checked_index(frame: FileFrame, content: bytes, where: str) -> ExtentIndex:
+def _checked_index(frame: FileFrame, content: bytes, where: str, first: int) -> ExtentIndex:
+    """`first`: where the first batch lies."""
     index = ExtentIndex.load(frame, content, where)
     positions = index.rows["position"]
-    edges = numpy.concatenate((numpy.array([FRAME_BYTES], numpy.uint64), positions + index.rows["length"]))
-    if not numpy.array_equal(positions, edges[:-1]) or int(edges[-1]) != frame.rows_position:
+    edges = numpy.concatenate((numpy.array([first], numpy.uint64), positions + index.rows["length"]))
+    if not numpy.array_equal(positions, edges[:-1]) or int(edges[-1]) != first + frame.batch_bytes:
         raise FormatError(f"{where}: the extents of its index do not cover its batches")
     return index
 
@@ -192,7 +199,8 @@ class RunFiles:
         run.dropped = True
         self._indexes.pop(run.name)
         opened = self._opened.pop(run.name, None)
-        await self._files.remove(f"{RUNS_DIRECTORY}/{run.name}")
+        for path in reversed(paths_of(run.name)):  # the file itself last: what is left of it is found by its name
+            await self._files.remove(path)
         if opened is not None:
             await opened.close_if_idle()
 
@@ -211,9 +219,30 @@ class RunFiles:
     async def _look_at_index(self, run: Run) -> ExtentIndex:
         self.index_loads += 1
         async with self.opened(run) as file:
-            index = await load_index(file, f"{RUNS_DIRECTORY}/{run.name}", run.name)
+            if kind_of(run.name) is FileKind.SEGMENT:
+                index = await self._look_beside(run, await file.size())
+            else:
+                index = await load_index(file, path_of(run.name), run.name)
         self._check(run.name, index)
         return index
+
+    async def _look_beside(self, run: Run, segment_bytes: int) -> ExtentIndex:
+        path = index_path_of(run.name)
+        try:
+            beside = await self._files.open(path, reading=ReadingMode.COLD)
+        except FileNotFoundError as error:
+            raise self._missing(run, path) from error
+        try:
+            return await load_index(beside, path, run.name, segment_bytes)
+        finally:
+            await beside.close()
+
+    def _missing(self, run: Run, path: str) -> StorageError:
+        if run.dropped:
+            return RunGone(f"{path}: dropped")
+        return StorageError(
+            f"{path}: the manifest names this file, but it is not there; restore it from a copy or a replica"
+        )
 
     async def _load_index(self, run: Run) -> ExtentIndex:
         index = await self._look_at_index(run)
@@ -222,15 +251,11 @@ class RunFiles:
         return index
 
     async def _open(self, run: Run) -> _Opened:
-        path = f"{RUNS_DIRECTORY}/{run.name}"
+        path = path_of(run.name)
         try:
             file = await self._files.open(path, reading=ReadingMode.COLD)
         except FileNotFoundError as error:
-            if run.dropped:
-                raise RunGone(f"{path}: dropped") from error
-            raise StorageError(
-                f"{path}: the manifest names this run, but it is not there; restore it from a copy or a replica"
-            ) from error
+            raise self._missing(run, path) from error
         opened = _Opened(file)
         await self._close_surplus()
         if not run.dropped:

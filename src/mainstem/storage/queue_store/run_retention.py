@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 
 import numpy
 import numpy.typing
@@ -20,8 +21,7 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import RunCopies
-from mainstem.storage.queue_store.run_reader import Run
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY, StoreFile
+from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 
 log = logging.getLogger(__name__)
@@ -154,11 +154,19 @@ class RunRetention:
         return RunVerdict.DEAD_HERE if others_live else RunVerdict.DEAD
 
     async def _remove_orphans(self) -> None:
-        for name in await self._orphans.due(self._manifest.files):
+        for name in list(self._runs.lingering):
+            if not self._copies.any_kept():
+                async with self._changes.lock:
+                    del self._runs.lingering[name]
+                    await self._runs.remove(self._runs.search.run(name))
+        for path in await self._orphans.due(self._named()):
             async with self._changes.lock:
-                if name not in self._manifest.files and self._orphans.is_due(name):
-                    log.info("removing %s/%s, which no commit names", RUNS_DIRECTORY, name)
-                    await self._runs.remove(Run(name))
+                if self._orphans.is_due(path, self._named()):
+                    log.info("removing %s, which no commit names", path)
+                    await self._runs.remove_path(path)
+
+    def _named(self) -> Container[str]:
+        return ChainMap(self._manifest.files, self._runs.lingering)
 
     async def first_seen(self, now_ms: int) -> Mapping[str, int]:
         """When retention first saw each run, by name; runs not seen before that exist at the call get `now_ms`. Durable

@@ -1,8 +1,9 @@
-"""Finds the run and the extent in which an offset of a queue lies.
+"""Finds the file and the extent in which an offset of a queue lies.
 
-A queue's history is spread over the runs of its write group in the order of their commits. Blocks are split in log
-order, so a queue's offsets rise from run to run: an offset is found by bisection over the runs, then over the run's
-index. A run need not have the queue at all; most of those are stepped over by their filter alone.
+A queue's history is spread over the spans of its write group in the order of their blocks. Blocks are split in log
+order, so a queue's offsets rise from span to span: an offset is found by bisection over the spans, then over the files
+of the span, then over the file's index. A span need not have the queue at all; most of those are stepped over by the
+filters of their runs and the keys of their merged files alone.
 """
 
 from __future__ import annotations
@@ -13,79 +14,116 @@ from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.queue_store.manifest import FileRange, Manifest
+from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.run_reader import Run, RunFiles, RunGone
+from mainstem.storage.queue_store.spans import FileRange, Span
 
-RUNS_PER_TURN = 512
-"""Runs stepped over in one turn of the event loop: about a millisecond."""
+SPANS_PER_TURN = 512
+"""Spans stepped over in one turn of the event loop: about a millisecond."""
 
-Ranges = Sequence[FileRange]
-"""The runs of one group, oldest first: a snapshot, unmoved by later changes."""
+Spans = Sequence[Span]
+"""The spans of one write group, oldest first: a snapshot, unmoved by later changes."""
 
 
 class ExtentPlace(NamedTuple):
-    """An extent of a queue; `at` is the place of its run among the ranges searched."""
+    """An extent of a queue; `at` is the place of its span among those searched."""
 
     at: int
     run: Run
     extents: ExtentIndex
     row: int
     end: int
-    """Behind the queue's last row in this run."""
+    """Behind the queue's last row in this file."""
+
+
+class SpanLook(NamedTuple):
+    """What a span has of a queue."""
+
+    has_queue: bool
+    """Whether it has an offset of the queue at all, as far as was looked."""
+    place: ExtentPlace | None
+    """The extent that holds the offset looked for, or the queue's next one in the span."""
+
+
+_NOTHING = SpanLook(False, None)
 
 
 class RunSearch:
-    """Searches runs. Every search raises `RunGone` when it meets a run that was dropped meanwhile. It steps over an
-    unreadable run, and raises that run's error only if the offset may be in it: so a damaged run does not block its
-    queues' other runs."""
+    """Searches files. Every search raises `RunGone` when it meets a file that was dropped meanwhile. It steps over an
+    unreadable file, and raises that file's error only if the offset may be in it: so a damaged file does not block its
+    queues' other files."""
 
     def __init__(self, manifest: Manifest, run_files: RunFiles) -> None:
         self._manifest = manifest
         self._run_files = run_files
         self._runs: dict[str, Run] = {}
 
-    async def find(self, queue_id: int, runs: Ranges, offset: int) -> ExtentPlace | None:
-        """The extent that holds `offset`, or the queue's next one behind it, by bisection over the runs. Runs
-        without the queue are stepped over, for most by their filter alone."""
-        low, high = 0, len(runs)
+    async def find(self, queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
+        """The extent that holds `offset`, or the queue's next one behind it, by bisection over the spans. Those
+        without the queue are stepped over, for most by filter or keys alone."""
+        low, high = 0, len(spans)
         found: ExtentPlace | None = None
         unread: list[Exception] = []
         while low < high:
             probe = middle = (low + high) // 2
-            extents = await self._extents_with(queue_id, runs[probe], unread)
-            while extents is None and probe > low:
+            look = await self._look(queue_id, spans, probe, offset, unread)
+            while not look.has_queue and probe > low:
                 probe -= 1
-                if probe % RUNS_PER_TURN == 0:
+                if probe % SPANS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                extents = await self._extents_with(queue_id, runs[probe], unread)
-            row = None if extents is None else extents.find(queue_id, offset)
-            if extents is None or row is None:
+                look = await self._look(queue_id, spans, probe, offset, unread)
+            if look.place is None:
                 low = middle + 1
             else:
-                found = ExtentPlace(probe, self.run(runs[probe].name), extents, row, extents.queue_rows(queue_id)[1])
+                found = look.place
                 high = probe
         return _sure(found, offset, unread)
 
-    async def forward(self, queue_id: int, runs: Ranges, at: int, offset: int) -> ExtentPlace | None:
-        """As `find`, one run after the other from `at` on: for readers that are near it."""
+    async def forward(self, queue_id: int, spans: Spans, at: int, offset: int) -> ExtentPlace | None:
+        """As `find`, one span after the other from `at` on: for readers that are near it."""
         unread: list[Exception] = []
-        for position in range(at, len(runs)):
-            if position % RUNS_PER_TURN == 0:
+        for position in range(at, len(spans)):
+            if position % SPANS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            extents = await self._extents_with(queue_id, runs[position], unread)
-            row = None if extents is None else extents.find(queue_id, offset)
-            if extents is not None and row is not None:
-                run = self.run(runs[position].name)
-                place = ExtentPlace(position, run, extents, row, extents.queue_rows(queue_id)[1])
-                return _sure(place, offset, unread)
+            look = await self._look(queue_id, spans, position, offset, unread)
+            if look.place is not None:
+                return _sure(look.place, offset, unread)
         return _sure(None, offset, unread)
 
-    async def following(self, queue_id: int, runs: Ranges, place: ExtentPlace) -> ExtentPlace | None:
+    async def following(self, queue_id: int, spans: Spans, place: ExtentPlace) -> ExtentPlace | None:
         """The queue's next extent."""
-        if place.row + 1 < place.end:
+        rows = place.extents.rows
+        next_offset = int(rows["last_offset"][place.row]) + 1
+        if place.row + 1 < place.end and int(rows["base_offset"][place.row + 1]) == next_offset:
             return place._replace(row=place.row + 1)
-        next_offset = int(place.extents.rows["last_offset"][place.row]) + 1
-        return await self.forward(queue_id, runs, place.at + 1, next_offset)
+        alone = len(spans[place.at]) == 1 and place.row + 1 == place.end
+        return await self.forward(queue_id, spans, place.at + alone, next_offset)
+
+    async def _look(self, queue_id: int, spans: Spans, at: int, offset: int, unread: list[Exception]) -> SpanLook:
+        """Look for the extent of a queue that holds the offset, or the next, in one span. An error of reading a file
+        that may have it is added to `unread`."""
+        span = spans[at]
+        look = _NOTHING
+        for entry in span.runs:
+            if self.run(entry.name).may_hold(queue_id):
+                look = _nearer(look, await self._look_at(queue_id, entry, at, offset, unread))
+        for entry in span.keyed(queue_id, offset):
+            one = await self._look_at(queue_id, entry, at, offset, unread)
+            look = _nearer(look, one)
+            if one.place is not None:
+                break
+        return look
+
+    async def _look_at(
+        self, queue_id: int, entry: FileRange, at: int, offset: int, unread: list[Exception]
+    ) -> SpanLook:
+        extents = await self._extents_with(queue_id, entry, unread)
+        if extents is None:
+            return _NOTHING
+        row = extents.find(queue_id, offset)
+        if row is None:
+            return SpanLook(True, None)
+        return SpanLook(True, ExtentPlace(at, self.run(entry.name), extents, row, extents.queue_rows(queue_id)[1]))
 
     async def _extents_with(self, queue_id: int, entry: FileRange, unread: list[Exception]) -> ExtentIndex | None:
         """The index of a run if it has the queue; an error of reading it is added to `unread`."""
@@ -124,3 +162,18 @@ def _sure(found: ExtentPlace | None, offset: int, unread: Sequence[Exception]) -
     if unread and (found is None or int(found.extents.rows["base_offset"][found.row]) > offset):
         raise unread[0]
     return found
+
+
+def _nearer(one: SpanLook, other: SpanLook) -> SpanLook:
+    """Of two looks, the one with the smaller offset."""
+    if not other.has_queue:
+        return one
+    if one.place is None:
+        return other
+    if other.place is None or _base(one.place) <= _base(other.place):
+        return one
+    return other
+
+
+def _base(place: ExtentPlace) -> int:
+    return int(place.extents.rows["base_offset"][place.row])

@@ -10,11 +10,11 @@ import enum
 from collections.abc import Sequence
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest import GroupCommit
+from mainstem.storage.queue_store.manifest_database import GroupCommit
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
-from mainstem.storage.queue_store.store_file import StoreFile
-from mainstem.storage.queue_store.stored_runs import StoredRuns, check_name
+from mainstem.storage.queue_store.store_file import FileKind, StoreFile, kind_of
+from mainstem.storage.queue_store.stored_runs import StoredRuns
 
 LOST_CLASS = "forever"
 """Retention class of runs that replace blocks lost before they were split: they may hold any topic."""
@@ -114,7 +114,7 @@ class SplitCommits:
         """Record a missing run in place of a write group's unsplit blocks up to this one, which this node's journal has
         lost. Readers that need it get an error, and the repair makes it anew from other replicas, as any lost run.
         Durable when it returns. Raises `StorageError`."""
-        check_name(name)
+        assert kind_of(name) is FileKind.RUN
         file = StoreFile(
             name=name, retention_class=LOST_CLASS, bytes=0, batch_bytes=0, batch_count=0, record_count=0,
             queue_count=0, min_timestamp=0, max_timestamp=0,

@@ -121,6 +121,22 @@ def paths_of(name: str) -> list[str]:
     return [path, *(path.removesuffix(SEGMENT_SUFFIX) + suffix for suffix in SEGMENT_SIBLINGS)]
 
 
+def owner_of(path: str) -> str | None:
+    """The name of the file that a path below the root of the store belongs to: the file itself, what lies beside it, or
+    what is being written for it. None for a path that no writer gives."""
+    directory, _, rest = path.partition("/")
+    name = rest.partition(TEMPORARY_INFIX)[0]
+    if directory == QUEUES_DIRECTORY:
+        for suffix in SEGMENT_SIBLINGS:
+            if name.endswith(suffix):
+                name = name.removesuffix(suffix) + SEGMENT_SUFFIX
+    try:
+        found = path_of(name)
+    except StorageError:
+        return None
+    return name if found.partition("/")[0] == directory else None
+
+
 def segment_name(topic: str, partition: int, unique: str, base_offset: int) -> str:
     """The name of a queue segment. `unique` is the merge's own, so that no two outputs ever have the same name, however
     often a topic's name is given again or a merge is played again."""

@@ -8,7 +8,7 @@ A run that cannot be read is noted (`damage.py`), and those who list the content
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -24,7 +24,7 @@ from mainstem.storage.queue_store.damage import DamagedRuns
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.run_reader import Run, RunFiles, RunGone
 from mainstem.storage.queue_store.run_search import RunSearch
-from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY, StoreFile
+from mainstem.storage.queue_store.store_file import StoreFile, kind_of, owner_of, path_of
 
 log = logging.getLogger(__name__)
 
@@ -63,23 +63,29 @@ class StoredRuns:
         )
         """Descriptors and indexes."""
         self.search = RunSearch(manifest, self.open_runs)
+        self.lingering: dict[str, StoreFile] = {}
+        """Files that were merged while they were being copied to other nodes."""
 
     # --- which there are ------------------------------------------------------------------------------------
 
     def file(self, name: str) -> StoreFile:
-        """A run as its commit described it. Raises `RunGone`."""
-        file = self.manifest.files.get(name)
+        """A file as its commit described it. Raises `RunGone`."""
+        file = self.manifest.files.get(name) or self.lingering.get(name)
         if file is None:
             raise RunGone(f"{name}: the manifest of this node does not name it")
         return file
+
+    def names(self) -> set[str]:
+        """The files that count."""
+        return set(self.manifest.files)
 
     def counts(self, name: str, group: int) -> bool:
         """Whether a run counts for a group."""
         return group in self.manifest.counts_for(name)
 
     def file_count(self, group: int) -> int:
-        """Runs that hold blocks of the group."""
-        return len(self.manifest.ranges(group))
+        """Files that hold blocks of the group."""
+        return sum(map(len, self.manifest.spans(group)))
 
     def file_bytes(self) -> int:
         """Bytes of all runs on disk 2."""
@@ -89,10 +95,10 @@ class StoredRuns:
         """A group's runs as (after, upto, run), oldest first."""
         return [(entry.after, entry.upto, self.manifest.files[entry.name]) for entry in self.manifest.ranges(group)]
 
-    def in_order(self) -> list[tuple[StoreFile, list[int]]]:
-        """Every run and the groups it counts for, such that the runs of every group come oldest first; a run may come
-        more than once."""
-        return [(self.manifest.files[name], groups) for name, groups in self.manifest.in_order()]
+    def in_order(self) -> Iterator[tuple[StoreFile, list[int]]]:
+        """Yield every file and the groups it counts for, such that the files of every group come oldest first; see
+        `Manifest.in_order`."""
+        return ((self.manifest.files[name], groups) for name, groups in self.manifest.in_order())
 
     # --- what is in them ------------------------------------------------------------------------------------
 
@@ -121,7 +127,9 @@ class StoredRuns:
     async def files_of(self, queue_id: int, group: int) -> list[QueueFile]:
         """The runs that hold batches of a queue, in offset order, without those that cannot be read."""
         found: list[QueueFile] = []
-        for name in dict.fromkeys(entry.name for entry in self.manifest.ranges(group)):
+        for name in [
+            entry.name for span in self.manifest.spans(group) for entry in (*span.runs, *span.keyed(queue_id, 0))
+        ]:
             try:
                 index = await self.open_runs.index(self.search.run(name))
             except (StorageError, OSError):  # noted there
@@ -145,7 +153,7 @@ class StoredRuns:
 
     async def verify(self, file: StoreFile) -> None:
         """Check that a run is there, whole, and as described. Raises `StorageError`, OSError."""
-        check_name(file.name)
+        kind_of(file.name)
         known = self.manifest.files.get(file.name)
         if known is None:
             check_content(await self.open_runs.index(Run(file.name)), file)
@@ -172,7 +180,18 @@ class StoredRuns:
         try:
             await self.open_runs.remove(run)
         except OSError as error:  # it is an orphan now, and tried again as one
-            log.warning("%s/%s could not be removed: %s", RUNS_DIRECTORY, run.name, error)
+            log.warning("%s could not be removed: %s", path_of(run.name), error)
+
+    async def remove_path(self, path: str) -> None:
+        """Delete a file that the manifest does not name, or what lies beside one, or was being written for one."""
+        owner = owner_of(path)
+        if owner is not None and path_of(owner) == path:
+            await self.remove(Run(owner))
+            return
+        try:
+            await self.files.remove(path)
+        except OSError as error:  # it is tried again
+            log.warning("%s could not be removed: %s", path, error)
 
     async def close(self) -> None:
         await self.open_runs.close()
@@ -195,12 +214,6 @@ class StoredRuns:
         yield from self.damaged.samples()
 
 
-def check_name(name: str) -> None:
-    """Raises `StorageError` for what cannot be a run's."""
-    if not name.endswith(RUN_SUFFIX) or "/" in name or "\0" in name:
-        raise StorageError(f"{name!r} cannot be the name of a run")
-
-
 def check_content(index: ExtentIndex, file: StoreFile) -> None:
     """Raises `StorageError` unless a run's counts are those that `file` states."""
     rows = index.rows
@@ -213,3 +226,7 @@ def check_content(index: ExtentIndex, file: StoreFile) -> None:
     said = (file.batch_bytes, file.batch_count, file.record_count, file.queue_count)
     if found != said:
         raise StorageError(f"{file.name}: has (bytes, batches, records, queues) {found}, is said to have {said}")
+    if file.is_merged:
+        ends = (int(rows["queue_id"][0]), int(rows["queue_id"][-1]), int(rows["base_offset"][0])) if len(rows) else ()
+        if ends != (file.first_queue, file.last_queue, file.first_offset):
+            raise StorageError(f"{file.name}: its first or last key is not what it is said to be")

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
-from mainstem.storage.queue_store.manifest import GroupCommit
+from mainstem.storage.queue_store.manifest_database import GroupCommit
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.store_file import StoreFile

@@ -1,0 +1,99 @@
+"""Spans: the files of a write group that cover the same blocks, and which of them may hold an offset of a queue.
+
+The spans of a write group follow each other without overlap, and a queue's offsets rise along them. Runs of a span lie
+beside each other without keys: each may have any queue. Merged files of a span follow each other by (first queue, first
+offset), so that one bisection leads to the only one that may hold a queue's offset, and those behind it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.store_file import StoreFile
+
+
+class FileRange(NamedTuple):
+    """A file holds blocks (after, upto] of a group; sequences rise in the order in which that was recorded."""
+
+    sequence: int
+    group: int
+    after: int
+    upto: int
+    name: str
+
+
+class Span:
+    """Files with blocks (after, upto] of one write group. It never changes."""
+
+    __slots__ = ("_keyed", "_keys", "_last_queues", "after", "runs", "upto")
+
+    def __init__(self, entries: Iterable[FileRange], files: Mapping[str, StoreFile]) -> None:
+        """At least one entry, all of the same blocks; `files` describes those that they name."""
+        entries = tuple(entries)
+        self.after, self.upto = entries[0].after, entries[0].upto
+        merged = sorted(
+            (file.first_queue, file.first_offset, file.last_queue, entry)
+            for entry, file in ((entry, files[entry.name]) for entry in entries)
+            if file.is_merged
+        )
+        self._keyed = tuple(entry for *_keys, entry in merged)
+        self._keys = tuple((queue_id, offset) for queue_id, offset, _last, _entry in merged)
+        self._last_queues = tuple(last for _queue_id, _offset, last, _entry in merged)
+        keyed = set(self._keyed) if merged else ()
+        self.runs = tuple(entry for entry in entries if entry not in keyed) if merged else entries
+        """Files without keys, as they were recorded."""
+
+    def __len__(self) -> int:
+        return len(self.runs) + len(self._keyed)
+
+    def __iter__(self) -> Iterator[FileRange]:
+        yield from self.runs
+        yield from self._keyed
+
+    def keyed(self, queue_id: int, offset: int) -> Iterator[FileRange]:
+        """The merged files that may hold this offset of a queue, or a later one, in the order of their offsets."""
+        place = max(bisect.bisect_right(self._keys, (queue_id, offset)) - 1, 0)
+        while place < len(self._keys) and self._keys[place][0] <= queue_id:
+            if self._last_queues[place] >= queue_id:
+                yield self._keyed[place]
+            place += 1
+
+
+def spans_of(entries: Iterable[FileRange], files: Mapping[str, StoreFile]) -> Iterator[Span]:
+    """The spans of entries of one write group that are ordered by their blocks."""
+    together: list[FileRange] = []
+    for entry in entries:
+        if together and (entry.after, entry.upto) != together[0][2:4]:
+            yield Span(together, files)
+            together = []
+        together.append(entry)
+    if together:
+        yield Span(together, files)
+
+
+def check_keys(files: Iterable[StoreFile]) -> None:
+    """Raises `StorageError` unless merged files can be told apart by their keys: each begins behind all that the one
+    before it has. A queue that fills several files ends in one and goes on in the next."""
+    ordered = sorted(files, key=lambda file: (file.first_queue, file.first_offset))
+    for one, other in pairwise(ordered):
+        same = (other.first_queue, other.first_offset) == (one.first_queue, one.first_offset)
+        if same or other.first_queue < one.last_queue:
+            raise StorageError(f"{one.name} and {other.name}: merged files of the same blocks whose keys overlap")
+
+
+def check_whole_spans(spans: Sequence[Span], entries: Collection[FileRange]) -> None:
+    """Raises `StorageError` unless the entries are some neighbouring spans, all of each."""
+    if not entries:
+        raise StorageError("a merge of nothing")
+    low, high = min(entry.upto for entry in entries), max(entry.upto for entry in entries)
+    first = bisect.bisect_left(spans, low, key=attrgetter("upto"))
+    end = bisect.bisect_right(spans, high, key=attrgetter("upto"))
+    there = {entry for span in spans[first:end] for entry in span}
+    if there != set(entries):
+        other = sorted(there ^ set(entries))[0]
+        raise StorageError(f"{other.name}: it does not count for write group {other.group} as it did, or was left out")
