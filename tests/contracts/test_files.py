@@ -313,6 +313,21 @@ class TestFiles:
 
         disk.run(story)
 
+    def test_a_directory_deep_down_goes_with_its_last_file(self, disk: Disk) -> None:
+        async def story(files: Files) -> None:
+            for name in ("a/b/c/one", "a/b/c/two", "a/b/three"):
+                file = await files.open(name, create=True)
+                await file.close()
+            await files.remove("a/b/c/one")
+            assert await files.names("a/b") == ["c", "three"]
+            await files.remove("a/b/c/two")
+            assert await files.names("a/b") == ["three"]
+            file = await files.open("a/b/c/one", create=True)
+            await file.close()
+            assert await files.names("a/b/c") == ["one"]
+
+        disk.run(story)
+
     def test_errors_say_which_file(self, disk: Disk) -> None:
         async def story(files: Files) -> None:
             with pytest.raises(FileNotFoundError) as missing:

@@ -128,7 +128,7 @@ class RunChanges:
                 self._runs.search.forget(run)
                 if is_kept(group):
                     self._runs.lingering[name] = files[name]
-                else:
+                elif self._marked >= manifest.commits:  # else they go as orphans: an older manifest would miss them
                     await self._runs.remove(run)
 
     async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
