@@ -321,6 +321,14 @@ class MetadataAdmin(Protocol):
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's name for a client that nobody has asked who it is."""
 
+ANY_BYTES = 2**31 - 1
+"""No bound: as many as a frame of Kafka's can have."""
+
+
+def any_bytes() -> int:
+    """The bound of responses to a client of which nothing is known."""
+    return ANY_BYTES
+
 
 @dataclass(slots=True, eq=False)
 class Session:
@@ -333,6 +341,8 @@ class Session:
     listener: str = ""
     """The address that the client connected to, as `host:port`."""
     principal: str = ANONYMOUS
+    response_bytes_max: Callable[[], int] = any_bytes
+    """Says how many bytes a response that is made now should have at most, by what the client has taken so far."""
 
 
 Reply = Sequence[Buffer] | None

@@ -152,12 +152,12 @@ def test_what_is_produced_is_fetched_over_the_wire() -> None:
             await node.topic("t")
             client = await node.connect()
             for count in range(3):
-                response = await client.call(produce(batch(b"v" * 100_000)), 9)
+                response = await client.call(produce(batch(b"v" * 20_000)), 9)
                 assert response.responses[0].partition_responses[0].base_offset == count
-            size = len(batch(b"v" * 100_000))
+            size = len(batch(b"v" * 20_000))
             (topic,) = (await client.call(fetch(1), 12)).responses
             assert len(topic.partitions[0].records) == 2 * size
-            assert bytes(topic.partitions[0].records)[16:size] == batch(b"v" * 100_000)[16:]
+            assert bytes(topic.partitions[0].records)[16:size] == batch(b"v" * 20_000)[16:]
             await client.close()
 
     run(scenario())

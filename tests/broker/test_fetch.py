@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import Fakes, batch, call, make_broker
+from tests.broker.harness import SESSION, Fakes, batch, call, make_broker
 from tests.fakes.clock import LoopClock
 from tests.patience import PATIENCE_SECONDS
 
@@ -456,6 +456,36 @@ def test_limits_hold_over_partitions_that_memory_does_not_have(cold: tuple[int, 
         assert await counts(*asks, max_bytes=len(one) // 2) == [1, 0, 0]
         assert await counts(Ask(0, 3), Ask(1, 2), Ask(2), max_bytes=len(one) // 2) == [0, 1, 0]
         assert {read.queue_id for reads, _ in fakes.store.reads for read in reads} <= fakes.store.cold
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cold", [(), (0,), (1,), (0, 1, 2)])
+def test_what_a_client_has_taken_bounds_what_memory_answers_and_not_what_disks_do(
+    cold: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of the past that are given little by little would go through the disk once for each of them, and out of
+    step with one another."""
+
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=3)
+        one = batch(b"v" * 900)
+        for partition in range(3):
+            for _ in range(3):
+                await append(fakes, topic, partition, one)
+        fakes.store.cold.update(topic.queue_id(partition) for partition in cold)
+        credit = 4 * len(one)
+        monkeypatch.setattr(SESSION, "response_bytes_max", lambda: credit)
+        least = 0 if cold else MIB  # which it does not wait for: there is more than it has room for
+        asked = request_for(topic, Ask(0), Ask(1), Ask(2), min_bytes=least, max_wait_ms=30_000)
+        found = parts(await ask(fakes, asked))
+        whole = [len(records(found[n])) // len(one) for n in range(3)]
+        assert whole == ([3, 3, 3] if cold else [3, 1, 0])
+        if not cold:
+            credit = 1  # nothing is left of it, and still the reader gets on
+            found = parts(await ask(fakes, request_for(topic, Ask(0), Ask(1), Ask(2))))
+            assert [len(records(found[n])) // len(one) for n in range(3)] == [1, 0, 0]
 
     asyncio.run(scenario())
 

@@ -189,6 +189,25 @@ def test_the_first_batch_comes_whole_and_only_the_first(kernel: ModuleType) -> N
 
 
 @both
+def test_a_round_that_is_widened_keeps_what_is_settled(kernel: ModuleType) -> None:
+    world = World(1 << 20, groups=1)
+    world.logs = [Log(7)]
+    for partition in range(3):
+        world.add_block([(queue_id_of(1, partition), 1, 200), (queue_id_of(1, partition), 1, 200)])
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0), at(1), at(2)])))
+    plan.begin(resolver(kernel), 300)
+    read = plan.pending()
+    assert read is not None
+    assert read.bytes_max == 300
+    found, next_offset = world.read(read.queue_id, 0, 300, True)
+    plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), QueueOffsets(0, 2, 2, 7), Tier.JOURNAL, next_offset))
+    plan.widen(1 << 20)
+    where = KERNELS.index(kernel)
+    assert plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots) == 2
+    assert [row.size for row in plan.partitions()] == [200, 400, 400]
+
+
+@both
 def test_large_stretches_are_the_payload_itself(kernel: ModuleType) -> None:
     """Batches of a queue that lie side by side leave in one piece; small ones are copied with what is around them."""
     world = World(1 << 20, groups=1)

@@ -37,6 +37,7 @@ from mainstem.errors import MainstemError
 from mainstem.ports import Burst, Dispatcher, LastReply, Reply, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
+from mainstem.server.reader_credit import ReaderCredit
 from mainstem.server.receive_buffer import ReceiveBuffer
 from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
 from mainstem.server.response_queue import ResponsePlace, ResponseQueue
@@ -117,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self.taken_at = 0.0
         """When the peer is last known to have taken bytes, or there were none to take."""
         self._transport: asyncio.Transport | None = None
+        self._credit: ReaderCredit
         self.session = Session("", 0, 0)
         self.active_at = 0.0
         self._exclusive = False
@@ -139,11 +141,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are only like it
         address = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname")
+        self._credit = ReaderCredit(transport, self._responses)
         self.session = Session(
             str(address[0]),
             int(address[1]),
             next(self._shared.ids),
             listener=str(Address(str(here[0]), int(here[1]))) if isinstance(here, tuple) else str(here),
+            response_bytes_max=self._credit.response_bytes_max,
         )
         self.account.host = self.session.host
         self.active_at = self._shared.clock.monotonic()
@@ -289,6 +293,7 @@ class Connection(asyncio.BufferedProtocol):
             sent += len(chunk)
             self._transport.write(chunk)
         self._shared.counters.bytes_out += sent
+        self._credit.given += sent
         if self.held_bytes or not self._writable:
             self.recount()
 
@@ -451,6 +456,7 @@ class Connection(asyncio.BufferedProtocol):
             assert self._transport is not None
             assert reply is not None
             self._shared.counters.bytes_out += len(reply[0])
+            self._credit.given += len(reply[0])
             self._transport.write(reply[0])
             return
         responses.answer(place, reply)

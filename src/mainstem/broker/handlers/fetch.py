@@ -2,9 +2,10 @@
 
 `begin` has the kernel scan the request into a plan of reads (or uses the plan of its session), and the store settle
 what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
-response within the dispatch. Where there is not enough yet, the store says when there is more, and another round
-begins. Where memory does not have everything, a task goes on, and the store reads the disks. No code here runs per
-partition, except for readers that ask where their history left the queue's.
+response within the dispatch, no larger than the reader has shown to take. Where there is not enough yet, the store
+says when there is more, and another round begins. Where memory does not have everything, a task goes on, and the
+store reads the disks. No code here runs per partition, except for readers that ask where their history left the
+queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -176,8 +177,8 @@ class _Fetch:
     """One request under way. `incremental`: the answer names only partitions with news."""
 
     __slots__ = (
-        "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_held_bytes", "_incremental", "_plan", "_round",
-        "_scan", "_session",
+        "_at_once_max", "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_held_bytes", "_incremental",
+        "_plan", "_round", "_scan", "_session",
     )  # fmt: skip
 
     def __init__(
@@ -198,6 +199,8 @@ class _Fetch:
         self._incremental = incremental
         room = broker.response_room.bytes_free()
         self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
+        # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
+        self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
         self._held_bytes = 0
         self._deadline: float | None = None
@@ -278,7 +281,7 @@ class _Fetch:
             await pace.step()
         if self._plan.round != before:
             raise _Overtaken
-        self._plan.begin(topics.__getitem__, self._bytes_max)
+        self._plan.begin(topics.__getitem__, self._at_once_max)
         self._round = self._plan.round
         await self._turn()
 
@@ -287,7 +290,7 @@ class _Fetch:
         self._check_round()
 
     def _begin(self) -> None:
-        self._plan.begin(self._broker.fetch_topics.resolve, self._bytes_max)
+        self._plan.begin(self._broker.fetch_topics.resolve, self._at_once_max)
         self._round = self._plan.round
 
     def _decide(self) -> EncodedFrame | Waiting[EncodedFrame]:
@@ -320,6 +323,7 @@ class _Fetch:
         if plan.asks_epochs:
             await self._compare_epochs()
         store.read_at_once(plan)
+        plan.widen(self._bytes_max)
         while not plan.settled:
             await store.read(plan, self._broker.config.fetch_disk_bytes_max)
             self._check_round()

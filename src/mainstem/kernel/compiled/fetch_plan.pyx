@@ -271,6 +271,10 @@ cdef class FetchPlan:
                 self.final = True
             number = row.next
 
+    def widen(self, bytes_max):
+        """Let the round go on to about `bytes_max` bytes; what is settled stays as it is."""
+        self.bytes_max = bytes_max
+
     @property
     def settled(self):
         """Nothing is pending in this round."""

@@ -154,6 +154,10 @@ class FetchPlan:
             row.reset(verdict)
             self.final = self.final or row.settled
 
+    def widen(self, bytes_max: int) -> None:
+        """Let the round go on to about `bytes_max` bytes; what is settled stays as it is."""
+        self._bytes_max = bytes_max
+
     @property
     def settled(self) -> bool:
         """Whether no partition is pending in this round."""

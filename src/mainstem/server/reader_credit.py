@@ -1,0 +1,66 @@
+"""Bounds a fetch response by what the reader on the other end has shown to take.
+
+Anybody can ask for megabytes; to make them costs the node memory and a piece of a turn of the event loop, and a client
+that never reads makes the node pay for nothing. So a connection begins with credit for a small response. What its
+peer has taken, multiplied, is added to the credit; what it has not taken yet uses it up. A peer is believed to have
+taken what its host has acknowledged: a request that follows a response read to its end finds all of it
+acknowledged, so that a reader has full responses from its fourth on.
+
+The kernel's send buffer counts as not taken. Over a fast network the kernel takes megabytes at once whoever reads, so
+a transport that has drained says nothing of the peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import struct
+import termios
+
+from mainstem.ports import ANY_BYTES
+from mainstem.server.response_queue import ResponseQueue
+
+FIRST_BYTES = 64 * 1024
+"""The credit of a new connection: the 0.1 ms of making it are what any small request may cost."""
+
+GROWTH = 8
+"""Credit for each byte taken: the second response may have half a megabyte, the third five. With more of it,
+clients that read a little before they stop would get much for little."""
+
+TRUSTED_BYTES = 1024 * 1024
+"""A peer that has taken this much is not measured any more."""
+
+_LENGTH = struct.Struct("i")
+_ROOM = bytes(_LENGTH.size)
+
+
+class ReaderCredit:
+    """The credit of one connection. `given` has to count every byte that its transport is given."""
+
+    __slots__ = ("_responses", "_transport", "_trusted", "given")
+
+    def __init__(self, transport: asyncio.Transport, responses: ResponseQueue) -> None:
+        self._transport = transport
+        self._responses = responses
+        self._trusted = False
+        self.given = 0
+        """Bytes that the transport was given since the connection began."""
+
+    def response_bytes_max(self) -> int:
+        """The bytes that the next response should have at most: at least one, for which a whole batch is served."""
+        if self._trusted:
+            return ANY_BYTES
+        on_the_way = self._transport.get_write_buffer_size() + self._unacknowledged()
+        taken = self.given - on_the_way
+        if taken >= TRUSTED_BYTES:
+            self._trusted = True
+            return ANY_BYTES
+        return max(1, FIRST_BYTES + GROWTH * taken - on_the_way - self._responses.bytes_unsent)
+
+    def _unacknowledged(self) -> int:
+        """Bytes that the kernel holds for the peer."""
+        connection_socket = self._transport.get_extra_info("socket")
+        if connection_socket is None or connection_socket.fileno() < 0:
+            return 0
+        (size,) = _LENGTH.unpack(fcntl.ioctl(connection_socket.fileno(), termios.TIOCOUTQ, _ROOM))
+        return int(size)

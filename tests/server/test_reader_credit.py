@@ -1,0 +1,100 @@
+"""What a connection may be answered with grows as its peer takes what it was given."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.server.raw_client import RawClient
+from tests.server.scripted import ECHO, LARGE, LARGE_REPLY_BYTES, ScriptedDispatcher, run, serving, until
+
+from mainstem.ports import ANY_BYTES, Session, any_bytes
+from mainstem.server.reader_credit import FIRST_BYTES, GROWTH, TRUSTED_BYTES
+
+pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
+
+SMALL_BYTES = 10_000
+PREFIX_BYTES = 4
+
+
+async def only_session(dispatcher: ScriptedDispatcher) -> Session:
+    await dispatcher.until_seen(1)
+    (session,) = dispatcher.sessions
+    return session
+
+
+def deafen(client: RawClient) -> None:
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+
+def listen_again(client: RawClient) -> None:
+    client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+
+
+def test_a_reader_gets_the_more_the_more_it_has_read() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(ECHO * SMALL_BYTES)
+            session = await only_session(dispatcher)
+            assert await client.receive() == ECHO * SMALL_BYTES
+            taken = SMALL_BYTES + PREFIX_BYTES
+            await until(lambda: session.response_bytes_max() == FIRST_BYTES + GROWTH * taken)
+            for _ in range(-(-TRUSTED_BYTES // LARGE_REPLY_BYTES)):
+                await client.send_frame(LARGE)
+                assert len(await client.receive()) == LARGE_REPLY_BYTES
+            await until(lambda: session.response_bytes_max() == ANY_BYTES)
+            await client.close()
+
+    run(scenario())
+
+
+def test_what_the_kernel_holds_for_a_peer_that_does_not_read_is_not_taken() -> None:
+    """Of the responses nothing is left in the node; the credit is used up all the same, until the peer reads."""
+
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            deafen(client)
+            await client.send_frame(LARGE)
+            await client.send_frame(LARGE)
+            session = await only_session(dispatcher)
+            (connection,) = server.connections
+            await until(lambda: server.counters.bytes_out > 2 * LARGE_REPLY_BYTES and not connection.bytes_unsent)
+            assert session.response_bytes_max() == 1
+            listen_again(client)
+            for _ in range(2):
+                assert len(await client.receive()) == LARGE_REPLY_BYTES
+            await until(lambda: session.response_bytes_max() == ANY_BYTES)
+            await client.close()
+
+    run(scenario())
+
+
+def test_what_waits_in_the_node_is_not_taken() -> None:
+    """As much as the kernel does not take any more."""
+
+    async def scenario() -> None:
+        async with serving(response_bytes_unsent_max=16_000_000) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            deafen(client)
+            for _ in range(10):
+                await client.send_frame(LARGE)
+            session = await only_session(dispatcher)
+            (connection,) = server.connections
+            await until(lambda: connection.bytes_unsent > 2 * LARGE_REPLY_BYTES)
+            assert session.response_bytes_max() == 1
+            listen_again(client)
+            for _ in range(10):
+                assert len(await client.receive()) == LARGE_REPLY_BYTES
+            await until(lambda: session.response_bytes_max() == ANY_BYTES)
+            await client.reset()
+            await until(lambda: not server.connections)
+            await asyncio.sleep(0)
+            assert session.response_bytes_max() > 0  # a task may still ask
+
+    run(scenario())
+
+
+def test_a_client_of_which_nothing_is_known_has_no_bound() -> None:
+    assert Session("h", 1, 1).response_bytes_max() == any_bytes() == ANY_BYTES
