@@ -109,6 +109,16 @@ def test_a_queue_that_fills_segments_gets_equal_ones(tmp_path: Path) -> None:
     assert all(file.name.startswith("orders/2/") for file in segments)
 
 
+def test_a_queue_of_several_segments_that_is_dead_in_the_first_input(tmp_path: Path) -> None:
+    store = MergeStore(tmp_path, starts={1: 1})
+    store.facts[0] = TopicFacts("orders", "default", 1)
+    batches = [make_batch(1, offset, size=1_000) for offset in range(9)]
+    inputs = [store.run(number, [batch]) for number, batch in enumerate(batches)]
+    files = store.merge(inputs, SMALL)
+    assert len(files) == 4
+    assert store.read(files) == store.live(batches)
+
+
 def test_tiny_extents_are_joined(tmp_path: Path) -> None:
     store = MergeStore(tmp_path)
     runs = [[make_batch(queue, slice_, size=1_000) for queue in range(5)] for slice_ in range(300)]

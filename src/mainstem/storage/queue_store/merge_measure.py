@@ -83,7 +83,8 @@ def measure(
     pieces = tasks(outputs, lines, extents)
     divided = {output.first_queue for output in outputs if output.parts > 1}
     found = _rows_of_tasks(inputs, liveness, pieces, divided)
-    bounds = {queue: _part_bounds(rows, outputs) for queue, rows in found.divided.items()}
+    parts = {output.first_queue: output.parts for output in outputs if output.is_segment}
+    bounds = {queue: _part_bounds(rows, parts[queue]) for queue, rows in found.divided.items()}
     return Measured(
         tuple(
             MergeTask(tuple(_planned(output, topics, bounds) for output in piece), tuple(ranges))
@@ -180,17 +181,15 @@ def _rows_of_tasks(
                 if start < end:
                     mine = rows[start:end]
                     mine = mine[alive(mine, liveness.of_rows(mine))]
-                    found.divided.setdefault(queue, []).append(mine[["queue_id", "base_offset", "length"]].copy())
+                    found.divided.setdefault(queue, []).append(mine[["base_offset", "length"]].copy())
             at += len(rows)
         for task, chosen in begun.items():
             found.ranges[task].append(chosen)
     return found
 
 
-def _part_bounds(pieces: list[Rows], outputs: Sequence[Output]) -> list[int]:
+def _part_bounds(pieces: list[Rows], parts: int) -> list[int]:
     """The offset at which each part of a queue begins, and `NO_END`. Equal bytes, cut between extents."""
-    queue = int(pieces[0]["queue_id"][0])
-    parts = max(output.parts for output in outputs if output.first_queue == queue)
     lengths = numpy.concatenate([rows["length"] for rows in pieces]).astype(numpy.int64)
     offsets = numpy.maximum.accumulate(numpy.concatenate([rows["base_offset"] for rows in pieces]))
     ends = numpy.cumsum(lengths)
