@@ -22,7 +22,6 @@ and are not on the disk, so a second sync succeeds without saving them.
 from __future__ import annotations
 
 import asyncio
-import copy
 import errno
 import os
 import random
@@ -57,6 +56,16 @@ class _Inode:
     exclusive: int | None = None
     handles: set[int] = field(default_factory=set)
     """Ids of those that are open: the bytes of a file that was removed are there until the last is closed."""
+
+    def clone(self) -> _Inode:
+        """The same content and history; nobody has it open."""
+        return _Inode(
+            bytearray(self.cached),
+            bytearray(self.durable),
+            {page: list(versions) for page, versions in self.versions.items()},
+            list(self.sizes),
+            list(self.written),
+        )
 
     def write(self, position: int, content: bytes) -> None:
         if not content:
@@ -204,9 +213,7 @@ class SimulatedFiles:
     def clone(self, seed: int) -> SimulatedFiles:
         """A disk with the same content and history; handles stay with the original."""
         other = SimulatedFiles(seed, capacity_bytes=self.capacity_bytes)
-        other._inodes = copy.deepcopy(self._inodes)
-        for inode in other._inodes.values():
-            inode.close_all()
+        other._inodes = {path: inode.clone() for path, inode in self._inodes.items()}
         return other
 
     def flip(self, path: str, bit: int) -> None:

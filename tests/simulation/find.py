@@ -1,16 +1,23 @@
-"""Does the simulation find a bug? Only a check of the right invariant counts, not any error that the bug causes."""
+"""Which seeds are played when; and does the simulation find a bug? Only a check of the right invariant counts, not any
+error that the bug causes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import pytest
 from tests.simulation.oracle import Violation
 
 
 class Play(Protocol):
     def __call__(self, seed: int, directory: Path, *, faults: Sequence[str] = ()) -> object: ...
+
+
+def more_at_length(seeds: Iterable[int], always: int = 1) -> list[Any]:
+    """The first `always` of the seeds are played at each change of the code, the others by `make test-all` as well."""
+    return [seed if place < always else pytest.param(seed, marks=pytest.mark.long) for place, seed in enumerate(seeds)]
 
 
 def seed_that_finds(play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = ()) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.simulation.find import more_at_length
 from tests.simulation.run import play
 from tests.simulation.steps import parting
 
@@ -24,6 +25,8 @@ from mainstem.model import Tier
 
 SEEDS = 260
 CHUNK = 20
+ALWAYS = 6
+"""Chunks that are played at each change."""
 
 REGRESSIONS = {
     1007: "a block grew larger than a segment and ended all writing",
@@ -37,7 +40,7 @@ REGRESSIONS = {
 """Seeds that find these bugs again when they are put back."""
 
 
-@pytest.mark.parametrize("first", range(5000, 5000 + SEEDS, CHUNK))
+@pytest.mark.parametrize("first", more_at_length(range(5000, 5000 + SEEDS, CHUNK), ALWAYS))
 def test_abcdfgm_hold_in_random_programs(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path)

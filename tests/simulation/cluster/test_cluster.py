@@ -29,13 +29,15 @@ from tests.simulation.cluster.faults import ROTTEN_MANIFEST
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.rivals import RIVALS
 from tests.simulation.cluster.run import Run, play
-from tests.simulation.find import seed_that_finds
+from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.steps import parting
 
 ROOT = Path(__file__).parents[3]
 
 SEEDS = 40
 CHUNK = 10
+ALWAYS = 2
+"""Chunks that are played at each change; `make simulate` plays any number."""
 
 BROUGHT_TO_LIGHT_BY = {
     "ack-before-quorum": ["cut off", "crash"],
@@ -55,7 +57,7 @@ SEEDS_TO_FIND = 40
 """Runs within which a planted bug is found; ten do, mostly."""
 
 
-@pytest.mark.parametrize("first", range(100, 100 + SEEDS, CHUNK))
+@pytest.mark.parametrize("first", more_at_length(range(100, 100 + SEEDS, CHUNK), ALWAYS))
 def test_the_invariants_hold_under_random_faults(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path / str(seed))

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.simulation.cluster.run import LEFT_BEHIND, Run
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.storage.journal.format import (
@@ -92,12 +93,12 @@ class DamagedAtStart(Run):
         cluster.check_tasks()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", more_at_length([1, 2, 3]))
 def test_a_start_has_a_damaged_block_made_whole_from_another_replica(tmp_path: Path, seed: int) -> None:
     DamagedAtStart(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", more_at_length([1, 2, 3]))
 def test_a_damaged_block_is_made_whole_from_another_replica(tmp_path: Path, seed: int) -> None:
     run = Story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     run.cluster.settings.snapshots = True

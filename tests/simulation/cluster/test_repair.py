@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.storage.errors import StorageError
@@ -153,7 +154,7 @@ def test_harmed_runs_come_back_from_the_other_replicas(tmp_path: Path, harm: str
     assert run.mended
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", more_at_length(range(1, 5)))
 def test_a_whole_store_of_rotten_runs_comes_back(tmp_path: Path, seed: int) -> None:
     run = RottingAway(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     run.harms = list(HARMS.values())

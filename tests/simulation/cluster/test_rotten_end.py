@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import LEFT_BEHIND, Run
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.model import Outcome
@@ -123,7 +124,7 @@ class AllEndsRotten(RottenEnd):
 
 
 @pytest.mark.parametrize("where", BYTES)
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", more_at_length([4, 5]))
 def test_an_acknowledged_block_that_rots_at_the_journals_end_is_not_lost(tmp_path: Path, seed: int, where: str) -> None:
     story = RottenEnd(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     story.byte = BYTES[where]
@@ -136,7 +137,7 @@ def test_a_node_that_lacks_what_it_has_split_starts_again_and_again(tmp_path: Pa
     story.play()
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", more_at_length([4, 5]))
 def test_replicas_all_of_whose_journals_end_in_torn_writes_elect_the_longest_log(tmp_path: Path, seed: int) -> None:
     story = AllEndsRotten(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     story.byte = BYTES["payload"]

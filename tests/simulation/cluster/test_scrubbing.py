@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import LEFT_BEHIND, Run
 from tests.simulation.cluster.test_repair import Rotting, flip_batch, flip_index, lose
+from tests.simulation.find import more_at_length
 
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -87,6 +88,6 @@ def test_a_run_that_rots_unread_comes_back_from_another_replica(tmp_path: Path, 
     assert run.mended
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", more_at_length([1, 2]))
 def test_a_block_that_rots_unread_is_made_whole_from_another_replica(tmp_path: Path, seed: int) -> None:
     ScrubbedJournal(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()

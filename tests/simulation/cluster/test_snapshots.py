@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run, play
+from tests.simulation.find import more_at_length
 
 CRASHES_MAX = 60
 
@@ -131,20 +132,20 @@ class Replacement(Run):
         return Outcomes(snapshots=self.cluster.snapshots)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", more_at_length([1, 0, 2]))
 def test_a_new_node_takes_the_place_of_a_dead_one(tmp_path: Path, seed: int) -> None:
     run = Replacement(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     run.directory = tmp_path
     run.play()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", more_at_length([1, 0, 2]))
 def test_a_node_that_was_left_behind_takes_a_snapshot(tmp_path: Path, seed: int) -> None:
     outcomes = Story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
     assert outcomes.snapshots >= 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", more_at_length([1, 0, 2]))
 def test_it_may_die_at_any_point_of_taking_it(tmp_path: Path, seed: int) -> None:
     outcomes = CrashingStory(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
     assert outcomes.snapshots >= 1

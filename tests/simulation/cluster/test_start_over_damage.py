@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import LEFT_BEHIND, Run
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, offset_of, segment_name, sequence_of
@@ -113,11 +114,11 @@ class MissingSegment(OverDamage):
             await node.call(self._split_once(node, self.splitters[node.node_id], forward=True), patience=60)
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", more_at_length([2, 3]))
 def test_a_replica_with_a_torn_log_comes_back_as_one_that_has_forgotten(tmp_path: Path, seed: int) -> None:
     TornLogs(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", more_at_length([1, 2]))
 def test_a_replica_with_a_missing_segment_makes_its_run_anew(tmp_path: Path, seed: int) -> None:
     MissingSegment(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()

@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.cluster.cluster import Settings
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.model import FeatureLevel, QueueRead
@@ -176,7 +177,7 @@ class FirstLevelStory(Story):
 
 
 @pytest.mark.parametrize("story", [Story, CrashingStory, FirstLevelStory])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", more_at_length([1, 2]))
 def test_a_group_without_a_majority_does_not_pin_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: type[Story], seed: int
 ) -> None:

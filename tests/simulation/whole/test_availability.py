@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.cluster.planted import planted
-from tests.simulation.find import seed_that_finds
+from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.whole.availability import AVAILABILITY_PLANTS, STORIES, TOLD_BY, play
 
 SEEDS = 2
@@ -14,7 +14,7 @@ SEEDS_TO_FIND = 10
 """Runs within which a planted bug is found; a few do, mostly."""
 
 
-@pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
+@pytest.mark.parametrize("seed", more_at_length(range(1, 1 + SEEDS)))
 @pytest.mark.parametrize("story", STORIES)
 def test_partitions_are_served_again_within_a_bound(story: str, seed: int, tmp_path: Path) -> None:
     play(seed, tmp_path / str(seed), faults=[story])

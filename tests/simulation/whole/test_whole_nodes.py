@@ -31,7 +31,7 @@ import msgspec
 import pytest
 from tests.simulation.cluster.planted import planted
 from tests.simulation.cluster.run import Outcomes
-from tests.simulation.find import Play, seed_that_finds
+from tests.simulation.find import Play, more_at_length, seed_that_finds
 from tests.simulation.oracle import seed_failed
 from tests.simulation.steps import parting
 from tests.simulation.whole.admin import Admin
@@ -171,7 +171,7 @@ class Unmade(WholeRun):
         raise AssertionError("no node makes a topic")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", more_at_length([1, 2, 3]))
 def test_leaders_make_missing_queues_when_their_metadata_is_current_again(seed: int, tmp_path: Path) -> None:
     Unmade(seed, tmp_path).play()
 
