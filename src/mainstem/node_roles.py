@@ -292,6 +292,7 @@ class Roles:
         storage.rejoining.register(ports.handlers)
         storage.repair.register(ports.handlers)
         storage.damage.register(ports.handlers)
+        storage.losses.register(ports.handlers)
         storage.producer_mending.register(ports.handlers)
         return storage
 

@@ -17,6 +17,8 @@ from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.starts import StartShown
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.journal.stand_ins import Lost
+from mainstem.storage.repair.lost_blocks import Loss, LostBlocks, LostPart
 
 
 def remembers(write_dir: Path, *, forgot: bool = False) -> Remembers:
@@ -104,3 +106,33 @@ def test_another_directory_is_refused(tmp_path: Path) -> None:
     assert code != 0
     assert "remembers no starts" in said
     assert not list(tmp_path.iterdir())
+
+
+def test_nodes_that_are_lost_for_good_are_named_with_what_is_given_up(tmp_path: Path) -> None:
+    code, output = recover(tmp_path, "--without", "3")
+    assert code
+    assert "--without goes with --give-up only" in output
+
+    async def note() -> None:
+        files = DiskFiles(tmp_path)
+        await (await LostBlocks.open(files)).note([
+            Loss(4096, 8192, 1, "it cannot be read", [LostPart(0, 4, 4, members=[2, 3])],
+                 [Lost(0, 1, 4, 4096, 4096, data=True)])
+        ])  # fmt: skip
+        await files.close()
+
+    async def without() -> list[list[int]]:
+        files = DiskFiles(tmp_path)
+        lost = await LostBlocks.open(files)
+        await files.close()
+        return [part.without for loss in lost.losses for part in loss.parts if part.given_up]
+
+    asyncio.run(note())
+    code, output = recover(tmp_path, "--give-up", "0:4-4")
+    assert "Nodes 2, 3 are asked first" in output
+    assert asyncio.run(without()) == []
+    code, output = recover(tmp_path, "--give-up", "0:4-4", "--without", "3", "--yes")
+    assert not code, output
+    assert "Nodes 2 are asked first" in output
+    assert "Nodes 3 are not asked, and must never be started again" in output
+    assert asyncio.run(without()) == [[3]]

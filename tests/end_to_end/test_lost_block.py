@@ -1,5 +1,5 @@
-"""A block of the only disk there is goes bad: its write group waits until an operator gives up what is lost, and real
-clients then read everything else."""
+"""A block goes bad on every disk that has it: its write group waits until an operator gives up what is lost, and real
+clients then read everything else. While one node may have it nothing is given up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.clients import librdkafka
+from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.shell import mainstem
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
@@ -92,3 +93,56 @@ def test_what_is_lost_is_given_up_and_everything_else_is_read(node: Serving) -> 
     higher = [librdkafka.consume(node.kafka, "idle", 3, partition)[2].offset > 2 for partition in range(PARTITIONS)]
     assert any(higher), "queues of the write group go on behind whatever was lost"
     assert not all(higher), "those of others do not"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path, "pipeline.mode=off")
+    try:
+        yield cluster.start()
+    finally:
+        cluster.close()
+
+
+def lost_by(node: Serving) -> str:
+    """The name by which the one lost block is given up."""
+    told = mainstem(node, "cluster", "recover", "--write-dir", str(node.write_dir), "--lost")
+    (name,) = [line.split()[1] for line in told.splitlines() if line.strip().startswith("--give-up")]
+    return name
+
+
+def test_three_nodes_give_up_only_what_none_of_them_has(cluster: Cluster) -> None:
+    cluster.create_topic("busy", PARTITIONS, **{"min.insync.replicas": "3"})
+    cluster.wait_until_well()
+    producer = librdkafka.producer(cluster.bootstrap)
+    send(producer, "busy", [b"0"])
+    send(producer, "busy", [LOST], range(1))
+    send(producer, "busy", [b"1", b"2"])
+    cluster.wait_until_well()
+    cluster.kill(1, 2, 3)
+    for node in cluster.nodes.values():
+        spoil(node.write_dir)
+    first = cluster.nodes[1]
+    cluster.start(1, 2)
+    cluster.stop(1)
+    name = lost_by(first)
+    recover = ("cluster", "recover", "--write-dir", str(first.write_dir), "--give-up", name, "--yes")
+    assert "Nodes 2, 3 are asked first" in mainstem(first, *recover)
+    cluster.start(1)
+    assert "not replaced: node 3, which may have block" in first.output
+    cluster.stop(1)
+    assert lost_by(first) == name, "it is given up though a node that may have it is away"
+
+    cluster.start(3)
+    cluster.start(1)
+    for node_id in (2, 3):
+        cluster.stop(node_id)
+        cluster.start(node_id)
+    cluster.wait_until_well()
+    producer = librdkafka.producer(cluster.bootstrap)
+    send(producer, "busy", [b"3"])
+    for partition in range(PARTITIONS):
+        busy = librdkafka.consume(cluster.bootstrap, "busy", 4, partition)
+        assert [message.value for message in busy] == [b"0", b"1", b"2", b"3"]
+        shift = 1 if partition == 0 else 0
+        assert [message.offset for message in busy] == [0, *range(1 + shift, 4 + shift)]

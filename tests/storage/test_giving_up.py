@@ -24,8 +24,17 @@ from tests.storage.test_start_over_damage import (
 
 from mainstem.model import Outcome
 from mainstem.storage.errors import CorruptJournal, StorageError
-from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES, segment_name, sequence_of
-from mainstem.storage.repair.lost_blocks import Loss, LostBlocks
+from mainstem.storage.journal.block_repair import Twin
+from mainstem.storage.journal.blocks import block_at
+from mainstem.storage.journal.format import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    KIND_NO_OP,
+    segment_name,
+    sequence_of,
+)
+from mainstem.storage.journal.stand_ins import is_stand_in, stand_ins, tiled
+from mainstem.storage.repair.lost_blocks import Loss, LostBlocks, LostPart, missing_segment
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
 
@@ -330,5 +339,41 @@ def test_a_crash_while_what_is_lost_is_replaced_changes_nothing_of_the_outcome(t
             for path, content in before.items():
                 node.disk1.put(path, content)
         raise AssertionError("the power was cut each time")
+
+    simulated(tmp_path, story)
+
+
+def test_each_of_several_stand_ins_can_be_told_from_other_blocks() -> None:
+    lost = tiled(4096, 4096 + 400, [(0, 1, 7), (0, 1, 8), (1, 3, 2)])
+    content = stand_ins(bytes(400), lost, 5, 77, 1000)
+    blocks = [block_at(content, block.position - 4096, block.position) for block in lost]
+    assert [(block.group, block.term, block.index) for block in blocks if block is not None] == [
+        (0, 1, 7), (0, 1, 8), (1, 3, 2),
+    ]  # fmt: skip
+    assert all(is_stand_in(content[block.position - 4096 :][:BLOCK_HEADER_BYTES]) for block in lost)
+    assert blocks[-1] is not None
+    assert blocks[-1].crc == 77, "the block behind goes on from it"
+    assert [block.previous_crc for block in blocks if block is not None][1:] == [
+        block.crc for block in blocks[:-1] if block is not None
+    ]
+
+
+def test_what_another_replica_has_is_copied_where_it_fits_and_refused_where_it_does_not() -> None:
+    (lost,) = tiled(4096, 4096 + 200, [(0, 1, 7)])
+    twin = Twin(KIND_NO_OP, 9, 0, b"", b"what is there" + bytes(50))
+    content = stand_ins(bytes(200), [lost], 5, 77, 1000, {4096: twin})
+    block = block_at(content, 0, 4096)
+    assert block is not None
+    assert (block.kind, block.created_ms, content[BLOCK_HEADER_BYTES:][:13]) == (KIND_NO_OP, 9, b"what is there")
+    with pytest.raises(StorageError, match="does not fit where it lay here"):
+        stand_ins(bytes(200), [lost], 5, 77, 1000, {4096: twin._replace(payload=b"x" * 121)})
+
+
+def test_a_segment_that_other_nodes_can_make_up_for_cannot_be_given_up(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        lost = await LostBlocks.open(node.disk1)
+        await lost.note([missing_segment(3, [LostPart(0, 4, 9, members=[2, 3])])])
+        with pytest.raises(StorageError, match=r"nodes 2, 3 have the write group, and .* is made anew from them"):
+            await lost.give_up(["0:4-9"])
 
     simulated(tmp_path, story)

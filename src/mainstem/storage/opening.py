@@ -24,6 +24,7 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.repair.damage import mend_hole
+from mainstem.storage.repair.giving_up import GivingUp
 from mainstem.storage.repair.losses import refused
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.setup import StorageSetup
@@ -43,16 +44,20 @@ async def opened(setup: StorageSetup, make: Callable[[StorageSetup, Disks], Role
     durable data cannot be read back, and no other node can give it."""
     consensus, files = setup.consensus, setup.write_files
     lost = await LostBlocks.open(files)
-    for part in await lost.replace(setup.clock.now_ms()):
+    giving_up = GivingUp(files, consensus.calls, consensus.node_id, consensus.others)
+    judge = giving_up.judge if consensus.calls is not None else None
+    for part in await lost.replace(setup.clock.now_ms(), judge):
         if consensus.forgotten is not None:
             await consensus.forgotten.got_back(part.group)
-    await lost.look({int(name[:20]) for name in await files.names(JOURNAL) if name.endswith(SEGMENT)})
+    segments = {int(name[:20]) for name in await files.names(JOURNAL) if name.endswith(SEGMENT)}
+    await lost.look(segments)
     for _ in range(MENDED_AT_START_MAX):
         try:
             return await _attempt(setup, lost, make, over_holes=False)
         except CorruptJournal as error:
             if error.hole is None or not await mend_hole(files, error.hole, consensus.calls, consensus.others):
                 break
+            await lost.look(segments)
     return await _attempt(setup, lost, make, over_holes=True)
 
 
@@ -178,6 +183,9 @@ async def _judge(role: StorageParts, recovered: RecoveredState) -> None:
             role.waiting.for_file(group, recovered.torn[group], torn=True)
         else:
             role.waiting.for_leader(group)
+    for group, why in role.lost.undecided.items():
+        if not role.has_alone(group) and not role.hard_states.left(group):
+            role.waiting.for_answer(group, why)
     torn = {group: what for group, what in recovered.torn.items() if group in concerned - alone}
     if torn:
         forgotten = role.setup.consensus.forgotten

@@ -137,7 +137,7 @@ class StorageParts:
         disks.sync_failed.bind(self.write_loop.disk_has_failed)
         self.damage = JournalDamage(
             setup.write_files, journal, groups, clock, node_id, calls, store.cache.forget,
-            state.journal_map.dead, consensus.others,
+            state.journal_map.dead, self.lost, consensus.others,
         )  # fmt: skip
         self.losses = Losses(
             setup.write_files, self.lost, groups, journal, state, placement, setup.topics, self.damage.others,

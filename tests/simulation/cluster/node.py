@@ -276,6 +276,7 @@ class SimulatedNode:
         storage.departures.register(handlers)
         storage.repair.register(handlers)
         storage.damage.register(handlers)
+        storage.losses.register(handlers)
         storage.producer_mending.register(handlers)
         storage.rejoining.register(handlers)
         cluster.calls.serve(life, handlers)

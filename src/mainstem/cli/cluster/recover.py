@@ -66,6 +66,18 @@ If another node or a copy of the file has what is lost, use that instead: this c
 """
 
 
+ASKED = """\
+Nodes {nodes} are asked first: start this node while they run. What one of them has is not given up, but taken from
+there. If one of them cannot be asked, nothing is changed, and the log of this node says so: start it again then. Where
+theirs is damaged, too, they go on with what this node puts there, when they are started again.
+"""
+
+WITHOUT = """\
+Nodes {nodes} are not asked, and must never be started again with the directories they have: they could have what is
+given up here, and their histories would be others.
+"""
+
+
 @click.command("recover")
 @options.neither
 @click.option(
@@ -85,8 +97,18 @@ If another node or a copy of the file has what is lost, use that instead: this c
     metavar="GROUP:FIRST-LAST",
     help="Give up these blocks of a write group, as --lost names them. May be given several times.",
 )
+@click.option(
+    "--without",
+    "without",
+    multiple=True,
+    type=click.IntRange(min=1),
+    metavar="NODE_ID",
+    help="With --give-up: this node is lost for good and is not asked. May be given several times.",
+)
 @click.option("--yes", is_flag=True, help="Do it. Without this option the command only says what would be given up.")
-def command(write_dir: Path, alone: bool, list_lost: bool, give_up: tuple[str, ...], yes: bool) -> None:
+def command(
+    write_dir: Path, alone: bool, list_lost: bool, give_up: tuple[str, ...], without: tuple[int, ...], yes: bool
+) -> None:
     """Have a stopped node believe what its directories hold, whatever the others remember.
 
     The other nodes notice a node that runs on an older copy of its directories, and give it no vote until they have
@@ -98,15 +120,17 @@ def command(write_dir: Path, alone: bool, list_lost: bool, give_up: tuple[str, .
     --lost lists what a node could not read of its journal, and no other node can give, with the offsets that are lost
     with it; --give-up gives that up, and nothing else, so that the write group is served again.
     """
+    if without and not give_up:
+        raise CommandFailed("--without goes with --give-up only")
     if list_lost or give_up:
         if alone:
             raise CommandFailed("--alone goes with neither --lost nor --give-up: give them one after the other")
-        asyncio.run(_give_up(write_dir, give_up, yes=yes))
+        asyncio.run(_give_up(write_dir, give_up, without, yes=yes))
     else:
         asyncio.run(_recover(write_dir, alone=alone, yes=yes))
 
 
-async def _give_up(write_dir: Path, names: tuple[str, ...], *, yes: bool) -> None:
+async def _give_up(write_dir: Path, names: tuple[str, ...], without: tuple[int, ...], *, yes: bool) -> None:
     from mainstem.node import DirectoryInUse, lock
     from mainstem.storage.disks.disk_files import DiskFiles
     from mainstem.storage.errors import StorageError
@@ -130,8 +154,13 @@ async def _give_up(write_dir: Path, names: tuple[str, ...], *, yes: bool) -> Non
             return
         lost.check(names)
         click.echo(GIVEN_UP.format(names=", ".join(names)), nl=False)
+        parts = [part for loss in losses for part in loss.parts if part.name in names]
+        if asked := sorted({member for part in parts for member in part.members} - set(without)):
+            click.echo(ASKED.format(nodes=", ".join(map(str, asked))), nl=False)
+        if without:
+            click.echo(WITHOUT.format(nodes=", ".join(map(str, without))), nl=False)
         if yes:
-            await lost.give_up(names)
+            await lost.give_up(names, without)
             click.echo("done: start the node")
         else:
             click.echo("nothing was changed; give --yes to do it")

@@ -1,4 +1,5 @@
-"""A replica whose own copy of a block went bad on its disk fetches that block from another replica."""
+"""A replica whose own copy of a block went bad on its disk fetches that block from another replica, or hears that
+none has it."""
 
 from __future__ import annotations
 
@@ -41,3 +42,27 @@ class FetchedBlock(msgspec.Struct, frozen=True):
 
 
 FETCH_BLOCK = Method(110, "groups.fetch_block", FetchBlock, FetchedBlock, (BlockMissing,), nodes_only=True)
+
+
+WHOLE, DAMAGED, STAND_IN, STORED, UNKNOWN = "whole", "damaged", "stand-in", "stored", "unknown"
+"""What has become of a block on a node: it can be read there; it cannot; it was given up, and something stands in for
+it; it is split, and gone from the journal; the node's log does not have it."""
+
+
+class AskFate(msgspec.Struct, frozen=True):
+    """What has become of this block on the node that is asked?"""
+
+    asker: Annotated[int, msgspec.Meta(ge=0)]
+    """Node id of the caller."""
+    group: Group
+    index: Index
+    promise: bool = False
+    """The caller gives the block up if nobody has it: who has it damaged shall not take it for whole later on, without
+    asking the others."""
+
+
+class BlockFate(msgspec.Struct, frozen=True):
+    fate: Annotated[str, msgspec.Meta(max_length=32)]
+
+
+BLOCK_FATE = Method(116, "groups.block_fate", AskFate, BlockFate, nodes_only=True)

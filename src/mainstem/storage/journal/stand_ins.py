@@ -5,12 +5,15 @@ checksums at both of its ends: the last four bytes of its header, which no versi
 checksum is the one that the block behind it states. So every version walks, splits and replicates it like any block.
 
 A block whose directory can still be read keeps its batches that are sound. Of any other the stand-in has none: a data
-block without rows where it is known that there was data, else a no-op.
+block without rows where it is known that there was data, else a no-op. Where another replica has a stand-in already, it
+is copied, so that all logs say the same.
+
+The last four bytes of a header are zero in every block that is no stand-in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -19,6 +22,7 @@ from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.journal.block_repair import Twin
 from mainstem.storage.journal.blocks import batches_fault, block_at
 from mainstem.storage.journal.format import (
     BLOCK_ALIGNMENT,
@@ -40,6 +44,8 @@ from mainstem.storage.journal.segment_files import DIRECTORY, INDEX, segment_pat
 from mainstem.storage.journal.stored_block import StoredPlace
 
 CRC_BITS = 32
+MARK = (1).to_bytes(4, "little")
+"""The last four bytes of a stand-in's header where its checksum is not given."""
 CHUNK_BYTES = 1 << 20
 
 
@@ -88,9 +94,18 @@ def forged(header: bytes, directory: Buffer, crc: int) -> bytes:
     return header[:4] + crc.to_bytes(4, "little") + head + last.to_bytes(4, "little")
 
 
-def stand_ins(content: Buffer, lost: Sequence[Lost], previous_crc: int, own_crc: int, now_ms: int) -> bytes:
+def stand_ins(
+    content: Buffer,
+    lost: Sequence[Lost],
+    previous_crc: int,
+    own_crc: int,
+    now_ms: int,
+    twins: Mapping[int, Twin] | None = None,
+) -> bytes:
     """The bytes of the blocks that stand in for `lost`, which lie side by side. `content`: what lies there now;
-    `previous_crc`: the checksum of the block before; `own_crc`: that which the block behind states of the last."""
+    `previous_crc`: the checksum of the block before; `own_crc`: that which the block behind states of the last;
+    `twins`: what other replicas have in the place of these blocks, by position. Raises `StorageError` where there is no
+    room for that."""
     parts: list[bytes] = []
     view = memoryview(content)
     start = lost[0].position
@@ -98,14 +113,25 @@ def stand_ins(content: Buffer, lost: Sequence[Lost], previous_crc: int, own_crc:
         kind = KIND_DATA if block.data else KIND_NO_OP
         damaged = view[block.position - start :][: block.length]
         directory, payload, created_ms = kept(damaged, block) or (b"", b"", now_ms)
+        twin = (twins or {}).get(block.position)
+        if twin is not None:
+            kind, created_ms, directory, payload = twin.kind, twin.created_ms, bytes(twin.directory), unpadded(twin)
+        if BLOCK_HEADER_BYTES + len(directory) + len(payload) > block.length:
+            raise StorageError(
+                f"block {block.index} of write group {block.group}: what another replica has of it does not fit where "
+                "it lay here; have another node take the place of this one"
+            )
         payload += bytes(block.length - BLOCK_HEADER_BYTES - len(directory) - len(payload))
         header, crc = pack_header(
             kind, block.group, block.term, block.index, block.length, len(directory) // DIRECTORY_ROW_BYTES,
-            len(payload), 0 if block.data else crc32c(payload), block.position, start, previous_crc, created_ms,
+            len(payload), 0 if kind == KIND_DATA else crc32c(payload), block.position, start, previous_crc, created_ms,
             directory,
         )  # fmt: skip
         if number == len(lost) - 1:
             header, crc = forged(header, directory, own_crc), own_crc
+        else:
+            crc = crc32c(directory, crc32c(MARK, crc32c(header[8:-4])))
+            header = header[:4] + crc.to_bytes(4, "little") + header[8:-4] + MARK
         parts += [header, directory, payload]
         previous_crc = crc
     return b"".join(parts)
@@ -133,6 +159,20 @@ def kept(damaged: Buffer, block: Lost) -> tuple[bytes, bytes, int] | None:
         batches.append(batch)
         size += len(batch)
     return b"".join(rows), b"".join(batches), header.created_ms
+
+
+def unpadded(twin: Twin) -> bytes:
+    """The payload of a block without the zeros behind its batches."""
+    if twin.kind != KIND_DATA:
+        return bytes(twin.payload).rstrip(b"\0")
+    rows = numpy.frombuffer(twin.directory, DIRECTORY_ROW)
+    ends = rows["position"].astype(numpy.int64) + rows["length"]
+    return bytes(twin.payload[: int(ends.max(initial=0))])
+
+
+def is_stand_in(header: Buffer) -> bool:
+    """Whether these bytes of a sound block's header are a stand-in's."""
+    return any(memoryview(header)[BLOCK_HEADER_BYTES - 4 : BLOCK_HEADER_BYTES])
 
 
 def directory_and_payload(content: Buffer, batch_count: int) -> tuple[memoryview, memoryview]:
@@ -168,11 +208,11 @@ async def content_crc(files: Files, start: int, end: int) -> int:
         await file.close()
 
 
-async def stand_in(files: Files, lost: Sequence[Lost], now_ms: int) -> None:
+async def stand_in(files: Files, lost: Sequence[Lost], now_ms: int, twins: Mapping[int, Twin] | None = None) -> None:
     """Write the blocks that stand in for `lost`, which lie side by side in one segment, into a journal that no process
-    has open; durable on return. The segment's index goes, which knows the lost batches, and those of all behind it:
-    readers look into memory for what lies behind the last index. Raises `StorageError` if the blocks around cannot be
-    read, OSError."""
+    has open; durable on return. `twins` as in `stand_ins`. The segment's index goes, which knows the lost batches, and
+    those of all behind it: readers look into memory for what lies behind the last index. Raises `StorageError` if the
+    blocks around cannot be read, or what is in `twins` does not fit; OSError."""
     start, end = lost[0].position, lost[-1].position + lost[-1].length
     sequence = sequence_of(start)
     assert start % BLOCK_ALIGNMENT == end % BLOCK_ALIGNMENT == 0, (start, end)
@@ -197,10 +237,11 @@ async def stand_in(files: Files, lost: Sequence[Lost], now_ms: int) -> None:
         content = await file.read(offset_of(start), end - start)
         if len(content) < end - start:
             content += bytes(end - start - len(content))
+        written = stand_ins(content, lost, previous_crc, own_crc, now_ms, twins)
         for name in reversed(await files.names(DIRECTORY)):
             if name.endswith(INDEX) and int(name.removesuffix(INDEX)) >= sequence:
                 await files.remove(f"{DIRECTORY}/{name}")
-        await file.write(offset_of(start), [stand_ins(content, lost, previous_crc, own_crc, now_ms)], sync=True)
+        await file.write(offset_of(start), [written], sync=True)
     finally:
         await file.close()
 

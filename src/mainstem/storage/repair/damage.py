@@ -28,6 +28,7 @@ from mainstem.storage.journal.format import DIRECTORY_ROW_BYTES, KIND_DATA, segm
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.mending import look_at, write_whole, write_whole_unopened
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
+from mainstem.storage.repair.lost_blocks import LostBlocks
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +61,13 @@ class JournalDamage:
         calls: Calls | None,
         forget: Callable[[str], None],
         dead: Collection[int],
+        lost: LostBlocks,
         placed: Callable[[int], Iterable[int]] = lambda group: (),
     ) -> None:
         """`calls` to the other nodes, None where there are none; `forget` drops what is cached of a file; `dead`: the
-        places of blocks that are in no log any more; `placed`: the nodes that have a group, if its log does not
-        say."""
+        places of blocks that are in no log any more; `lost`: what was given up, which other nodes may have replaced,
+        and which counts for whole only when one of them gives it; `placed`: the nodes that have a group, if its log
+        does not say."""
         self._placed = placed
         self._files = files
         self._journal = journal
@@ -74,6 +77,7 @@ class JournalDamage:
         self._calls = calls
         self._forget = forget
         self._dead = dead
+        self._lost = lost
         self._damaged: dict[tuple[int, int], DamagedBlock] = {}
         """Damaged blocks by write group and index."""
         self._heard: set[int] = set()
@@ -114,7 +118,7 @@ class JournalDamage:
         for group in self._groups:
             index = group.blocks.index_at(position)
             if index:
-                return await self._look(self._place(group, index))
+                return await self._look(self.place(group, index))
         try:  # dead, or recycled: no reader needs it, but a walk over the journal must get past it
             segment = self._journal.segment(sequence_of(position))
         except SegmentGone:
@@ -150,13 +154,15 @@ class JournalDamage:
 
     # --- looking and mending ------------------------------------------------------------------------------
 
-    def _place(self, group: WriteGroup, index: int) -> StoredPlace:
+    def place(self, group: WriteGroup, index: int) -> StoredPlace:
         blocks = group.blocks
         return StoredPlace(group.group, blocks.term(index), index, blocks.position_of(index), blocks.length_of(index))
 
     async def _look(self, place: StoredPlace) -> bool:
         try:
             await look_at(self._files, self._journal, place)
+            if self._lost.distrusts(place.group, place.index):
+                raise CorruptJournal(f"{place}: other replicas may have given it up", position=place.position)
         except SegmentGone:
             self._damaged.pop((place.group, place.index), None)
             return True
@@ -166,6 +172,7 @@ class JournalDamage:
                 return False
             log.warning("%s: was damaged on disk 1, and is made whole again from another copy", place)
             self.repaired += 1
+            await self._lost.found_whole(place.group, place.index)
         else:
             if (place.group, place.index) in self._damaged:
                 log.warning("%s: is sound again; its write group goes on", place)
@@ -226,7 +233,9 @@ class JournalDamage:
             0, blocks.term(request.index)
         ):  # fmt: skip
             raise BlockMissing(f"node {self._node_id}: no block {request.index} of term {request.term} in the journal")
-        place = self._place(self._groups[request.group], request.index)
+        place = self.place(self._groups[request.group], request.index)
+        if self._lost.distrusts(place.group, place.index):
+            raise BlockMissing(f"node {self._node_id}: {place} is given up, unless another replica has it")
         try:
             found = await read_block(self._journal, place)
         except (StorageError, OSError) as error:

@@ -15,10 +15,23 @@ from functools import partial
 
 from mainstem.model import Topic
 from mainstem.ports import Clock, Files
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.blocks import (
+    BLOCK_FATE,
+    DAMAGED,
+    STAND_IN,
+    STORED,
+    UNKNOWN,
+    WHOLE,
+    AskFate,
+    BlockFate,
+)
+from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import CorruptJournal
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import KIND_DATA, sequence_of
+from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, KIND_DATA, sequence_of
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.stand_ins import is_stand_in
 from mainstem.storage.placement import Placement
 from mainstem.storage.repair.damage import JournalDamage
 from mainstem.storage.repair.loss_account import LossAccount, raised_ends
@@ -58,6 +71,9 @@ class Losses:
         self._damage = damage
         self._clock = clock
         self._account = LossAccount(files, placement, topics, members)
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(BLOCK_FATE, self._fate)
 
     async def found(self, recovered: RecoveredState) -> None:
         """Write down what a start could not read. Raises OSError."""
@@ -107,6 +123,35 @@ class Losses:
                 await self._lost.note([await self._account.of_block(place, damaged.fault, data=data)])
             except FileNotFoundError:
                 log.info("%s: its segment is gone", place)
+
+    # --- what others ask ----------------------------------------------------------------------------------
+
+    async def _fate(self, call: RpcCall[AskFate]) -> Reply[BlockFate]:
+        request = call.request
+        group = self._groups[request.group] if request.group < len(self._groups) else None
+        fate = UNKNOWN if group is None else await self._fate_of(group, request.index)
+        if fate == DAMAGED and request.promise:
+            await self._lost.promise(request.group, request.index, request.asker)
+        return Reply(BlockFate(fate))
+
+    async def _fate_of(self, group: WriteGroup, index: int) -> str:
+        """What has become of a block here. A damaged one is in the account of losses when this returns. Raises
+        OSError."""
+        position = group.blocks.position_of(index)
+        if not position:
+            if self._lost.of_block(group.group, index) is not None:
+                return DAMAGED
+            return STORED if index <= self._state.manifest.reached(group.group) else UNKNOWN
+        place = self._damage.place(group, index)
+        if self._lost.distrusts(group.group, index):
+            return DAMAGED
+        if await self._damage.met(position):
+            header = await self._journal.read(position, BLOCK_HEADER_BYTES)
+            return STAND_IN if is_stand_in(header) else WHOLE
+        if self._lost.of_block(group.group, index) is None:
+            data = group.blocks.kind_of(index) == KIND_DATA
+            await self._lost.note([await self._account.of_block(place, f"{place} is damaged", data=data)])
+        return DAMAGED
 
 
 def refused(error: CorruptJournal, lost: LostBlocks) -> CorruptJournal:

@@ -3,7 +3,8 @@
 The node writes down what it cannot read and can get from nowhere, with the offsets that are lost with it; `mainstem
 cluster recover` shows that, and notes what the operator gives up. The next start puts stand-ins in the place of what
 was given up (`stand_ins`), and nothing else: a loss is known by the checksum of the bytes that lay there, so that bytes
-that were restored since, or went bad since, are not covered.
+that were restored since, or went bad since, are not covered. Where other nodes have the write group, they are asked
+first (`giving_up`), and bytes that were restored count only if none of them has given the block up.
 
 The file is small, written whole under another name, synced and renamed. It is JSON, so that people can read it.
 """
@@ -11,15 +12,18 @@ The file is small, written whole under another name, synced and renamed. It is J
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.journal.block_repair import Twin
+from mainstem.storage.journal.blocks import block_at
 from mainstem.storage.journal.format import FIRST_BLOCK, offset_of, segment_name, sequence_of
 from mainstem.storage.journal.segment_files import segment_path
-from mainstem.storage.journal.stand_ins import Lost, content_crc, stand_in
+from mainstem.storage.journal.stand_ins import Lost, content_crc, is_stand_in, stand_in
 
 NAME = "lost_blocks"
 TEMPORARY = "lost_blocks.tmp"
@@ -62,6 +66,9 @@ class LostPart(msgspec.Struct, frozen=True):
     members: list[int] = []
     """Other nodes that have the write group: one of them may have what is lost here."""
     given_up: bool = False
+    """By the operator here, or by another node, which asked."""
+    without: list[int] = []
+    """Of the other nodes those that are lost for good, as the operator says: they are not asked."""
 
     @property
     def name(self) -> str:
@@ -98,12 +105,29 @@ class Loss(msgspec.Struct, frozen=True):
         return all(part.given_up for part in self.parts)
 
 
+class Verdict(NamedTuple):
+    """What other nodes say to a loss that was given up here (`giving_up`)."""
+
+    refusal: str = ""
+    """Why nothing may stand in for it now; empty: it may."""
+    mended: bool = False
+    """All of its blocks are whole again, from other replicas."""
+    twins: Mapping[int, Twin] = {}
+    """What other nodes have in the place of blocks, by position here."""
+
+
+Judge = Callable[[Loss], Awaitable[Verdict]]
+
+
 class LostBlocks:
     """The losses that a node knows of, and the file that keeps them."""
 
     def __init__(self, files: Files, losses: Sequence[Loss]) -> None:
         self._files = files
         self.losses = list(losses)
+        self.undecided: dict[int, str] = {}
+        """Write groups of which a block may be given up, or whole, which only other nodes can tell; and why they did
+        not."""
 
     @classmethod
     async def open(cls, files: Files) -> LostBlocks:
@@ -175,6 +199,8 @@ class LostBlocks:
             return sequence not in segments
         if sequence not in segments:
             return False
+        if any(part.given_up and part.members for part in loss.parts):
+            return True
         return sequence_of(loss.end) != sequence or await content_crc(self._files, loss.start, loss.end) == loss.crc
 
     def is_given_up(self, group: int, upto: int, sequence: int) -> bool:
@@ -195,29 +221,71 @@ class LostBlocks:
                 f"{', '.join(unknown)}: not known to be lost; what is: {', '.join(sorted(offered)) or 'nothing'}"
             )
         for loss in self.losses:
+            members = sorted({member for part in loss.parts if part.name in names for member in part.members})
+            if loss.missing and members:
+                raise StorageError(
+                    f"{loss.where}: nodes {', '.join(map(str, members))} have the write group, and what was in the "
+                    "segment is made anew from them: start them"
+                )
             if not loss.stand_ins and not loss.missing and any(part.name in names for part in loss.parts):
                 raise StorageError(
                     f"{loss.where}: nothing can stand in for what is lost there, as it cannot be told which blocks lay "
                     "where; restore the segment, or both directories from a backup"
                 )
 
-    async def give_up(self, names: Collection[str]) -> None:
-        """Note that the operator gives up the parts of these names; durable on return. Raises `StorageError` as `check`
-        does, OSError."""
+    async def give_up(self, names: Collection[str], without: Sequence[int] = ()) -> None:
+        """Note that the operator gives up the parts of these names; durable on return. `without`: nodes that are lost
+        for good. Raises `StorageError` as `check` does, OSError."""
         self.check(names)
+
+        def given_up(part: LostPart) -> LostPart:
+            if part.name not in names:
+                return part
+            return msgspec.structs.replace(part, given_up=True, without=sorted({*part.without, *without}))
+
         await self._save([
-            msgspec.structs.replace(
-                loss,
-                parts=[
-                    msgspec.structs.replace(part, given_up=part.given_up or part.name in names) for part in loss.parts
-                ],
-            )
-            for loss in self.losses
+            msgspec.structs.replace(loss, parts=[given_up(part) for part in loss.parts]) for loss in self.losses
         ])  # fmt: skip
 
-    async def replace(self, now_ms: int) -> list[LostPart]:
+    def of_block(self, group: int, index: int) -> Loss | None:
+        """The loss that a block of a write group is part of, if it is not made up for."""
+        for loss in self.losses:
+            for part in () if loss.replaced or loss.missing else loss.parts:
+                if part.group == group and part.first <= index <= (part.last or index):
+                    return loss
+        return None
+
+    def distrusts(self, group: int, index: int) -> bool:
+        """Whether a block is given up here, so that other nodes may have stand-ins for it, whatever lies here now."""
+        loss = self.of_block(group, index)
+        return loss is not None and any(part.given_up and part.members for part in loss.parts if part.group == group)
+
+    async def promise(self, group: int, index: int, node_id: int) -> None:
+        """Give up a block because another node does so that found it damaged here; durable on return. Raises
+        OSError."""
+        loss = self.of_block(group, index)
+        if loss is None or self.distrusts(group, index):
+            return
+        parts = [
+            msgspec.structs.replace(part, given_up=True, members=sorted({*part.members, node_id}))
+            if part.group == group else part
+            for part in loss.parts
+        ]  # fmt: skip
+        await self._save([msgspec.structs.replace(one, parts=parts) if one is loss else one for one in self.losses])
+        log.warning(
+            "node %d gives up block %d of write group %d, which is damaged here, too: start this node again when that "
+            "one runs, and it goes on as that one does", node_id, index, group,
+        )  # fmt: skip
+
+    async def found_whole(self, group: int, index: int) -> None:
+        """Forget the loss of a block that is whole again from another copy, if it was the only one. Raises OSError."""
+        loss = self.of_block(group, index)
+        if loss is not None and [part.first for part in loss.parts] == [part.last for part in loss.parts] == [index]:
+            await self._save([one for one in self.losses if one is not loss])
+
+    async def replace(self, now_ms: int, judge: Judge | None = None) -> list[LostPart]:
         """Put stand-ins in the place of what was given up, in a journal that no process has open. Returns the parts
-        that are done with this. Raises OSError."""
+        that are done with this. `judge` asks the other nodes; None: there are none. Raises OSError."""
         done: list[LostPart] = []
         losses: list[Loss] = []
         for loss in self.losses:
@@ -228,9 +296,21 @@ class LostBlocks:
                 unchanged = await content_crc(self._files, loss.start, loss.end) == loss.crc
             except FileNotFoundError:
                 unchanged = False
-            if unchanged:
+            verdict = Verdict() if judge is None or await self._is_replaced(loss) else await judge(loss)
+            if verdict.refusal:
+                log.error("%s: given up, and not replaced: %s", loss.where, verdict.refusal)
+                if not unchanged:
+                    self.undecided |= {part.group: f"{loss.where}: {verdict.refusal}" for part in loss.parts}
+            if verdict.mended:
+                log.warning("%s: given up, but another node had it: it is whole again", loss.where)
+                done += loss.parts
+                continue
+            if verdict.refusal:
+                losses.append(loss)
+                continue
+            if unchanged or verdict.twins:
                 try:
-                    await stand_in(self._files, loss.stand_ins, now_ms)
+                    await stand_in(self._files, loss.stand_ins, now_ms, verdict.twins)
                 except StorageError as error:
                     log.error("%s", error)
                     losses.append(loss)
@@ -244,6 +324,22 @@ class LostBlocks:
         if losses != self.losses:
             await self._save(losses)
         return done
+
+    async def _is_replaced(self, loss: Loss) -> bool:
+        """Whether the stand-ins lie there, after a crash before that was noted."""
+        if not loss.stand_ins:
+            return False
+        last = loss.stand_ins[-1]
+        try:
+            file = await self._files.open(segment_path(sequence_of(last.position)))
+        except FileNotFoundError:
+            return False
+        try:
+            content = await file.read(offset_of(last.position), last.length)
+        finally:
+            await file.close()
+        found = block_at(content, 0, last.position)
+        return found is not None and (found.group, found.index) == (last.group, last.index) and is_stand_in(content)
 
     # --- queues whose end is not known --------------------------------------------------------------------
 

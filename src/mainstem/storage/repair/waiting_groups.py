@@ -70,6 +70,10 @@ class WaitingGroups:
         if torn:
             self._torn.add(group)
 
+    def for_answer(self, group: int, what: str) -> None:
+        """Have a write group wait for another start: whether a block of it is given up only other nodes can tell."""
+        self._reasons.setdefault(group, what)
+
     def for_leader(self, group: int) -> None:
         """Have a torn write group come back through a leader."""
         self._torn.add(group)
