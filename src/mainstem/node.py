@@ -31,8 +31,9 @@ from mainstem.heap import Heap, give_memory_back
 from mainstem.loop_watch import LoopWatch
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.node_ports import NodePorts
 from mainstem.node_reports import NodeReports
-from mainstem.node_roles import NodePorts, Roles, rpc_advertised
+from mainstem.node_roles import Roles, rpc_advertised
 from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
 from mainstem.ports import Statistics

@@ -24,7 +24,8 @@ from mainstem.config import NodeConfig
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Node, Outcome, QueueRead
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.node_roles import NodePorts, Roles
+from mainstem.node_ports import NodePorts
+from mainstem.node_roles import Roles
 from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import split_slice
 from mainstem.rpc.handlers import Handlers

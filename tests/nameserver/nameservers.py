@@ -12,6 +12,7 @@ from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.model import OWN_LEVELS, LevelRange, Node
+from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.disk.starts_file import StartsFile
@@ -31,6 +32,8 @@ class Nameservers:
         self.racks: dict[int, str] = {}
         self.levels: dict[int, LevelRange] = {}
         """The feature levels that a node's program can work at, where they are not this program's."""
+        self.conditions: dict[int, Condition] = {}
+        """The state of a node's disks, where anything is to be said of it."""
         self.shows_starts = False
         """Nodes remember starts, and show theirs before anything else."""
         self._ends: dict[int, End] = {}
@@ -59,7 +62,10 @@ class Nameservers:
             starts = await StartsFile.open(disk, node_id)
             await starts.begin(node_id, "", randomness.randbytes, acknowledges_unsynced=False)
         try:
-            nameserver = await Nameserver.open(disk, randomness, chosen, node, connect, facts, starts)
+            nameserver = await Nameserver.open(
+                disk, randomness, chosen, node, connect, facts, starts,
+                condition=lambda: self.conditions.get(node_id, Condition()),
+            )  # fmt: skip
         except BaseException:
             if node_id in self._ends:
                 self._ends[node_id].detach()

@@ -193,7 +193,7 @@ def test_what_a_node_says_of_itself_reaches_the_leader() -> None:
         await cluster.start_all()
         leader = await cluster.elected()
         other = next(node_id for node_id in cluster.running if node_id != leader)
-        cluster.running[other].report_condition(lambda: Condition("disk 1 is full", 12_345))
+        cluster.conditions[other] = Condition("disk 1 is full", 12_345)
         await asyncio.sleep(1.5)
         report = cluster.running[leader].lookups.report(other)
         assert report is not None

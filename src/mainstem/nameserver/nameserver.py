@@ -75,6 +75,7 @@ class Nameserver:
         config: NameserverConfig,
         facts: Facts,
         supervision: Supervision | None = None,
+        condition: Callable[[], Condition] = Condition,
     ) -> None:
         self._config = config
         self._facts = facts
@@ -111,7 +112,7 @@ class Nameserver:
         if ports is not None:
             thresholds = Thresholds(config.suspect_ms / 1000, config.refused_ms / 1000, config.dead_ms / 1000)
             self.heartbeats = Heartbeats(
-                config.node_id, quorum, replica, self._leaders, ports, config.heartbeat_ms / 1000, thresholds
+                config.node_id, quorum, replica, self._leaders, ports, config.heartbeat_ms / 1000, thresholds, condition
             )
         self._raising = LevelRaising(quorum, replica, self.proposer, config.node_id, self.heartbeats, sleep)
         self._requests = requests = Requests(
@@ -146,18 +147,19 @@ class Nameserver:
         facts: Facts = NO_FACTS,
         starts: StartsFile | None = None,
         supervision: Supervision | None = None,
+        condition: Callable[[], Condition] = Condition,
     ) -> Nameserver:
         """Recover the metadata below `files`, or create the cluster where the directory is empty, and
         register `node`. Open it before the journal. With peers it takes `connect`, and waits for a majority
-        of them. `starts`, which has begun, is shown to the others before anything else. Raises
-        `ForeignDirectory`, `UnreadableFeatureLevel`, `MetadataCorrupt`, `NodeIdTaken`,
-        `rpc.errors.IdentityRefused`, OSError."""
+        of them. `starts`, which has begun, is shown to the others before anything else; `condition` is asked for the
+        state of this node's disks before each heartbeat. Raises `ForeignDirectory`, `UnreadableFeatureLevel`,
+        `MetadataCorrupt`, `NodeIdTaken`, `rpc.errors.IdentityRefused`, OSError."""
         assert node.node_id == config.node_id, "a node registers itself"
         assert connect is not None or not config.peers, "nodes of a cluster are connected"
         directory = await open_directory(files, config, facts.levels)
         try:
             beginning = await begin(directory, randomness, config, connect, facts, starts)
-            nameserver = cls(beginning, randomness, config, facts, supervision)
+            nameserver = cls(beginning, randomness, config, facts, supervision, condition)
         except BaseException:
             await directory.close()
             raise
@@ -267,10 +269,10 @@ class Nameserver:
         if self._start_check is not None:
             self._start_check.found_late = listener
 
-    def report_condition(self, condition: Callable[[], Condition]) -> None:
-        """Before each heartbeat, `condition` is asked for the state of this node's disks."""
-        if self.heartbeats is not None:
-            self.heartbeats.condition = condition
+    @property
+    def others(self) -> ClusterPorts | None:
+        """The calls and messages to the other nodes; None: there are none."""
+        return self._link.ports if self._link is not None else None
 
     def samples(self) -> Iterable[Sample]:
         yield Sample("mainstem_topics", "gauge", "Topics in the cluster", len(self.replica.state.topics))

@@ -18,7 +18,8 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
-from mainstem.node_roles import NodePorts, Roles, ServedGroups
+from mainstem.node_ports import NodePorts, Watch
+from mainstem.node_roles import Roles
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.errors import StorageFailed
@@ -38,24 +39,23 @@ class Copy(NamedTuple):
     manifest: dict[str, bytes]
 
 
-class SimulatedRoles(Roles):
-    """Watched."""
+class Watched(Watch):
+    """Has the simulation's observers look at the roles as they open."""
 
-    node: WholeNode
-    life: Life
+    def __init__(self, node: WholeNode, life: Life) -> None:
+        self._node = node
+        self._life = life
+        self._before = 0
 
-    async def _open_metadata(self) -> Nameserver:
-        nameserver = await super()._open_metadata()
-        self.node.watch_metadata(nameserver, self.life)
-        return nameserver
+    def metadata_opened(self, nameserver: Nameserver) -> None:
+        self._node.watch_metadata(nameserver, self._life)
+        self._before = self._node.journal_bytes_read
 
-    async def _open_storage(self, served: ServedGroups) -> Storage:
-        before = self.node.journal_bytes_read
-        storage = await super()._open_storage(served)
-        self.node.read_at_start = self.node.journal_bytes_read - before
-        self.node.observe(storage, self.life)
-        self.node.watch_coordinators(storage)
-        return storage
+    def storage_opened(self, storage: Storage) -> None:
+        node = self._node
+        node.read_at_start = node.journal_bytes_read - self._before
+        node.observe(storage, self._life)
+        node.watch_coordinators(storage)
 
 
 class WholeNode(SimulatedNode):
@@ -88,29 +88,29 @@ class WholeNode(SimulatedNode):
             cluster.calls.serve(life, handlers)
             return ClusterPorts(cluster.network.attach(life), cluster.calls.of(life, identity), handlers, self.clock)
 
-        roles = SimulatedRoles(
-            config,
-            Node(node_id=self.node_id, host=f"node-{self.node_id}", port=9092),
-            NodePorts(
-                clock=self.clock,
-                randomness=lambda: random.Random(self.rng.random()),
-                new_id=lambda: f"{self.node_id}-{next(self._ids):06}",
-                new_uuid=self.new_uuid,
-                write_files=self.disk1,
-                store_files=self.disk2,
-                write_dir=self._directory,
-                store_dir=self._directory,
-                handlers=handlers,
-                connect=connect,
-                boot=str(self._boots),
-                levels=OF_NO_LEVELS if cluster.settings.begins_old and not self._starts else OWN_LEVELS,
-            ),
-            stack,
-        )
+        levels = OF_NO_LEVELS if cluster.settings.begins_old and not self._starts else OWN_LEVELS
         self._starts += 1
-        roles.node, roles.life = self, life
         try:
-            await roles._open()
+            roles = await Roles.open(
+                config,
+                Node(node_id=self.node_id, host=f"node-{self.node_id}", port=9092),
+                NodePorts(
+                    clock=self.clock,
+                    randomness=lambda: random.Random(self.rng.random()),
+                    new_id=lambda: f"{self.node_id}-{next(self._ids):06}",
+                    new_uuid=self.new_uuid,
+                    write_files=self.disk1,
+                    store_files=self.disk2,
+                    write_dir=self._directory,
+                    store_dir=self._directory,
+                    handlers=handlers,
+                    connect=connect,
+                    boot=str(self._boots),
+                    levels=levels,
+                ),
+                stack,
+                Watched(self, life),
+            )
         except BaseException:
             await stack.aclose()
             raise
@@ -237,7 +237,7 @@ class WholeNode(SimulatedNode):
         """Nothing that goes on in the background may have ended."""
         if self.serving is None or self.roles is None or self.disk1.troubles or self.disk2.troubles:
             return
-        for task in [self.roles.nameserver.task, *self.roles.tasks]:
+        for task in [self.roles.nameserver.task, *self.roles.background.tasks]:
             ended = task.done() and not task.cancelled()
             error = task.exception() if ended else None
             fine = not ended or isinstance(error, (StorageFailed, OSError, PowerLoss))

@@ -74,8 +74,10 @@ class Heartbeats:
         ports: ClusterPorts,
         heartbeat_seconds: float,
         thresholds: Thresholds,
+        condition: Callable[[], Condition] = Condition,
     ) -> None:
-        self.condition: Callable[[], Condition] = Condition
+        """`condition` is asked for the state of this node's disks before each heartbeat."""
+        self._condition = condition
         self.verdicts: dict[int, LivenessVerdict] = {}
         """The newest verdicts on nodes that are not well."""
         self._verdicts_term = 0
@@ -142,7 +144,7 @@ class Heartbeats:
         """Whether the leader heard it; `leader` 0: no node is asked."""
         if leader == 0:
             return False
-        condition = self.condition()
+        condition = self._condition()
         beat = Heartbeat(
             leaders=self._leaders.told(),
             applied=self._replica.applied_index,
@@ -200,7 +202,7 @@ class Heartbeats:
     async def _lead(self) -> None:
         now = self._touched_at = self._ports.clock.monotonic()
         liveness = self.liveness()
-        condition = self.condition()
+        condition = self._condition()
         own = Report(self._replica.applied_index, condition.disk, condition.lag_bytes, self._replica.levels)
         liveness.heard(self._node_id, now, own)
         self._judge(liveness, now)

@@ -1,0 +1,63 @@
+"""What the roles of a node are put together on: disks, clock, randomness and network, of a machine or simulated."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mainstem.broker.broker import UnboundedRoom
+from mainstem.model import OWN_LEVELS, LevelRange
+from mainstem.nameserver.cluster_ports import Connect
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.ports import Clock, Files, ResponseRoom, SideWork
+from mainstem.rpc.handlers import Handlers
+from mainstem.side_thread import AtOnce
+from mainstem.storage.role import Storage
+from mainstem.supervised import Supervision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePorts:
+    """The disks, clock, randomness and network that a node's roles run on."""
+
+    clock: Clock
+    randomness: Callable[[], random.Random]
+    """A random source; each caller gets one of its own."""
+    new_id: Callable[[], str]
+    """A text that was never given before."""
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
+    write_files: Files
+    store_files: Files
+    write_dir: Path
+    """The directory of `write_files`, for parts that open files by name: sqlite, and splitters on this
+    host."""
+    store_dir: Path
+    handlers: Handlers
+    """The table of calls that other nodes and splitters may make."""
+    connect: Connect | None
+    """Connects to the other nodes; None: there are none."""
+    side_work: SideWork = field(default_factory=AtOnce)
+    """Checks compressed batches beside the event loop."""
+    supervision: Supervision | None = None
+    """Watches all background tasks; None: the roles make one of their own."""
+    boot: str = ""
+    """An id of the machine's present boot; empty: it cannot be known."""
+    response_room: ResponseRoom = field(default_factory=UnboundedRoom)
+    levels: LevelRange = OWN_LEVELS
+    """The feature levels at which this node's program can work."""
+
+
+class Watch:
+    """Sees the roles as they open; of this class: looks at nothing."""
+
+    def metadata_opened(self, nameserver: Nameserver) -> None:
+        """The metadata is open, the storage role is next."""
+
+    def storage_opened(self, storage: Storage) -> None:
+        """The storage role is open, and has not started."""
+
+
+NO_WATCH = Watch()
