@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.fakes.files import SimulatedFiles
 from tests.nameserver.nameservers import Nameservers, simulate
-from tests.nameserver.test_state import CLUSTER, NODE, replayed
+from tests.nameserver.state.test_state import CLUSTER, NODE, replayed
 
 from mainstem.errors import ConfigError
 from mainstem.model import FeatureLevel, LevelRange, Node

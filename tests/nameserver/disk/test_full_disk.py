@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.fakes.files import SimulatedFiles
 from tests.nameserver.nameservers import Nameservers, simulate
-from tests.nameserver.test_cluster_faults import History
+from tests.nameserver.quorum.test_cluster_faults import History
 
 from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.config import NameserverConfig
