@@ -32,7 +32,7 @@ from mainstem.storage.journal.format import (
 from mainstem.storage.journal.stand_ins import is_stand_in, unpadded
 from mainstem.storage.journal.stored_block import read_block
 from mainstem.storage.repair.losses import PATIENCE_MS
-from mainstem.storage.repair.lost_blocks import LostBlocks
+from mainstem.storage.repair.lost_blocks import LOSSES_MAX, LostBlocks, LostPart, missing_segment
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
 FOUND_SECONDS = PATIENCE_MS / 1000 + 3 * DAMAGE_SECONDS
@@ -314,6 +314,21 @@ class ReturnsDamaged(Story):
         await self.goes_on([0, 1, 2, 4, 5, 6, 7, 8])
 
 
+class NoRoomToPromise(Story):
+    """The second has lost so much that it notes nothing more: it can promise nothing, so nothing is given up."""
+
+    async def tell(self) -> None:
+        first, second, _third = self.nodes
+        for batch, node in enumerate(self.nodes):
+            await self.harmed(node, batch)
+        far = 1 << 40
+        others = [missing_segment(far + number, [LostPart(self.group, far, far + 1)]) for number in range(LOSSES_MAX)]
+        await second.call(second.storage.lost.note(others), patience=30)
+        await self.met(*self.nodes)
+        await self.give_up(first)
+        require(bool(await self.lost(first)), "it was given up though another node could take its copy for whole")
+
+
 class HoleOnAll(Story):
     """No start can walk over the block, nor does a checkpoint know of it: all nodes have forgotten something, so that
     nobody leads."""
@@ -384,7 +399,8 @@ class LostForGood(Story):
 
 
 @pytest.mark.parametrize(
-    "story", [DamagedOnAll, DamagedOnTwo, TakenAtTheStart, ReturnsDamaged, HoleOnAll, HoleOnTwo, LostForGood]
+    "story",
+    [DamagedOnAll, DamagedOnTwo, TakenAtTheStart, ReturnsDamaged, NoRoomToPromise, HoleOnAll, HoleOnTwo, LostForGood],
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_given_up_is_lost_on_all_nodes_or_on_none(tmp_path: Path, story: type[Story], seed: int) -> None:

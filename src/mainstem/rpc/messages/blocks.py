@@ -62,7 +62,9 @@ class AskFate(msgspec.Struct, frozen=True):
 
 
 class BlockFate(msgspec.Struct, frozen=True):
+    """The answer; `BlockMissing` where the promise that was asked for cannot be given."""
+
     fate: Annotated[str, msgspec.Meta(max_length=32)]
 
 
-BLOCK_FATE = Method(116, "groups.block_fate", AskFate, BlockFate, nodes_only=True)
+BLOCK_FATE = Method(116, "groups.block_fate", AskFate, BlockFate, (BlockMissing,), nodes_only=True)

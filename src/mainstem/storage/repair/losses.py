@@ -25,6 +25,7 @@ from mainstem.rpc.messages.blocks import (
     WHOLE,
     AskFate,
     BlockFate,
+    BlockMissing,
 )
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import CorruptJournal
@@ -132,6 +133,8 @@ class Losses:
         fate = UNKNOWN if group is None else await self._fate_of(group, request.index)
         if fate == DAMAGED and request.promise:
             await self._lost.promise(request.group, request.index, request.asker)
+            if not self._lost.distrusts(request.group, request.index):
+                raise BlockMissing(f"block {request.index} of write group {request.group}: too much else is lost here")
         return Reply(BlockFate(fate))
 
     async def _fate_of(self, group: WriteGroup, index: int) -> str:
