@@ -24,7 +24,7 @@ from mainstem.kernel.batch_header import (
 )
 from mainstem.protocol.headers import RequestHeader, request_frame
 from mainstem.protocol.records import NewRecord, build_batch
-from mainstem.protocol.records.checksum import crc32c
+from mainstem.protocol.records.batch import crc32c
 from mainstem.protocol.records.compression import Compression, compress
 from mainstem.protocol.varint import unsigned_varint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainstem.kernel.batch_header import ATTRIBUTES_AT, CHECKSUM_AT, HEADER, HEADER_BYTES, MAGIC
 from mainstem.model import BatchAppend
 from mainstem.protocol.records import Compression, NewBatch, read_batch_header
-from mainstem.protocol.records.checksum import crc32c
+from mainstem.protocol.records.batch import crc32c
 from mainstem.protocol.records.compression import compress
 
 KEYED_RECORD = bytes([14, 0, 0, 0, 2, 107, 1, 0])

@@ -20,12 +20,11 @@ from tests.broker.harness import Serving, batch, call, make_broker, serving
 from mainstem.broker.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
 from mainstem.broker.handlers import offset_commit, offset_fetch
 from mainstem.broker.handlers.fetch import EPOCHS_PER_TURN, ROWS_AT_ONCE
-from mainstem.broker.steps import PARTITIONS_PER_STEP, in_steps
+from mainstem.broker.partitions import PARTITIONS_PER_STEP, in_steps
 from mainstem.kernel import KERNEL, TOPICS_AT_ONCE_MAX, FetchPlan
 from mainstem.protocol import codec
-from mainstem.protocol.decoded_size import decoded_bytes_max
+from mainstem.protocol.decoded_memory import decoded_bytes_max, let_go_in_slices
 from mainstem.protocol.headers import RequestHeader, request_frame
-from mainstem.protocol.letting_go import let_go_in_slices
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from mainstem.cli.bench.arrivals import STAMP_BYTES, Arrivals, Stamp, probe_run, stamp_of
-from mainstem.cli.bench.limits import SECONDS_DEFAULT, Limits, limits
+from mainstem.cli.bench.ending import SECONDS_DEFAULT, Limits, limits
 from mainstem.cli.bench.live_line import LiveLine
 from mainstem.cli.bench.load import random_texts
 from mainstem.cli.bench.sender import client_settings

@@ -33,7 +33,7 @@ from mainstem.protocol.records import (
     verify_checksum,
     walk_batches,
 )
-from mainstem.protocol.records.checksum import crc32c
+from mainstem.protocol.records.batch import crc32c
 
 NOW = 1_700_000_000_000
 

@@ -9,11 +9,16 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.server import RpcServer, ServerConnection
+from mainstem.rpc.server import (
+    PROMPT_ANSWERS_MAX,
+    PROMPT_DELAY_SECONDS,
+    PROMPT_SMALL_BYTES,
+    RpcServer,
+    ServerConnection,
+)
 from mainstem.rpc.wire.call_state import CallAnswer, CallerConnection
 from mainstem.rpc.wire.hello import Hello
 from mainstem.rpc.wire.method import Method, Nothing, Reply
-from mainstem.rpc.wire.prompt_answers import PROMPT_ANSWERS_MAX, PROMPT_DELAY_SECONDS, PROMPT_SMALL_BYTES
 
 PING = Method(1, "test.ping", Nothing, Nothing)
 

@@ -49,7 +49,7 @@ from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Burst, Exchange, Intake, LastReply, Reply, Session, always
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
-from mainstem.protocol.decoded_size import decoded_bytes_max
+from mainstem.protocol.decoded_memory import decoded_bytes_max, let_go_in_slices
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.headers import (
@@ -59,7 +59,6 @@ from mainstem.protocol.headers import (
     parse_header,
     response_frame,
 )
-from mainstem.protocol.letting_go import let_go_in_slices
 
 PRODUCE_KEY = 0
 

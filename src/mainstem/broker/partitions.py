@@ -1,12 +1,15 @@
 """Finds the partition a request names, and checks that the client and this node agree about it.
 
-Some APIs refuse requests that name a partition twice; `asked_twice` finds those partitions.
+Some APIs refuse requests that name a partition twice; `asked_twice` finds those partitions. The group coordinator
+answers a request in one step, within one turn of the event loop; so `in_steps` cuts a request for a hundred thousand
+partitions into many for some hundreds each, with turns of the loop between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem.broker.broker import Broker
@@ -80,3 +83,37 @@ async def asked_twice(topics: Iterable[AskedTopic], pace: Pace) -> set[tuple[str
                 twice.add(key)
             once.add(key)
     return twice
+
+
+T = TypeVar("T")
+
+PARTITIONS_PER_STEP = 500
+"""Partitions that a coordinator commits or looks up in one turn of the event loop: some milliseconds."""
+
+
+class TopicsOfStep(NamedTuple):
+    topics: list[Any]
+    continued: bool
+    """Whether the first topic is the last one of the step before, whose partitions did not fit."""
+
+
+def in_steps(topics: Iterable[T], field: str, size: int = PARTITIONS_PER_STEP) -> Iterator[TopicsOfStep]:
+    """Topics with at most `size` partitions in all at a time. `field` names the sequence in a topic that is cut; a
+    topic counts as one more."""
+    taken: list[T] = []
+    room = size
+    continued = False
+    for topic in topics:
+        partitions: Sequence[Any] = getattr(topic, field)
+        if len(partitions) < room:
+            taken.append(topic)
+            room -= len(partitions) + 1
+            continue
+        for start in range(0, max(len(partitions), 1), size):
+            if taken:
+                yield TopicsOfStep(taken, continued)
+            taken = [replace(topic, **{field: partitions[start : start + size]})]  # type: ignore[type-var]
+            continued = start > 0
+            room = size - len(partitions[start : start + size]) - 1
+    if taken:
+        yield TopicsOfStep(taken, continued)

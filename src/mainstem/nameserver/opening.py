@@ -22,7 +22,7 @@ from mainstem.nameserver.disk.vote_file import STAMP_BYTES, Vote
 from mainstem.nameserver.errors import ForeignDirectory
 from mainstem.nameserver.service import Introducer
 from mainstem.nameserver.state.changes import Ids
-from mainstem.nameserver.state.feature_level import check_own_levels
+from mainstem.nameserver.state.node_table import check_own_levels
 from mainstem.raft import Membership
 from mainstem.rpc.raft.raft_member import METADATA_GROUP
 from mainstem.rpc.wire.identity import Identity

@@ -21,7 +21,7 @@ import numpy.typing
 from mainstem.kernel.batch_header import LENGTH_EXCLUDES, MAGIC
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.journal_slice import Bytes, places_of
-from mainstem.protocol.records.checksum import first_damaged
+from mainstem.protocol.records.batch import first_damaged
 from mainstem.rpc.messages.split import GroupRange, SegmentExtent, Slice
 from mainstem.storage.errors import FormatError
 from mainstem.storage.journal.format import (

@@ -6,7 +6,7 @@ bytes; a request beyond that is answered `Overloaded` at once, which keeps cance
 that does not read its answers is no longer read from.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
-without the cost of a task, as frequent small messages need it (`prompt_answers`).
+without the cost of a task, as frequent small messages need it (`PromptAnswers`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,56 @@ from mainstem.rpc.wire.hello import Hello, duplicate
 from mainstem.rpc.wire.identity import CLIENT, NODE, Identity
 from mainstem.rpc.wire.keep_alive import find_dead_peers, give_up_on_dead_peers
 from mainstem.rpc.wire.method import Method, Reply
-from mainstem.rpc.wire.prompt_answers import PromptAnswers
 from mainstem.rpc.wire.tls import names_in
 from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
+
+
+PROMPT_DELAY_SECONDS = 0.005
+"""The answer to a small prompt call waits for others at most this long: some turns of a busy loop…"""
+
+PROMPT_ANSWERS_MAX = 16
+"""…and for at most so many others: a quarter of what a caller has under way
+(`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
+
+PROMPT_SMALL_BYTES = 64 * 1024
+"""Larger requests are answered at once: windows in bytes fill fast."""
+
+
+class PromptAnswers:
+    """Gathers the answers to small prompt calls on one connection, and sends them together a moment later by `write`:
+    only the caller's bound on calls under way waits for these answers, and each by itself would cost both ends more
+    than the message."""
+
+    def __init__(self, write: Callable[[list[Buffer]], None]) -> None:
+        self._write = write
+        self._answers: list[Buffer] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, answer: list[Buffer], request_bytes: int) -> None:
+        """Add an answer; `request_bytes` is the size of its request's attachment."""
+        self._answers += answer
+        self._count += 1
+        if self._count >= PROMPT_ANSWERS_MAX or request_bytes >= PROMPT_SMALL_BYTES:
+            self.send()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PROMPT_DELAY_SECONDS, self.send)
+
+    def send(self) -> None:
+        """Write all waiting answers."""
+        self.forget()
+        if self._answers:
+            answers, self._answers, self._count = self._answers, [], 0
+            self._write(answers)
+
+    def forget(self) -> None:
+        """Drop the waiting answers, and send nothing later."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
 
 CONNECTIONS_MAX = 512
 """A cluster of a hundred nodes with a few connections each, and the executors of a large split."""

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
-from mainstem.storage.extents.queue_filter import QueueFilter
+from mainstem.storage.extents.extent_index import QueueFilter
 from mainstem.storage.queue_store.run_reader import Run, RunFiles
 
 

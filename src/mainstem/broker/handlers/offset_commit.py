@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.partitions import in_steps
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.steps import in_steps
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_commit import (

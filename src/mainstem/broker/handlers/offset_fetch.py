@@ -7,8 +7,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.partitions import PARTITIONS_PER_STEP, TopicsOfStep, in_steps
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.steps import PARTITIONS_PER_STEP, TopicsOfStep, in_steps
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequest,

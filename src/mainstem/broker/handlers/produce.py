@@ -42,11 +42,11 @@ from mainstem.kernel import (
 from mainstem.model import AppendResult, Buffer, Outcome, Topic
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
+from mainstem.protocol.decoded_memory import let_go_in_slices
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.headers import parse_response_header, response_frame
-from mainstem.protocol.letting_go import let_go_in_slices
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
 from mainstem.protocol.varint import read_unsigned_varint
 

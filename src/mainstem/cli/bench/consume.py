@@ -14,8 +14,7 @@ import click
 
 from mainstem.cli import kafka_node, options, position
 from mainstem.cli.bench.bench_topic import DEFAULT
-from mainstem.cli.bench.ending import Interruption
-from mainstem.cli.bench.limits import SECONDS_MAX, Positive
+from mainstem.cli.bench.ending import SECONDS_MAX, Interruption, Positive
 from mainstem.cli.bench.live_line import LiveLine, progress_option
 from mainstem.cli.bench.reading import Reading
 from mainstem.cli.bench.summary import per_second, speeds

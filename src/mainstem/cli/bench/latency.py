@@ -18,8 +18,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from mainstem.cli import kafka_node, options, position
 from mainstem.cli.bench.arrivals import STAMP_BYTES
 from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
-from mainstem.cli.bench.ending import Interruption, failure_of
-from mainstem.cli.bench.limits import LINGER_MS_MAX, RATE_MAX, SECONDS_DEFAULT, SECONDS_MAX, Positive
+from mainstem.cli.bench.ending import (
+    LINGER_MS_MAX,
+    RATE_MAX,
+    SECONDS_DEFAULT,
+    SECONDS_MAX,
+    Interruption,
+    Positive,
+    failure_of,
+)
 from mainstem.cli.bench.live_line import LiveLine, progress_option
 from mainstem.cli.bench.round_trip import RoundTrip
 from mainstem.cli.bench.sender import BUFFER_BYTES, RECORD_BYTES_MAX, client_settings

@@ -7,8 +7,7 @@ import random
 import string
 from collections.abc import Callable
 
-from mainstem.cli.bench.ending import Interruption
-from mainstem.cli.bench.limits import Limits
+from mainstem.cli.bench.ending import Interruption, Limits
 from mainstem.cli.bench.sender import Sender
 from mainstem.cli.bench.tally import Tally
 

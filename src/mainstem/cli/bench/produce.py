@@ -11,14 +11,15 @@ import click
 
 from mainstem.cli import kafka_node, options
 from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
-from mainstem.cli.bench.ending import Interruption, failure_of
-from mainstem.cli.bench.limits import (
+from mainstem.cli.bench.ending import (
     LINGER_MS_MAX,
     RATE_MAX,
     SECONDS_DEFAULT,
     SECONDS_MAX,
+    Interruption,
     Limits,
     Positive,
+    failure_of,
     limits,
 )
 from mainstem.cli.bench.live_line import LiveLine, progress_option

@@ -11,8 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mainstem.cli.bench.arrivals import RUN_BYTES, Arrivals, Stamp, probe_run
 from mainstem.cli.bench.bench_topic import BenchTopic
-from mainstem.cli.bench.ending import Interruption
-from mainstem.cli.bench.limits import Limits
+from mainstem.cli.bench.ending import Interruption, Limits
 from mainstem.cli.bench.load import Load, random_texts
 from mainstem.cli.bench.sender import Sender
 from mainstem.cli.bench.tally import Tally

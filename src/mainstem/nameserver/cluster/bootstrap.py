@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from mainstem.model import LevelRange
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import ForeignDirectory
-from mainstem.nameserver.state.feature_level import check_own_levels
+from mainstem.nameserver.state.node_table import check_own_levels
 from mainstem.raft import Membership
 from mainstem.rpc.errors import DuplicateNode, IdentityRefused, OwnAddress, RpcError
 from mainstem.rpc.messages.metadata import INTRODUCE, Introduction

@@ -20,7 +20,7 @@ from mainstem.nameserver.quorum.metadata_group import MetadataGroup
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.state.changes import Made
 from mainstem.nameserver.state.commands import RaiseFeatureLevel
-from mainstem.nameserver.state.feature_level import span
+from mainstem.nameserver.state.node_table import span
 from mainstem.nameserver.state.replica import MetadataReplica
 
 LOOK_SECONDS = 1.0

@@ -16,7 +16,7 @@ from mainstem.nameserver.errors import FeatureLevelNotReady, MetadataUnavailable
 from mainstem.nameserver.quorum.metadata_group import MetadataGroup
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
-from mainstem.nameserver.state.feature_level import check_levels_of
+from mainstem.nameserver.state.node_table import check_levels_of
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.rpc.messages.metadata import Wanted, WantFeatureLevel, WantNode
 

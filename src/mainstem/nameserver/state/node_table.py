@@ -1,14 +1,15 @@
 """The nodes of the metadata state, and the nodes that hold each write group's replicas. No I/O.
 
-Invariant: a write group's replicas are on different nodes, all of them registered.
+Invariant: a write group's replicas are on different nodes, all of them registered. The program of each can work at the
+cluster's feature level (`check_levels_of`, `check_own_levels`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mainstem.model import Node
-from mainstem.nameserver.errors import InconsistentCommand, InvalidPlacement, NameserverError
+from mainstem.model import LevelRange, Node
+from mainstem.nameserver.errors import InconsistentCommand, InvalidPlacement, NameserverError, UnreadableFeatureLevel
 from mainstem.nameserver.state.commands import (
     INCARNATION_BYTES,
     Command,
@@ -106,3 +107,33 @@ class NodeTable:
 
 def _moved(replicas: Sequence[int], command: MoveReplica) -> tuple[int, ...]:
     return tuple(command.new if node_id == command.old else node_id for node_id in replicas)
+
+
+def check_own_levels(level: int, own: LevelRange) -> None:
+    """Raises `UnreadableFeatureLevel` where this program cannot work in a cluster at this level."""
+    if level > own.newest:
+        raise UnreadableFeatureLevel(
+            f"the cluster is at feature level {level}, this program knows those up to {own.newest}: start this node "
+            f"with the version that the others run; nothing was changed"
+        )
+    if level < own.oldest:
+        raise UnreadableFeatureLevel(
+            f"the cluster is at feature level {level}, this program works from level {own.oldest} on: start this node "
+            f"with the version that the others run, and raise the level there first "
+            f"(mainstem cluster feature-level --raise)"
+        )
+
+
+def check_levels_of(node_id: int, levels: LevelRange, level: int) -> None:
+    """Raises `UnreadableFeatureLevel` where a node that wants to join cannot work at the cluster's level."""
+    if not levels.includes(level):
+        raise UnreadableFeatureLevel(
+            f"the cluster is at feature level {level}, node {node_id} can work at {span(levels)}: start it with "
+            f"the version that the others run"
+        )
+
+
+def span(levels: LevelRange) -> str:
+    if levels.oldest == levels.newest:
+        return f"level {levels.oldest} only"
+    return f"levels {levels.oldest} to {levels.newest}"

@@ -46,8 +46,7 @@ from mainstem.nameserver.state.commands import (
     UnknownCommand,
     level_of,
 )
-from mainstem.nameserver.state.feature_level import check_own_levels
-from mainstem.nameserver.state.node_table import NodeTable
+from mainstem.nameserver.state.node_table import NodeTable, check_own_levels
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
 
 REMEMBERED_MS = 10 * 60 * 1000

@@ -19,8 +19,7 @@ from mainstem.kernel.batch_header import (
     TRANSACTIONAL_BIT,
 )
 from mainstem.model import TimestampType
-from mainstem.protocol.records.batch import NewBatch
-from mainstem.protocol.records.checksum import crc32c
+from mainstem.protocol.records.batch import NewBatch, crc32c
 from mainstem.protocol.records.compression import Compression, compress
 from mainstem.protocol.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, read_batch_header
 from mainstem.protocol.records.record import ControlType, Headers, append_signed_varint

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -27,10 +27,11 @@ from mainstem.kernel import crc32c
 from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
 from mainstem.storage.disks.single_flight import SingleFlight
-from mainstem.storage.errors import FormatError
+from mainstem.storage.errors import FormatError, StorageError
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
+
 
 PROTECTED_SHARE = 0.8
 """The share of the memory that chunks read again may fill; the rest is left to readers passing through."""
@@ -341,3 +342,30 @@ class ReadCache:
             f"{extent.source.name}: extent of {extent.length} bytes at {extent.position} {what}; "
             "restore the file from a copy or a replica"
         )
+
+
+LOADS_TOGETHER = 4
+"""Chunks requested at once: the reading thread always has its next, and other readers wait for no more than these."""
+
+
+async def load_chunks(
+    cache: ReadCache, wanted: Sequence[tuple[CachedFile, int, int]]
+) -> tuple[list[memoryview | None], bool]:
+    """Chunks by number, and whether memory had all of them. None for a chunk of which no bytes are wanted, and for an
+    unreadable one: the reader that needs it reads it again by itself, and reports what is wrong."""
+    chunks: list[memoryview | None] = [None] * len(wanted)
+    missing = [at for at, (source, number, length) in enumerate(wanted) if length and not cache.holds(source, number)]
+
+    async def load(at: int) -> None:
+        source, number, _length = wanted[at]
+        try:
+            chunks[at], _hit = await cache.span(source, number * cache.chunk_bytes, cache.chunk_bytes)
+        except (StorageError, OSError) as error:
+            log.debug("chunk %d of %s cannot be read: %s", number, source.name, error)
+
+    for first in range(0, len(missing), LOADS_TOGETHER):
+        await asyncio.gather(*(load(at) for at in missing[first : first + LOADS_TOGETHER]))
+    for at, (_source, _number, length) in enumerate(wanted):
+        if length and chunks[at] is None:
+            await load(at)
+    return chunks, not missing

@@ -14,8 +14,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from mainstem.storage.disks.chunk_loads import load_chunks
-from mainstem.storage.disks.read_cache import Extent
+from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.run_reader import RunGone, RunSource

@@ -22,7 +22,7 @@ from mainstem.model import Buffer
 from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
 from mainstem.storage.extents.format import (
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
@@ -31,7 +31,6 @@ from mainstem.storage.extents.format import (
     FileFrame,
     name_crc_of,
 )
-from mainstem.storage.extents.queue_filter import QueueFilter
 from mainstem.storage.queue_store.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024

@@ -23,8 +23,7 @@ import numpy
 from mainstem.kernel import PICK_SOURCES_MAX, RecentIndex, first_damaged
 from mainstem.lru import Lru
 from mainstem.model import Buffer
-from mainstem.storage.disks.chunk_loads import load_chunks
-from mainstem.storage.disks.read_cache import CachedFile, Extent, ReadCache
+from mainstem.storage.disks.read_cache import CachedFile, Extent, ReadCache, load_chunks
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
