@@ -39,6 +39,9 @@ class FeatureLevel(enum.IntEnum):
     """Metadata commands that are marked optional; offsets that name the topic they were committed for; checkpoints that
     name files of producers; undecided blocks that lie in the journal twice."""
 
+    MERGED = 3
+    """Files of the queue store that are merged: packed files and queue segments, which snapshots name as well."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -47,6 +47,7 @@ from mainstem.server.server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.samples import StorageSamples
+from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.storage.split.split_service import SplitService
 from mainstem.supervised import Supervision
@@ -177,16 +178,20 @@ class RunningNode:
         nameserver, storage, dispatcher = roles.nameserver, roles.storage, roles.dispatcher
         nameserver.subscribe(heap.topic_changed)
 
+        lease = SplitLease(clock, storage.hard_states.sequence, lambda: uuid.uuid4().hex)
         split = SplitService(
             storage.split_log,
             clock,
-            SplitLease(clock, storage.hard_states.sequence, lambda: uuid.uuid4().hex),
+            lease,
             storage.pacing,
             lambda: storage.messages.appended_bytes,
             self._supervision,
         )
         stack.push_async_callback(split.close)
         split.register(self._handlers)
+        merges = MergeService(storage.merge_log, lease, self._supervision)
+        stack.push_async_callback(merges.close)
+        merges.register(self._handlers)
         rpc_address = await self._listen_for_calls()
 
         reports = NodeReports(config.node_id, storage, self._end.calls if self._end is not None else None)

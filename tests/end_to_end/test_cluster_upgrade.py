@@ -20,7 +20,7 @@ from tests.serving import SOURCE, eventually
 
 from mainstem.console.token_file import read_token
 
-NEWEST = 2
+NEWEST = 3
 TOPIC = "upgraded"
 
 
@@ -107,7 +107,7 @@ def test_node_by_node_to_the_new_version_and_back_and_forth_again(cluster: Clust
                     assert cluster.get("/v1/cluster", new[0])["feature_level"] == 1
                     refused = raise_level(cluster, new[0])
                     assert refused is not None, "raised, though an old node is there"
-                    assert "HTTP 409: feature level 2 must wait" in refused
+                    assert f"HTTP 409: feature level {NEWEST} must wait" in refused
         assert raise_level(cluster, 1) is None
         eventually(
             lambda: all(cluster.get("/v1/cluster", one)["feature_level"] == NEWEST for one in cluster.nodes),

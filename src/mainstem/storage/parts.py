@@ -41,6 +41,7 @@ from mainstem.storage.repair.rewriting import Rewriting
 from mainstem.storage.repair.run_repair import RunRepair
 from mainstem.storage.repair.waiting_groups import WaitingGroups
 from mainstem.storage.setup import StorageSetup
+from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
@@ -51,6 +52,7 @@ from mainstem.storage.state.recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning
+from mainstem.storage.upkeep.retention import retention_class
 from mainstem.storage.upkeep.retention_pass import RetentionClasses, RetentionPass
 from mainstem.storage.upkeep.scrubbing import Scrubber
 
@@ -262,6 +264,16 @@ class StorageParts:
         """Make the parts that work on their own: retention, pruning, the watch over both disks."""
         setup, groups, state, journal = self.setup, self.groups, self.state, self.journal
         liveness = QueueLiveness(state.table, setup.was_deleted, self.placement, self._is_gone)
+        self.merge_log = LocalMergeLog(
+            self.queue_store,
+            self.placement.groups,
+            self.placement.bounds_in,
+            liveness.log_starts,
+            self.queues.confirm,
+            setup.topics,
+            lambda topic: retention_class(topic.settings, topic.internal),
+            setup.writes_merged,
+        )
         self.pruning = Pruning(
             journal,
             groups,

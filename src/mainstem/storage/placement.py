@@ -88,6 +88,23 @@ class Placement:
             found[queue_ids == queue_id] = any(stay.group in groups for stay in stays)
         return found
 
+    def bounds_in(self, group: int, queue_ids: QueueIds) -> tuple[Offsets, Offsets]:
+        """Per queue, the first offset that is in the log of a write group, and the one behind the last. The largest i64
+        stands for an end that is not known yet; a queue that was never there has the largest i64 and 0."""
+        never = numpy.iinfo(numpy.int64).max
+        here = self.groups_of(queue_ids) == group
+        firsts = numpy.where(here, 0, never)
+        ends = numpy.where(here, never, 0)
+        for queue_id, stays in self._moved.items():
+            which = numpy.flatnonzero(queue_ids == queue_id)
+            mine = [number for number, stay in enumerate(stays) if stay.group == group]
+            if len(which) and mine:
+                firsts[which] = stays[mine[0]].first_offset
+                ends[which] = stays[mine[-1] + 1].first_offset if mine[-1] + 1 < len(stays) else never
+            elif len(which):
+                firsts[which], ends[which] = never, 0
+        return firsts, ends
+
     def groups_at(self, queue_ids: QueueIds, offsets: Offsets) -> Groups:
         """The write group in whose log each of these offsets is, one per queue id."""
         groups = self.groups_of(queue_ids)

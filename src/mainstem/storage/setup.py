@@ -61,3 +61,7 @@ class StorageSetup:
     def writes_hardened(self) -> bool:
         """Whether the cluster's feature level allows what came with `FeatureLevel.HARDENED`."""
         return self.feature_level() >= FeatureLevel.HARDENED
+
+    def writes_merged(self) -> bool:
+        """Whether the cluster's feature level allows merged files of the queue store."""
+        return self.feature_level() >= FeatureLevel.MERGED

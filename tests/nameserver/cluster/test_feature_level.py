@@ -378,7 +378,7 @@ def test_it_is_raised_by_itself_where_that_is_configured() -> None:
         assert {it.lookups.feature_level for it in cluster.running.values()} == {FIRST}
         await upgrade(cluster, 3)
         await asyncio.sleep(5)
-        assert {it.lookups.feature_level for it in cluster.running.values()} == {HARDENED}
+        assert {it.lookups.feature_level for it in cluster.running.values()} == {FeatureLevel.newest()}
         await cluster.close()
 
     simulate(scenario())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from mainstem.ports import Clock, Files
 from mainstem.storage.queue_store.store_file import (
@@ -37,6 +37,8 @@ class Orphans:
         """By path, since when a file that nobody names has been there."""
         self._segment_paths: list[str] = []
         self._looked_at: float | None = None
+        self.merging_since: Callable[[], float | None] = lambda: None
+        """Tells since when merges have been under way: what came since may be theirs, whatever it is called."""
         self._held: Counter[str] = Counter()
 
     def hold(self, name: str) -> None:
@@ -60,10 +62,14 @@ class Orphans:
         """Whether a file of this path may go, as nobody names it, and nobody will."""
         if self._is_named(path, named) or owner_of(path) in self._held:
             return False
-        return self._clock.monotonic() - self._seen[path] >= self._grace_seconds
+        seen, since = self._seen[path], self.merging_since()
+        if since is not None and seen >= since and not path.startswith(RUNS_DIRECTORY):
+            return False
+        return self._clock.monotonic() - seen >= self._grace_seconds
 
     async def due(self, named: Container[str]) -> list[str]:
         """The paths of the files whose grace is over."""
+        self.merging_since()  # merges whose lease is over end with that, and let go of what they held
         present = [
             f"{directory}/{name}"
             for directory in (RUNS_DIRECTORY, PACKED_DIRECTORY)

@@ -7,6 +7,7 @@ Its parts, each with a state of its own:
     commits    how far each write group is split; the only way in which new runs come to count (`split_commits`)
     copies     runs copied to other nodes and from them (`run_copy`)
     mending    damaged runs, made whole (`mending`)
+    merges     what is merged, and its recording (`merges`)
     retention  runs that go since nothing in them is live (`run_retention`), and files that nobody names (`orphans`)
 
 All changes go through `changes` (`run_changes`): one at a time, manifest first. A file is deleted only when the
@@ -24,6 +25,7 @@ from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.mending import Mending
+from mainstem.storage.queue_store.merges import Merges
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.queue_history import QueueHistory
 from mainstem.storage.queue_store.run_changes import RunChanges
@@ -68,6 +70,7 @@ class QueueStore:
         self.commits = SplitCommits(self.runs, self.changes, self.orphans)
         self.copies = RunCopies(self.runs, self.changes, self.orphans)
         self.mending = Mending(self.runs, self.changes, self.orphans, new_id)
+        self.merges = Merges(self.runs, self.changes, self.copies, self.orphans, clock)
         self.retention = RunRetention(self.runs, self.changes, self.copies, self.orphans)
 
     @classmethod
@@ -102,5 +105,6 @@ class QueueStore:
         """Current values, for `/metrics`."""
         yield from self.runs.samples()
         yield from self.retention.samples()
+        yield from self.merges.samples()
         yield from self.copies.samples()
         yield from self.cache.samples()

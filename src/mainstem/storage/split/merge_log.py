@@ -1,0 +1,130 @@
+"""Shows splitters what to merge, and records what they merged.
+
+Nothing is given before the cluster's feature level allows files on levels. Which offsets of a queue are kept is told
+with what the node knows at that moment, and once that cannot be taken back any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import numpy
+
+from mainstem.model import PARTITION_BITS, Topic
+from mainstem.rpc.messages.merge import MergeGone, MergeInput, MergeTopic, MergeWork
+from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.wire.identity import host_identity
+from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.queue_store.merge_plan import NEVER, Integers, LineOf, MergeLines
+from mainstem.storage.queue_store.merges import LiveBounds
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import StoreFile
+
+SEGMENT_BYTES = 1 << 30
+"""`segment.bytes` of topics that do not set it: Kafka's default."""
+
+TOPICS_PER_TURN = 2_000
+"""Topics looked at in one turn of the event loop: about a millisecond."""
+
+
+class LocalMergeLog:
+    """`MergeLog` over this node's queue store."""
+
+    def __init__(
+        self,
+        store: QueueStore,
+        groups: int,
+        bounds_in: Callable[[int, QueueIds], tuple[Integers, Integers]],
+        log_starts: Callable[[QueueIds], Integers],
+        confirm: Callable[[], Awaitable[None]],
+        topics: Callable[[], Iterable[Topic]],
+        class_of: Callable[[Topic], str],
+        allowed: Callable[[], bool],
+        lines: MergeLines | None = None,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `confirm`
+        returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written."""
+        self._store = store
+        self._groups = groups
+        self._bounds_in = bounds_in
+        self._log_starts = log_starts
+        self._confirm = confirm
+        self._topics = topics
+        self._class_of = class_of
+        self._allowed = allowed
+        self._lines = lines or MergeLines()
+        self._new_id = new_id
+
+    async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
+        merges = self._store.merges
+        merges.give_up(but=kept)
+        if not self._allowed():
+            return MergeWork()
+        topics = await self._known_topics()
+        merge_id = self._new_id().hex
+        merge, more = await merges.begin(
+            merge_id, self._groups, self._lines, _line_of(topics, self._lines), self._bounds, in_force, drain=drain
+        )
+        if merge is None:
+            return MergeWork(more=more)
+        return MergeWork(
+            merge_id=merge_id,
+            more=more,
+            group=merge.group,
+            level=merge.level,
+            inputs=tuple(
+                MergeInput(file.message(), entry.after, entry.upto)
+                for entry, file in zip(merge.entries, merge.inputs, strict=True)
+            ),
+            topics=topics,
+            packed_bytes=self._lines.packed_bytes,
+            task_bytes=self._lines.task_bytes,
+            host=host_identity(),
+        )
+
+    async def live(self, merge_id: str, queue_ids: QueueIds) -> LiveBounds:
+        merge = self._store.merges.under_way(merge_id)
+        if merge is None:
+            raise MergeGone(f"merge {merge_id} is not under way")
+        found = self._bounds(merge.group, queue_ids)
+        await self._confirm()
+        return found
+
+    async def commit(self, merge_id: str, files: Sequence[RunFile]) -> str:
+        try:
+            await self._store.merges.commit(merge_id, list(map(StoreFile.of, files)), self._groups, self._bounds)
+        except (StorageError, OSError) as error:
+            return f"refused: {error}"
+        return "merged"
+
+    def damaged(self, merge_id: str, name: str, reason: str) -> None:
+        merge = self._store.merges.under_way(merge_id)
+        if merge is None or not any(file.name == name for file in merge.inputs):
+            raise MergeGone(f"merge {merge_id} is not under way, or {name} is none of its inputs")
+        self._store.damaged.note(name, FormatError(reason))
+
+    def _bounds(self, group: int, queue_ids: QueueIds) -> LiveBounds:
+        firsts, ends = self._bounds_in(group, queue_ids)
+        return LiveBounds(numpy.maximum(firsts, self._log_starts(queue_ids)), ends)
+
+    async def _known_topics(self) -> dict[int, MergeTopic]:
+        known: dict[int, MergeTopic] = {}
+        for looked_at, topic in enumerate(self._topics(), 1):
+            segment_bytes = int(topic.configs.get("segment.bytes", SEGMENT_BYTES))
+            known[topic.number] = MergeTopic(topic.name, self._class_of(topic), segment_bytes)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return known
+
+
+def _line_of(topics: Mapping[int, MergeTopic], lines: MergeLines) -> LineOf:
+    def line_of(queue_ids: QueueIds) -> Integers:
+        numbers, which = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+        found = [lines.segment_line(topics[one].segment_bytes) if one in topics else NEVER for one in numbers.tolist()]
+        return numpy.array(found, numpy.int64)[which]
+
+    return line_of
