@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bench.timed_node import MIB, TimedNode, create
 from bench.timed_node import Wire as AnyWire
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from mainstem.protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol
 from mainstem.protocol.messages.metadata import MetadataRequest
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.records import NewRecord, build_batch

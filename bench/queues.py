@@ -35,7 +35,6 @@ from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from mainstem.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -44,6 +43,7 @@ from mainstem.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 WAIT_SECONDS_MAX = 300.0
 """For one answer, and for a node to be ready: a run that hangs ends."""

@@ -26,7 +26,7 @@ from mainstem.pipeline.config import PipelineConfig
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages import API_MESSAGES
-from mainstem.protocol.messages.create_topics import (
+from mainstem.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, write_request_header
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.records import NewRecord, build_batch
 
 PRODUCE, CREATE_TOPICS = 0, 19

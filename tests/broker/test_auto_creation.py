@@ -25,8 +25,8 @@ from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 OK = ErrorCode.NONE
 ASK_AGAIN = ErrorCode.LEADER_NOT_AVAILABLE

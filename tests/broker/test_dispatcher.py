@@ -35,9 +35,9 @@ from mainstem.protocol.headers import (
 from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
-from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from mainstem.protocol.messages.find_coordinator import KEY_TYPE_GROUP, FindCoordinatorRequest
+from mainstem.protocol.messages.group_administration import DescribeGroupsRequest, DescribeGroupsResponse
+from mainstem.protocol.messages.group_membership import KEY_TYPE_GROUP, FindCoordinatorRequest
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from mainstem.protocol.messages.list_offsets import (
     ListOffsetsPartition,

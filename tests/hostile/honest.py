@@ -7,7 +7,6 @@ import threading
 from tests.hostile.wire import ANSWER_SECONDS_MAX, Wire
 from tests.patience import PATIENCE_MS
 
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from mainstem.protocol.messages.offset_commit import (
@@ -16,6 +15,7 @@ from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.records import NewRecord, build_batch, read_records, stored_batches
 
 PRODUCE, FETCH, METADATA, COMMIT, CREATE_TOPICS = 9, 11, 9, 7, 5

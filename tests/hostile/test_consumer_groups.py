@@ -13,8 +13,7 @@ from tests.patience import PATIENCE_MS
 from tests.serving import eventually
 
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from mainstem.protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol
 
 JOIN_GROUP = 11
 VERSION = 3

@@ -13,10 +13,10 @@ from tests.patience import PATIENCE_MS
 
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import RequestHeader, write_request_header
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from mainstem.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 RECORDS = 9_000_000
 """Seven bytes each, in a batch of 5.8 KB; a look-up went through all of them, for 34 s."""

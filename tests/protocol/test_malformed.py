@@ -25,7 +25,7 @@ from mainstem.protocol.messages import (
     MetadataRequest,
     ProduceRequest,
 )
-from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+from mainstem.protocol.messages.group_membership import JoinGroupRequestProtocol
 from mainstem.protocol.messages.metadata import MetadataRequestTopic
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequest
 from mainstem.protocol.schema import declaration_of

@@ -12,25 +12,21 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    ReplacedConfig,
-    ReplacedConfigsResource,
-)
-from mainstem.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResult,
-)
-from mainstem.protocol.messages.incremental_alter_configs import (
+from mainstem.protocol.messages.configs import (
     OPERATION_APPEND,
     OPERATION_DELETE,
     OPERATION_SET,
     OPERATION_SUBTRACT,
     AlterableConfig,
+    AlterConfigsRequest,
     AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
     IncrementalAlterConfigsRequest,
+    ReplacedConfig,
+    ReplacedConfigsResource,
 )
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8

@@ -17,7 +17,6 @@ from mainstem.model import Node, QueueRange, QueueUsage, queue_id_of
 from mainstem.ports import DiskUsage
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from mainstem.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -25,6 +24,7 @@ from mainstem.protocol.messages.delete_records import (
 )
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from mainstem.storage.errors import (
     ChangesFailed,
     CorruptJournal,

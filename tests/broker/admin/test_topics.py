@@ -18,19 +18,18 @@ from mainstem.model import Node, QueueRange, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from mainstem.protocol.messages.create_topics import (
+from mainstem.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
-from mainstem.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from mainstem.protocol.schema import ZERO_UUID
 
 

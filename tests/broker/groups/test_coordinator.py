@@ -22,12 +22,20 @@ from mainstem.model import Outcome, Sample, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.ports import Session
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.delete_groups import DeleteGroupsRequest
-from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from mainstem.protocol.messages.list_groups import ListGroupsRequest
+from mainstem.protocol.messages.group_administration import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,7 +43,6 @@ from mainstem.protocol.messages.offset_commit import (
 )
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from mainstem.protocol.records import read_records, stored_batches
 
 CALL = RequestContext(version=8, client_id="c", session=Session("10.0.0.1", 5, 1))

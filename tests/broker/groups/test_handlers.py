@@ -32,13 +32,19 @@ from mainstem.broker.request_context import RequestContext
 from mainstem.ports import Session
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.delete_groups import DeleteGroupsRequest
-from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest
-from mainstem.protocol.messages.find_coordinator import FindCoordinatorRequest
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.join_group import JoinGroupRequest
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from mainstem.protocol.messages.list_groups import ListGroupsRequest
+from mainstem.protocol.messages.group_administration import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from mainstem.protocol.messages.group_membership import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -55,7 +61,6 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from mainstem.protocol.messages.sync_group import SyncGroupRequest
 
 Ask = Callable[[Any, Any, int], Awaitable[Any]]
 NO_ID = uuid.UUID(int=0)

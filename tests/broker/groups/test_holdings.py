@@ -14,12 +14,13 @@ from mainstem.broker.groups.member import MEMBER_BYTES
 from mainstem.broker.groups.step import Caller
 from mainstem.broker.machines.result import Moment
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.join_group import (
+from mainstem.protocol.messages.group_membership import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 KIB = 1024
 CONFIG = GroupsConfig(rebalance_delay_ms=0, group_metadata_bytes_max=100 * KIB, members_bytes_max=1024 * KIB)

@@ -15,7 +15,7 @@ from tests.broker.groups.transcript import (
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.leave_group import MemberIdentity
+from mainstem.protocol.messages.group_membership import MemberIdentity
 
 
 def test_first_member_gets_an_id_first_and_then_leads() -> None:

@@ -18,12 +18,18 @@ from tests.broker.groups.transcript import protocols
 
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.delete_groups import DeleteGroupsRequest
-from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from mainstem.protocol.messages.list_groups import ListGroupsRequest
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from mainstem.protocol.messages.group_administration import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 
 GROUP = "g"
 GO_ELSEWHERE = {

@@ -15,12 +15,15 @@ from mainstem.broker.groups.step import Caller, LogRecord
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, write_subscription
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.join_group import (
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -32,7 +35,6 @@ from mainstem.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from mainstem.protocol.schema import ZERO_UUID
 
 STARTED_MS = 1_700_000_000_000

@@ -9,13 +9,11 @@ from tests.simulation.whole.connection import NoAnswer
 
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from mainstem.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from mainstem.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,6 +23,13 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+)
+from mainstem.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 
 ELSEWHERE = {

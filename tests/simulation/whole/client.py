@@ -13,7 +13,7 @@ from tests.simulation.oracle import require
 from tests.simulation.whole.connection import ClientNetwork, Connection, NoAnswer
 
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.find_coordinator import FindCoordinatorRequest
+from mainstem.protocol.messages.group_membership import FindCoordinatorRequest
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 METADATA_VERSIONS = (9, 12, 13)

@@ -25,19 +25,21 @@ from mainstem.protocol.messages.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.join_group import (
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 SESSION_TIMEOUTS_MS = (1_000, 3_000)
 REBALANCE_TIMEOUTS_MS = (1_000, 5_000)

@@ -15,8 +15,6 @@ from tests.simulation.whole.clients import NONE, REBORN, TOPIC_UNKNOWN, Work
 from tests.simulation.whole.connection import NoAnswer
 
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from mainstem.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,6 +25,7 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
 
 NOTHING = -1
 OFFSETS_PER_LIFE = 1_000

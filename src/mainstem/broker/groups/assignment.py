@@ -14,7 +14,7 @@ from mainstem.broker.groups.timers import TimerKind
 from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue
-from mainstem.protocol.messages.sync_group import SyncGroupRequest
+from mainstem.protocol.messages.group_membership import SyncGroupRequest
 
 _MEMBER_BYTES = 32
 """Bytes for lengths and timeouts of a member in a record, rounded up."""

@@ -35,20 +35,27 @@ from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import FeatureLevel, HistogramSample, QueueRange, Sample, Topic
 from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.delete_groups import (
+from mainstem.protocol.messages.group_administration import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-)
-from mainstem.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
 )
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from mainstem.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -61,7 +68,6 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from mainstem.supervised import Supervision
 
 logger = logging.getLogger(__name__)

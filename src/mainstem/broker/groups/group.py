@@ -32,7 +32,7 @@ from mainstem.broker.groups.member import Member, topics_of
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
-from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol
+from mainstem.protocol.messages.group_membership import JoinGroupRequestProtocol
 
 
 class ConsumerGroupState(enum.Enum):

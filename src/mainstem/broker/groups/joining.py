@@ -18,7 +18,7 @@ from mainstem.broker.groups.step import Caller, Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.join_group import JoinGroupRequest
+from mainstem.protocol.messages.group_membership import JoinGroupRequest
 
 MEMBER_ID_REQUIRED_FROM = 4
 """JoinGroup version from which clients understand that they must come back with the id they are given."""

@@ -32,16 +32,18 @@ from mainstem.protocol.messages.consumer_offsets import (
     read_key,
     write_key,
 )
-from mainstem.protocol.messages.delete_groups import DeletableGroupResult
-from mainstem.protocol.messages.describe_groups import DescribedGroup
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from mainstem.protocol.messages.join_group import JoinGroupRequest
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from mainstem.protocol.messages.list_groups import ListedGroup
+from mainstem.protocol.messages.group_administration import DeletableGroupResult, DescribedGroup, ListedGroup
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+)
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from mainstem.protocol.messages.sync_group import SyncGroupRequest
 from mainstem.protocol.schema import ZERO_UUID
 
 EXPIRY_GROUPS_PER_STEP = 1_000

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.messages.consumer_offsets import MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
-from mainstem.protocol.messages.describe_groups import DescribedGroupMember
-from mainstem.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+from mainstem.protocol.messages.group_administration import DescribedGroupMember
+from mainstem.protocol.messages.group_membership import JoinGroupRequestProtocol, JoinGroupResponseMember
 
 SUBSCRIBED_NAMES_MAX = 50_000
 """Names of all members of a consumer group together, some ten milliseconds of the event loop. The

@@ -10,8 +10,7 @@ from mainstem.broker.groups.group import ConsumerGroup, ConsumerGroupState, gene
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest
-from mainstem.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from mainstem.protocol.messages.group_membership import HeartbeatRequest, MemberIdentity, MemberResponse
 
 
 def heartbeat(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:

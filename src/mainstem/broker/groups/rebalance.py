@@ -13,8 +13,7 @@ from mainstem.broker.groups.member import Member
 from mainstem.broker.groups.step import Step
 from mainstem.broker.groups.timers import TimerKind
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.join_group import JoinGroupResponse
-from mainstem.protocol.messages.sync_group import SyncGroupResponse
+from mainstem.protocol.messages.group_membership import JoinGroupResponse, SyncGroupResponse
 
 REBALANCE_WAIT_MS_MIN = 1_000
 """Clients choose rebalance timeouts; below this one, a consumer group without waiting members would spin."""

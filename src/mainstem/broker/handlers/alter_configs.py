@@ -9,7 +9,7 @@ from mainstem.broker.request_context import RequestContext
 from mainstem.model import Topic
 from mainstem.nameserver.state.topic_config import config_named
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.alter_configs import (
+from mainstem.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     ReplacedConfigsResource,

@@ -10,7 +10,7 @@ from mainstem.broker.request_context import RequestContext
 from mainstem.broker.topics import assignment_fault, create_partitions, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_partitions import (
+from mainstem.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

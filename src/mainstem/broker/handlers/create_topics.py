@@ -21,7 +21,7 @@ from mainstem.model import NewTopic, Topic
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.create_topics import (
+from mainstem.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,

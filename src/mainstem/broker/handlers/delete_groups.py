@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.protocol.messages.delete_groups import (
+from mainstem.protocol.messages.group_administration import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -14,7 +14,7 @@ from mainstem.broker.topics import delete_topics, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.delete_topics import (
+from mainstem.protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

@@ -16,7 +16,7 @@ from mainstem.broker.config_entries import (
 )
 from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.describe_configs import (
+from mainstem.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

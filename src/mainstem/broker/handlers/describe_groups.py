@@ -8,7 +8,7 @@ from dataclasses import replace
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.describe_groups import (
+from mainstem.protocol.messages.group_administration import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,

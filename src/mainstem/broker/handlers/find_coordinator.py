@@ -11,7 +11,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Node
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.find_coordinator import (
+from mainstem.protocol.messages.group_membership import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
     Coordinator,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from mainstem.protocol.messages.group_membership import HeartbeatRequest, HeartbeatResponse
 
 
 async def handle(broker: Broker, request: HeartbeatRequest, call: RequestContext) -> HeartbeatResponse:

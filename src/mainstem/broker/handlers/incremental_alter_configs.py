@@ -12,7 +12,7 @@ from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import ConfigType
 from mainstem.nameserver.state.topic_config import config_named
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.incremental_alter_configs import (
+from mainstem.protocol.messages.configs import (
     OPERATION_APPEND,
     OPERATION_DELETE,
     OPERATION_SET,

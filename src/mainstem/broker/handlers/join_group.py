@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from mainstem.protocol.messages.group_membership import JoinGroupRequest, JoinGroupResponse
 
 NULL_PROTOCOL_FROM = 7
 """Before this version, no protocol is an empty name."""

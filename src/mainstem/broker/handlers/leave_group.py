@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from mainstem.protocol.messages.group_membership import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 SEVERAL_MEMBERS_FROM = 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from mainstem.protocol.messages.group_membership import SyncGroupRequest, SyncGroupResponse
 
 
 async def handle(broker: Broker, request: SyncGroupRequest, call: RequestContext) -> SyncGroupResponse:

@@ -1,6 +1,7 @@
-"""The messages of every API the protocol room knows, one module per API, and their registry.
+"""The messages of every API the protocol room knows, one module per API or per family of small ones, and their
+registry.
 
-Names and fields are Kafka's, fields in snake case; nested structures live in their API's module. Being
+Names and fields are Kafka's, fields in snake case; nested structures live beside the message they belong to. Being
 declared here does not mean being served: routes choose from `API_MESSAGES` what the node advertises.
 """
 
@@ -11,28 +12,40 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from mainstem.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from mainstem.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from mainstem.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from mainstem.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from mainstem.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from mainstem.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from mainstem.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from mainstem.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from mainstem.protocol.messages.fetch import FetchRequest, FetchResponse
-from mainstem.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from mainstem.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from mainstem.protocol.messages.incremental_alter_configs import (
+from mainstem.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from mainstem.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from mainstem.protocol.messages.fetch import FetchRequest, FetchResponse
+from mainstem.protocol.messages.group_administration import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from mainstem.protocol.messages.group_membership import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from mainstem.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from mainstem.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from mainstem.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -43,7 +56,14 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
-from mainstem.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from mainstem.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from mainstem.protocol.schema import declaration_of
 
 
