@@ -90,3 +90,22 @@ def test_batches_are_found_and_what_is_none_is_named(
         assert kernel.walk_batches(damaged, rows) == -1 - last
     with pytest.raises(ValueError):
         kernel.walk_batches(content, rows[1:])
+
+
+@TWINS
+@given(pieces=st.lists(st.binary(max_size=300), max_size=8), before=st.binary(max_size=9))
+def test_each_piece_gets_its_checksum(kernel: ModuleType, pieces: list[bytes], before: bytes) -> None:
+    checksums = array("q", bytes(8 * len(pieces)))
+    lengths = [len(piece) for piece in pieces]
+    kernel.checksum_pieces(b"".join(pieces), column(lengths), checksums, google_crc32c.value(before))
+    expected = [google_crc32c.value(before + pieces[0]), *map(google_crc32c.value, pieces[1:])] if pieces else []
+    assert checksums.tolist() == expected
+
+
+@TWINS
+@pytest.mark.parametrize(
+    ("lengths", "room"), [([3], 1), ([5], 1), ([5, -1], 2), ([4], 2), ([4, 1], 1), ([1 << 62] * 4, 4)]
+)
+def test_pieces_that_do_not_make_up_the_buffer_are_refused(kernel: ModuleType, lengths: list[int], room: int) -> None:
+    with pytest.raises(ValueError):
+        kernel.checksum_pieces(bytes(4), column(lengths), array("q", bytes(8 * room)))

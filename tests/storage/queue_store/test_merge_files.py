@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.merges import MergeStore, PlainTarget, last_offset
 from tests.storage.queue_store.runs import Batch, make_batch
 
-from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import EXTENT_BYTES
-from mainstem.storage.queue_store.merge_files import InputDamaged, merge_files
-from mainstem.storage.queue_store.merge_inputs import OpenInputs, read_exactly
+from mainstem.storage.queue_store.merge_files import merge_files
+from mainstem.storage.queue_store.merge_inputs import InputDamaged, OpenInputs, read_exactly
 from mainstem.storage.queue_store.merge_liveness import NO_END, Liveness
 from mainstem.storage.queue_store.merge_measure import TopicFacts
 from mainstem.storage.queue_store.merge_plan import MergeLines
@@ -209,16 +208,16 @@ def test_a_damaged_index_fails_the_merge_and_is_named(tmp_path: Path) -> None:
     content = bytearray(whole)
     content[-64 - 30] ^= 1  # in its only row
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"1\.run: index at 144 fails its CRC"):
+    with pytest.raises(InputDamaged, match=r"1\.run: index at 144 fails its CRC"):
         store.measure(inputs, MergeLines())
-    with pytest.raises(FormatError, match=r"1\.run: index rows 0 to 1 changed"):
+    with pytest.raises(InputDamaged, match=r"1\.run: index rows 0 to 1 changed"):
         merge_files(task, inputs, Liveness(store.ask), lambda path: PlainTarget(tmp_path / path), group=0, level=1)
     path.write_bytes(whole[:-1])
-    with pytest.raises(FormatError, match=r"1\.run: footer"):
+    with pytest.raises(InputDamaged, match=r"1\.run: footer"):
         store.measure(inputs, MergeLines())
     path.rename(tmp_path / path_of("2.run"))
     path.write_bytes((tmp_path / path_of("0.run")).read_bytes())
-    with pytest.raises(FormatError, match=r"1\.run: this is another file's index"):
+    with pytest.raises(InputDamaged, match=r"1\.run: this is another file's index"):
         store.measure(inputs, MergeLines())
 
 

@@ -9,7 +9,7 @@ from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.collector import untrack
 from mainstem.kernel.compiled.disk_picks import DiskPicks
-from mainstem.kernel.compiled.extent_moves import gather_extents, walk_batches
+from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
 from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
@@ -64,6 +64,7 @@ __all__ = [
     "Watches",
     "WriteGroupLog",
     "append_all",
+    "checksum_pieces",
     "crc32c",
     "first_damaged",
     "first_keyless",

@@ -1,4 +1,4 @@
-"""What a merge does with the bytes of extents. See the twin. The interpreter is let go of meanwhile."""
+"""What is done with the bytes of extents. See the twin. The interpreter is let go of meanwhile."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -115,3 +115,38 @@ def walk_batches(buffer, rows):
             PyBuffer_Release(&out)
     finally:
         PyBuffer_Release(&data)
+
+
+def checksum_pieces(buffer, lengths, checksums, crc=0):
+    """The CRC32C of each piece, of pieces that make up the buffer one after the other. The first goes on from `crc`."""
+    cdef Py_buffer views[3]
+    cdef int taken = 0
+    cdef Py_ssize_t number, count
+    cdef int64_t total = 0
+    cdef uint32_t checksum = crc
+    cdef const int64_t *sizes
+    cdef int64_t *out
+    cdef const uint8_t *data
+    try:
+        for view in (buffer, lengths):
+            PyObject_GetBuffer(view, &views[taken], PyBUF_SIMPLE)
+            taken += 1
+        PyObject_GetBuffer(checksums, &views[taken], PyBUF_WRITABLE)
+        taken += 1
+        count = views[1].len // 8
+        sizes, out, data = <const int64_t *> views[1].buf, <int64_t *> views[2].buf, <const uint8_t *> views[0].buf
+        for number in range(count):
+            if sizes[number] < 0 or sizes[number] > views[0].len - total:
+                total = -1
+                break
+            total += sizes[number]
+        if views[1].len != views[2].len or views[1].len % 8 or total != views[0].len:
+            raise ValueError("as many checksums as lengths, which make up the buffer")
+        with nogil:
+            for number in range(count):
+                out[number] = ms_crc32c(checksum, data, sizes[number])
+                data += sizes[number]
+                checksum = 0
+    finally:
+        for number in range(taken):
+            PyBuffer_Release(&views[number])

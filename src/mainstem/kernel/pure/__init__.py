@@ -7,7 +7,7 @@ from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.collector import untrack
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
-from mainstem.kernel.pure.extent_moves import gather_extents, walk_batches
+from mainstem.kernel.pure.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
 from mainstem.kernel.pure.group_log import WriteGroupLog, append_all
@@ -53,6 +53,7 @@ __all__ = [
     "Watches",
     "WriteGroupLog",
     "append_all",
+    "checksum_pieces",
     "crc32c",
     "first_damaged",
     "first_keyless",

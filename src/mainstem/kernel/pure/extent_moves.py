@@ -1,4 +1,4 @@
-"""What a merge does with the bytes of extents: check and gather them, and find the batches in them."""
+"""What is done with the bytes of extents: check and gather them, find the batches in them, make their checksums."""
 
 from __future__ import annotations
 
@@ -66,3 +66,18 @@ def walk_batches(buffer: Buffer, rows: Buffer) -> int:
         number += 1
         position += size
     return number
+
+
+def checksum_pieces(buffer: Buffer, lengths: Buffer, checksums: Buffer, crc: int = 0) -> None:
+    """The CRC32C of each piece, of pieces that make up the buffer one after the other, into `checksums`. The first goes
+    on from `crc`. Lengths and checksums are native i64; ValueError when there are not as many, or the pieces do not
+    make up the buffer."""
+    view = memoryview(buffer).cast("B")
+    sizes, out = memoryview(lengths).cast("B").cast("q"), memoryview(checksums).cast("B").cast("q")
+    if len(sizes) != len(out) or min(sizes, default=0) < 0 or sum(sizes) != len(view):
+        raise ValueError("as many checksums as lengths, which make up the buffer")
+    position = 0
+    for number, size in enumerate(sizes):
+        out[number] = crc32c(view[position : position + size], crc)
+        position += size
+        crc = 0

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy
 import numpy.typing
 
-from mainstem.kernel import crc32c
+from mainstem.kernel import checksum_pieces
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import EXTENT_BYTES, EXTENT_ROW
@@ -145,21 +145,24 @@ class ExtentsWriter:
 
     def _write(self, pieces: Iterable[Buffer], extents: Array, crc: int) -> None:
         """Write the pieces and fill in the CRC of every extent; the first continues from `crc`."""
-        checksums: list[int] = []
-        ends = numpy.cumsum(extents["length"], dtype=numpy.int64).tolist()
-        written = 0
+        checksums = numpy.zeros(len(extents), numpy.int64)
+        ends = numpy.cumsum(extents["length"], dtype=numpy.int64)
+        written = number = 0
         for piece in pieces:
             view = memoryview(piece).cast("B")
             self._target.write(view)
             start, written = written, written + len(view)
-            done = start
-            while done < written and len(checksums) < len(ends):
-                end = ends[len(checksums)]
-                crc = crc32c(view[done - start : end - start], crc)
-                done = min(end, written)
-                if done == end:
-                    checksums.append(crc)
-                    crc = 0
+            stop = int(ends.searchsorted(written))  # the extent that the piece ends in
+            cuts = numpy.minimum(ends[number : stop + 1], written)
+            if written > ends[-1]:
+                raise FormatError(f"{self._name}: {written} bytes of payload described as {ends[-1]}")
+            found = numpy.empty(len(cuts), numpy.int64)
+            checksum_pieces(view, numpy.diff(cuts, prepend=start).data, found.data, crc)
+            checksums[number : stop + 1] = found
+            crc = int(found[-1])
+            number = stop
+            if written == ends[stop]:
+                number, crc = stop + 1, 0
         if written != ends[-1]:
             raise FormatError(f"{self._name}: {written} bytes of payload described as {ends[-1]}")
         extents["crc"] = checksums

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy
 
 from mainstem.kernel import crc32c, gather_extents, walk_batches
@@ -23,7 +22,14 @@ from mainstem.model import PARTITION_BITS
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.extents.format import EXTENT_ROW
-from mainstem.storage.queue_store.merge_inputs import InputFile, OpenInputs, RowRange, read_exactly, read_rows
+from mainstem.storage.queue_store.merge_inputs import (
+    InputDamaged,
+    InputFile,
+    OpenInputs,
+    RowRange,
+    read_exactly,
+    read_rows,
+)
 from mainstem.storage.queue_store.merge_liveness import Liveness, alive
 from mainstem.storage.queue_store.merge_measure import MergeTask, PlannedFile
 from mainstem.storage.queue_store.merge_plan import Flags, Integers
@@ -47,16 +53,6 @@ OpenFile = Callable[[str], RunTarget]
 
 Pace = Callable[[int], None]
 """Returns when so many bytes may be moved."""
-
-
-class InputDamaged(FormatError):
-    """An extent of an input is not what was written; nothing of the merge may count."""
-
-    def __init__(self, message: str, name: str, position: int) -> None:
-        """`name` and `position`: the input, and where the extent is in it."""
-        super().__init__(message)
-        self.name = name
-        self.position = position
 
 
 class MergedRows(NamedTuple):
@@ -91,8 +87,8 @@ def merge_files(
     """Write the files of a task; each is durable when this returns. One in which nothing is live is not written, and a
     segment whose offsets or bytes Kafka could not count becomes several.
 
-    Raises `InputDamaged`, FormatError (an index that changed) and OSError. Files begun are then removed or, when
-    finished, left to be cleared as orphans."""
+    Raises `InputDamaged`, FormatError (extents of other batches than their index says) and OSError. Files begun are
+    then removed or, when finished, left to be cleared as orphans."""
     found = merged_rows(task.rows, inputs, liveness)
     unique = new_name()
     written: list[StoreFile] = []
@@ -114,7 +110,7 @@ def merge_files(
 
 
 def merged_rows(ranges: Sequence[RowRange], inputs: Sequence[InputFile], liveness: Liveness) -> MergedRows:
-    """The live rows among these. Raises `FormatError` naming a damaged index, OSError."""
+    """The live rows among these. Raises `InputDamaged` where an index is, OSError."""
     pieces: list[Rows] = []
     numbers: list[Integers] = []
     starts: list[Integers] = []
@@ -330,7 +326,10 @@ class _Mover:
             inputs[firsts].tolist(), positions[firsts].tolist(), places.tolist(), sizes.tolist(), strict=True
         ):
             file = self._inputs[number]
-            read_exactly(self._opened.descriptor(file.path), view[place : place + size], position, file.path)
+            try:
+                read_exactly(self._opened.descriptor(file.path), view[place : place + size], position, file.path)
+            except FormatError as error:
+                raise InputDamaged(str(error), file.name, position) from error
         starts = numpy.empty(len(order), numpy.int64)
         starts[order] = positions + numpy.repeat(places - positions[firsts], lasts + 1 - firsts)
         return starts
@@ -367,13 +366,3 @@ class _Mover:
             file.name,
             int(row["position"]),
         )
-
-
-class TaskDone(msgspec.Struct, frozen=True):
-    """The result of a task, for the driver."""
-
-    files: tuple[StoreFile, ...] = ()
-    damage: str = ""
-    """An input is damaged: what, and where. No file then counts."""
-    damaged_name: str = ""
-    damaged_position: int = -1

@@ -36,6 +36,16 @@ OPEN_FILES_MAX = 256
 """Inputs that a task has open at a time; others are opened again. Systems allow 1,024 files as a rule."""
 
 
+class InputDamaged(FormatError):
+    """Bytes of an input are not what was written; nothing of the merge may count."""
+
+    def __init__(self, message: str, name: str, position: int = -1) -> None:
+        """`name`: the input's. `position`: of the damaged extent in it; -1: it is its index that is damaged."""
+        super().__init__(message)
+        self.name = name
+        self.position = position
+
+
 class InputFile(msgspec.Struct, frozen=True):
     """A file that a merge reads."""
 
@@ -97,9 +107,9 @@ def read_exactly(descriptor: int, buffer: memoryview, position: int, where: str)
 
 
 def index_pieces(file: InputFile) -> Iterator[Rows]:
-    """All rows of a file's index, in pieces. Raises `FormatError` naming the file, at the latest behind the last piece,
-    when they are not those that were written; OSError."""
-    with _opened(file.index_path) as descriptor:
+    """All rows of a file's index, in pieces. Raises `InputDamaged`, at the latest behind the last piece, when they
+    are not those that were written; OSError."""
+    with _opened(file) as descriptor:
         frame = _footer(descriptor, file)
         crc = 0
         for first in range(0, frame.row_count, PIECE_ROWS):
@@ -111,8 +121,8 @@ def index_pieces(file: InputFile) -> Iterator[Rows]:
 
 
 def read_rows(file: InputFile, chosen: RowRange) -> Rows:
-    """These rows of a file's index. Raises `FormatError` naming the file when they are not what they were; OSError."""
-    with _opened(file.index_path) as descriptor:
+    """These rows of a file's index. Raises `InputDamaged` when they are not what they were; OSError."""
+    with _opened(file) as descriptor:
         frame = _footer(descriptor, file)
         if chosen.first + chosen.count > frame.row_count:
             raise FormatError(f"{file.index_path}: has {frame.row_count} index rows, and had more")
@@ -123,10 +133,15 @@ def read_rows(file: InputFile, chosen: RowRange) -> Rows:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _opened(file: InputFile) -> Iterator[int]:
+    """The index's descriptor. What is wrong with it is the input's damage."""
+    descriptor = os.open(file.index_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
+    except InputDamaged:
+        raise
+    except FormatError as error:
+        raise InputDamaged(str(error), file.name) from error
     finally:
         os.close(descriptor)
 

@@ -66,8 +66,8 @@ class Measured(msgspec.Struct, frozen=True):
 def measure(
     inputs: Sequence[InputFile], liveness: Liveness, topics: Mapping[int, TopicFacts], lines: MergeLines
 ) -> Measured:
-    """What a merge of these inputs, in the order of their blocks, is made of. Raises `FormatError` naming the input
-    whose index is damaged, OSError."""
+    """What a merge of these inputs, in the order of their blocks, is made of. Raises `InputDamaged`
+    where an index is, OSError."""
     totals = _QueueTotals()
     dead = 0
     for file in inputs:
