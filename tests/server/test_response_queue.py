@@ -6,12 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.model import Buffer
-from mainstem.server.response_queue import CHUNK_BYTES_MAX, JOIN_BYTES_MAX, ResponseQueue
+from mainstem.server.response_queue import CHUNK_BYTES_MAX, SMALL_BYTES, ResponseQueue
 
 
 @given(
     replies=st.lists(
-        st.none() | st.lists(st.binary(max_size=20) | st.just(b"z" * JOIN_BYTES_MAX), max_size=5), max_size=8
+        st.none()
+        | st.lists(st.binary(max_size=20) | st.sampled_from([b"y" * SMALL_BYTES, b"z" * CHUNK_BYTES_MAX]), max_size=5),
+        max_size=8,
     ),
     order=st.randoms(use_true_random=False),
 )
@@ -34,20 +36,34 @@ def test_responses_leave_in_the_order_of_requests(replies: list[list[bytes] | No
 
 def drain(queue: ResponseQueue) -> bytes:
     chunks: list[Buffer] = []
-    while (chunk := queue.next_chunk()) is not None:
-        chunks.append(chunk)
+    while together := queue.next_chunks():
+        assert sum(map(len, together)) <= CHUNK_BYTES_MAX
+        chunks.extend(together)
     return b"".join(chunks)
 
 
 def test_small_buffers_are_joined_and_large_ones_left_alone() -> None:
     queue = ResponseQueue()
-    large = memoryview(bytes(JOIN_BYTES_MAX + 1))
+    large = memoryview(bytes(CHUNK_BYTES_MAX))
     queue.answer(queue.expect(1), [b"head", b"body", large, b"tail"])
     assert queue.bytes_unsent == 8 + len(large) + 4
-    assert queue.next_chunk() == b"headbody"
-    assert queue.next_chunk() is large
-    assert queue.next_chunk() == b"tail"
-    assert queue.next_chunk() is None
+    assert queue.next_chunks() == [b"headbody"]
+    (alone,) = queue.next_chunks()
+    assert alone is large
+    assert queue.next_chunks() == [b"tail"]
+    assert queue.next_chunks() == []
+
+
+def test_buffers_of_batches_leave_together_and_uncopied_with_the_headers_between_them() -> None:
+    """Of many queues with a batch each: a write takes as many as fit, and copies none."""
+    queue = ResponseQueue()
+    head, batch = memoryview(bytes(60)), memoryview(bytes(10_000))
+    queue.answer(queue.expect(1), [head, batch] * 30)
+    leaving = queue.next_chunks()
+    assert len(leaving) == 2 * (CHUNK_BYTES_MAX // 10_060) + 1
+    assert all(part is head or part is batch for part in leaving)
+    assert queue.bytes_unsent == 30 * 10_060 - sum(map(len, leaving))
+    assert sum(map(len, leaving)) + len(drain(queue)) == 30 * 10_060
 
 
 def test_a_response_out_of_turn_counts_as_unsent_but_waits() -> None:
@@ -58,7 +74,7 @@ def test_a_response_out_of_turn_counts_as_unsent_but_waits() -> None:
     assert not queue.sendable
     assert queue.in_flight == 2
     queue.answer(first, None)
-    assert queue.next_chunk() == b"second"
+    assert queue.next_chunks() == [b"second"]
     assert queue.idle
 
 
@@ -66,13 +82,12 @@ def test_a_large_buffer_leaves_in_pieces_and_uncopied() -> None:
     queue = ResponseQueue()
     content = bytes(range(256)) * (CHUNK_BYTES_MAX * 5 // 512)  # two pieces and a half
     queue.answer(queue.expect(1), [b"head", content, b"tail"])
-    assert queue.next_chunk() == b"head"
+    assert queue.next_chunks() == [b"head"]
     pieces = []
     while queue.bytes_unsent:
-        piece = queue.next_chunk()
-        assert piece is not None
-        assert len(piece) <= CHUNK_BYTES_MAX
-        pieces.append(piece)
+        together = queue.next_chunks()
+        assert sum(map(len, together)) <= CHUNK_BYTES_MAX
+        pieces.extend(together)
     assert isinstance(pieces[0], memoryview)
     assert pieces[0].obj is content
     assert b"".join(pieces) == content + b"tail"

@@ -287,11 +287,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush_due = True
                 self._host.flush_soon(self)
                 break
-            chunk = self._responses.next_chunk()
-            if chunk is None:
+            chunks = self._responses.next_chunks()
+            if not chunks:
                 break
-            sent += len(chunk)
-            self._transport.write(chunk)
+            sent += sum(map(len, chunks))
+            if len(chunks) == 1:
+                self._transport.write(chunks[0])
+            else:
+                self._transport.writelines(chunks)
         self._shared.counters.bytes_out += sent
         self._credit.given += sent
         if self.held_bytes or not self._writable:

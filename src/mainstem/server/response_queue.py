@@ -2,8 +2,8 @@
 
 Each request has a place in the queue from its dispatch on; a response that is ready early waits there for those
 before it. Responses whose turn has come become chunks for the transport: small buffers (headers, small batches) are
-joined, large ones go in pieces, uncopied, so that a response of many batches costs neither a system call per batch
-nor a copy of its bulk, and no single write holds the event loop for long.
+joined, others go together as they are, very large ones in pieces, so that a response of many batches costs neither a
+system call per batch nor a copy of its bulk, and no single write holds the event loop for long.
 
 `bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not; `bytes_shared` its
 part that other responses contain, too.
@@ -16,12 +16,12 @@ from collections import deque
 from mainstem.model import Buffer, SharedBytes
 from mainstem.ports import Reply
 
-JOIN_BYTES_MAX = 64 * 1024
-"""Buffers are joined up to this size: copying 64 KiB costs about as much as one system call."""
-
 CHUNK_BYTES_MAX = 128 * 1024
-"""Bytes given to the transport at once: it copies what the socket does not take, and sends that in one go
-later."""
+"""Bytes given to the transport at once: it may copy what the socket does not take, and sends that in one go later.
+Half of it costs more system calls; more of it saves nothing."""
+
+SMALL_BYTES = 4 * 1024
+"""Buffers that are smaller on average are joined: to copy one costs less than to hand it on by itself."""
 
 
 class ResponsePlace:
@@ -79,7 +79,8 @@ class ResponseQueue:
         place.reply = reply
         if reply is not None:
             self.bytes_unsent += sum(map(len, reply))
-            if len(reply) > 1:
+            # shared ones are rare, and a fetch may have thousands of parts
+            if len(reply) > 1 and SharedBytes in set(map(type, reply)):
                 self.bytes_shared += sum(len(part) for part in reply if type(part) is SharedBytes)
         places = self._places
         while places and places[0].ready:
@@ -89,11 +90,12 @@ class ResponseQueue:
             if leaving is not None:
                 self._chunks.extend(leaving)
 
-    def next_chunk(self) -> Buffer | None:
-        """The next bytes to write: a piece of one large buffer, or as many small ones as fit together."""
+    def next_chunks(self) -> list[Buffer]:
+        """The next bytes to write in one go: a piece of one very large buffer, or as many buffers as fit together.
+        Empty when there is nothing."""
         chunks = self._chunks
         if not chunks:
-            return None
+            return []
         size = len(chunks[0])
         if size > CHUNK_BYTES_MAX:
             whole = memoryview(chunks[0])
@@ -101,17 +103,22 @@ class ResponseQueue:
             if self.bytes_shared and type(whole.obj) is SharedBytes:
                 self.bytes_shared -= CHUNK_BYTES_MAX
             self.bytes_unsent -= CHUNK_BYTES_MAX
-            return whole[:CHUNK_BYTES_MAX]
-        count = 1
-        limit = len(chunks)
-        while count < limit and size + len(chunks[count]) <= JOIN_BYTES_MAX:
-            size += len(chunks[count])
-            count += 1
+            return [whole[:CHUNK_BYTES_MAX]]
+        take = chunks.popleft
+        leaving = [take()]
+        while chunks:
+            part = take()
+            if size + len(part) > CHUNK_BYTES_MAX:
+                chunks.appendleft(part)
+                break
+            size += len(part)
+            leaving.append(part)
         self.bytes_unsent -= size
-        leaving = [chunks.popleft() for _ in range(count)]
         if self.bytes_shared:
             self.bytes_shared -= sum(len(part) for part in leaving if _is_shared(part))
-        return leaving[0] if count == 1 else b"".join(leaving)
+        if len(leaving) > 1 and size < SMALL_BYTES * len(leaving):
+            return [b"".join(leaving)]
+        return leaving
 
     def abandon(self) -> None:
         """The connection is gone: let go of every response."""
