@@ -30,6 +30,7 @@ NEXT_SEGMENT = 1 << 21
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Serving]:
     node = Serving(tmp_path, *SETTINGS)
+    node.program = "tests.end_to_end.hasty_node"
     try:
         yield node.start()
     finally:

@@ -314,7 +314,15 @@ def test_runs_that_stay_dropped_are_found_as_a_hole(tmp_path: Path) -> None:
     assert found.value.breaks == BREAKS[name]
 
 
-@pytest.mark.parametrize(("seed", "story"), [(1, ThereAndBack), (1, CrashingOnTheWay), (1, MovedWhileAway)])
+@pytest.mark.parametrize(
+    ("seed", "story"),
+    [
+        (1, ThereAndBack),
+        (1, CrashingOnTheWay),
+        *[(seed, MovedWhileAway) for seed in (2, 3, 4)],
+        pytest.param(1, MovedWhileAway, marks=pytest.mark.long),  # a minute
+    ],
+)
 def test_a_replica_leaves_nothing_behind_and_may_come_back(
     tmp_path: Path, seed: int, story: type[ThereAndBack]
 ) -> None:
