@@ -282,3 +282,23 @@ def test_a_look_into_a_span_goes_to_the_file_that_may_hold_an_offset_and_those_b
 def test_files_whose_keys_overlap_are_no_span(other: StoreFile) -> None:
     with pytest.raises(StorageError, match="keys overlap"):
         check_keys([other, packed("a", 0, (1, 7), 5)])
+
+
+def test_a_walk_over_all_files_has_none_twice_when_others_go_meanwhile(tmp_path: Path) -> None:
+    """Whether they were of blocks before, or lay beside it."""
+
+    async def scenario() -> None:
+        manifest = await Manifest.open(str(tmp_path / "manifest.sqlite"))
+        await manifest.adopt(uuid.uuid4(), 0)
+        old, first, second, last = map(run, ("old", "first", "second", "last"))
+        await manifest.commit([
+            GroupCommit(0, 0, 1, (old,), 1), GroupCommit(0, 1, 2, (first, second), 2), GroupCommit(0, 2, 3, (last,), 3),
+        ])  # fmt: skip
+        walk = manifest.in_order()
+        came = [next(walk)[0] for _ in range(2)]
+        assert came == ["old.run", "first.run"]
+        await manifest.drop(["old.run", "second.run"], 1)
+        assert [name for name, _groups in walk] == ["last.run"]
+        await manifest.close()
+
+    asyncio.run(scenario())

@@ -364,6 +364,8 @@ class _Walk:
         place = bisect.bisect_right(spans, self._done_upto, key=attrgetter("upto"))
         span = spans[place] if place < len(spans) else None
         if span is not self._span:
-            self._span, self.passed = span, set()
+            if span is None or self._span is None or (span.after, span.upto) != (self._span.after, self._span.upto):
+                self.passed = set()  # else others of its files went, or came: what has come is not to come again
+            self._span = span
             self._rest = iter(span) if span is not None else iter(())
             self._head = next(self._rest, None)
