@@ -41,7 +41,7 @@ from mainstem.broker.handlers import api_versions
 from mainstem.broker.latency import NONE, ApiLatency
 from mainstem.broker.produce_bursts import ProduceBursts
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.routes import ROUTES, Route
+from mainstem.broker.routes import ROUTES, Route, advertised
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
@@ -420,7 +420,7 @@ class BrokerDispatcher:
 
     def _unsupported(self, header: RequestHeader, route: Route | None) -> Exchange:
         if is_unsupported_api_versions(header):
-            response = api_versions.served(ErrorCode.UNSUPPORTED_VERSION)
+            response = api_versions.served(ErrorCode.UNSUPPORTED_VERSION, advertised())
             parts = codec.write_parts(response, 0)
             return Exchange(response_frame(header.correlation_id, API_VERSIONS_KEY, 0, parts))
         asked = f"client {header.client_id!r} asked for API {header.api_key} version {header.api_version}"

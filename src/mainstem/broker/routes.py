@@ -7,8 +7,9 @@ where that is possible.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mainstem.broker.broker import Broker
@@ -79,6 +80,11 @@ def _route(api_key: int, handle: Handler, *, shows_the_way: bool = False, abando
     )
 
 
+def advertised() -> Iterable[ApiDeclaration]:
+    """The APIs of all routes, in their order."""
+    return (route.api for route in ROUTES)
+
+
 ROUTES: tuple[Route, ...] = (
     Route(api=API_MESSAGES[0], start=produce.start),
     Route(api=API_MESSAGES[1], begin=fetch.begin, held_per_byte=fetch.HELD_PER_BYTE, abandoned_with_peer=True),
@@ -93,7 +99,7 @@ ROUTES: tuple[Route, ...] = (
     _route(14, sync_group.handle),
     _route(15, describe_groups.handle),
     _route(16, list_groups.handle),
-    _route(18, api_versions.handle),
+    _route(18, partial(api_versions.handle, advertised)),
     _route(19, create_topics.handle),
     _route(20, delete_topics.handle),
     _route(21, delete_records.handle),
