@@ -16,6 +16,9 @@ from mainstem.storage.errors import CorruptJournal, StorageError
 from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, offset_of, segment_name, sequence_of
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
+CRC_AT = 4
+"""Byte of a block that its checksum begins at: all else of its header stays as it was."""
+
 BLOCKS = 30
 """Of each write group: some segments."""
 
@@ -105,6 +108,38 @@ def test_a_hole_behind_the_checkpoint_costs_its_write_group_until_the_file_is_re
         await all_is_served(node, bad, good)
 
     simulated(tmp_path, story, two_groups)
+
+
+def test_a_hole_of_two_blocks_is_not_taken_for_the_one_whose_header_says_whose_it_was(tmp_path: Path) -> None:
+    """The second was the last of its write group: no block behind the hole tells that it was there."""
+
+    def three_groups(node: SmallNode) -> None:
+        two_groups(node)
+        node.groups = 3
+
+    async def story(node: SmallNode) -> None:
+        first, second, third = (queue_of(node, group) for group in range(3))
+        for queue_id, count in ((first, 5), (second, 6), (third, 5)):
+            await node.fill(count, queue_id)
+        indexes = [node.storage.groups[group].blocks.last_index() + 1 for group in range(2)]
+        await node.fill(1, first)
+        await node.fill(1, second)
+        await node.fill(2, third)
+        await node.fill(2, first)
+        places = [node.storage.groups[group].blocks.position_of(indexes[group]) for group in range(2)]
+        assert places[0] + node.storage.groups[0].blocks.length_of(indexes[0]) == places[1]
+
+        async def harm() -> None:
+            for place in places:
+                spoiled(node, place + CRC_AT)
+
+        await killed(node, harm)
+        assert list(node.storage.waiting.reasons()) == [0, 1]
+        assert await node.read_offsets(third) == list(range(7))
+        (refused,) = await node.append(new_batch(second))
+        assert refused.outcome is Outcome.NOT_LEADER, "offset 6 was given out"
+
+    simulated(tmp_path, story, three_groups)
 
 
 def test_a_hole_that_the_checkpoint_knows_is_mended_while_the_node_runs(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.storage.journal.sample_blocks import (
     SMALL,
@@ -32,7 +33,8 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.framing import content_length, frame
-from mainstem.storage.journal.journal import BlockToWrite
+from mainstem.storage.journal.journal import BlockToWrite, Journal
+from mainstem.storage.journal.recovery import Hole
 from mainstem.storage.journal.segment_files import index_path, segment_path
 
 ASYNC = JournalConfig(segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
@@ -325,6 +327,24 @@ async def test_a_missing_segment_is_named() -> None:
     disk = small.clone(0)
     await disk.remove(segment_path(1))
     assert (await started(disk)).indexes() == [3, 4, 5, 6, 7, 8, 9], "the oldest may be missing: it was recycled"
+
+
+async def test_a_segment_whose_last_block_lies_in_a_hole_ends_where_the_next_one_says() -> None:
+    files = SimulatedFiles()
+    journal = (await started(files)).journal
+    headers = [(await journal.write([data_block(index, sizes=(5000,))]))[0] for index in range(1, 8)]
+    await journal.close()
+    last = max((header for header in headers if sequence_of(header.position) == 2), key=lambda it: it.position)
+    ends = {segment.sequence: segment.end for segment in journal.segments()}
+    assert ends[2] == last.end
+    flip(files, last.position + 20)
+    holes: list[Hole] = []
+    again = await Journal.open(files, FakeClock(), SMALL)
+    await again.recover(0, lambda *_block: None, step_over=holes.append)
+    assert [hole.start for hole in holes] == [last.position]
+    assert {segment.sequence: segment.end for segment in again.segments()} == ends
+    assert all(segment.sealed for segment in again.segments())
+    await again.close()
 
 
 async def test_a_start_inside_a_block_is_refused() -> None:

@@ -11,6 +11,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 
 from mainstem.kernel import NEXT_OFFSET
 from mainstem.model import Outcome
+from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.segment_files import index_path, segment_path
 
 BEFORE = 3
@@ -60,6 +61,21 @@ def test_an_older_segment_that_has_lost_its_index_is_not_passed_over(tmp_path: P
     simulated(tmp_path, story)
 
 
+def test_a_reader_that_comes_to_the_gap_goes_on_behind_it(tmp_path: Path) -> None:
+    """It is remembered where it was, in a segment that has lost its index."""
+
+    async def story(node: SmallNode) -> None:
+        await with_a_gap(node)
+        node.disk1.forget(index_path(1))
+        await node.start()
+        last = await node.read(BEFORE - 1, bytes_max=1)
+        assert (len(last.batches), last.next_offset) == (1, BEFORE)
+        found = await node.read(BEFORE)
+        assert int.from_bytes(found.batches[0][:8], "big") == NEXT
+
+    simulated(tmp_path, story)
+
+
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_an_index_that_is_damaged_is_made_anew_before_anything_behind_it_answers(tmp_path: Path, sequence: int) -> None:
     async def story(node: SmallNode) -> None:
@@ -101,5 +117,20 @@ def test_a_reader_in_the_gap_while_segments_are_indexed_split_and_recycled(tmp_p
             await asyncio.sleep(0.05)
         assert await split == ["committed"]
         assert await first_read(node) == NEXT
+
+    simulated(tmp_path, story)
+
+
+def test_another_replica_that_has_lost_offsets_is_given_none_but_these(tmp_path: Path) -> None:
+    """It asks for what was committed: what comes behind a gap is no answer."""
+
+    async def story(node: SmallNode) -> None:
+        await with_a_gap(node)
+        await node.start()
+        path = node.storage.read_path
+        batches, next_offset = await path.committed(QUEUE, NEXT, 1)
+        assert (len(batches), next_offset) == (1, NEXT + 1)
+        with pytest.raises(StorageError, match=f"offset {ASKED} is neither in the journal nor in the queue store"):
+            await path.committed(QUEUE, ASKED, 1)
 
     simulated(tmp_path, story)
