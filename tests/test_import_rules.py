@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.import_rules import may_import, read_tables, room_of
+from tools.import_rules import circles, may_import, read_tables, room_of
 
 PAGE = """
 | room | what lives there | may import |
@@ -76,3 +76,12 @@ def test_the_tables_of_the_architecture_say_what_matters() -> None:
     assert not may_import("raft", "ports", rooms)
     assert may_import("storage.upkeep", "storage.journal", rooms)
     assert all(room.allowed is not None for name, room in rooms.items() if name.startswith("storage"))
+
+
+def test_modules_that_import_each_other_are_found() -> None:
+    assert circles({"a": ["b"], "b": ["c"], "c": []}) == []
+    assert circles({"a": ["a"], "b": []}) == [["a"]]
+    assert circles({"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": [], "e": ["f"], "f": ["e"]}) == [
+        ["a", "b", "c"],
+        ["e", "f"],
+    ]

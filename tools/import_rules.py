@@ -4,13 +4,14 @@ A table counts when its columns end with `may import`. The first cell of a row n
 backticks: `storage/` is src/mainstem/storage with all that lies below it, `model.py` one module. The last cell names
 what they may import in the same way; `everything` allows all. A room within a room (`storage/journal/`) may import what
 the room around it may, and of its siblings those that its own row names. Every module belongs to a row: the innermost
-that names it, or the room around it.
+that names it, or the room around it. No two modules import each other, also not through others, for types or within
+functions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,6 +93,28 @@ def _around(room: str, rooms: dict[str, Room]) -> Iterator[str]:
             yield name
 
 
+def circles(imports: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """The modules that import each other, directly or through others, in sorted groups. `imports`: module → those that
+    it imports."""
+    reached = {module: _reached(module, imports) for module in imports}
+    together = {
+        tuple(sorted(other for other in reached[module] if module in reached.get(other, ())))
+        for module in imports
+        if module in reached[module]
+    }
+    return [list(group) for group in sorted(together)]
+
+
+def _reached(module: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    left = list(imports.get(module, ()))
+    while left:
+        if (other := left.pop()) not in found:
+            found.add(other)
+            left.extend(imports.get(other, ()))
+    return found
+
+
 class RoomsContract(Contract):
     """`tables`: the page, relative to the project."""
 
@@ -101,6 +124,12 @@ class RoomsContract(Contract):
     def check(self, graph, verbose):  # type: ignore[no-untyped-def]
         rooms = read_tables(Path(str(self.tables)).read_text(encoding="utf-8"))
         problems: list[str] = []
+        imports = {
+            module: [other for other in graph.find_modules_directly_imported_by(module) if other.startswith(ROOT)]
+            for module in graph.modules
+            if module.startswith(ROOT)
+        }
+        problems += [f"modules import each other: {', '.join(group)}" for group in circles(imports)]
         for module in sorted(graph.modules):
             if module == ROOT or not module.startswith(f"{ROOT}."):
                 continue

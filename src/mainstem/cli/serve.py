@@ -85,7 +85,6 @@ def command(
     key, the last one counts. It ends cleanly on SIGINT and SIGTERM.
     """
     gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
-    from mainstem.cli.serve import log_to_stderr
     from mainstem.config_sources import load
     from mainstem.event_loop import new_event_loop
 
