@@ -4,6 +4,7 @@ passes over no live offset."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -132,5 +133,27 @@ def test_another_replica_that_has_lost_offsets_is_given_none_but_these(tmp_path:
         assert (len(batches), next_offset) == (1, NEXT + 1)
         with pytest.raises(StorageError, match=f"offset {ASKED} is neither in the journal nor in the queue store"):
             await path.committed(QUEUE, ASKED, 1)
+
+    simulated(tmp_path, story)
+
+
+def test_a_look_up_by_time_goes_over_a_gap_in_one_step(tmp_path: Path) -> None:
+    """However wide it is: queues whose lost ends nobody knows go on some 10^10 higher."""
+
+    async def story(node: SmallNode) -> None:
+        await with_a_gap(node)
+        await node.start()
+        history = node.storage.queue_store.history
+        extents, searches = history.extents, []
+
+        def counted(queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
+            searches.append(offset)
+            return extents(queue_id, group, offset)
+
+        history.extents = counted  # type: ignore[method-assign]
+        found = await node.storage.messages.offset_for_timestamp(QUEUE, 2000)
+        assert found is not None
+        assert found.offset == NEXT
+        assert len(searches) < GAP // 10, "every tier is searched for every offset"
 
     simulated(tmp_path, story)

@@ -201,6 +201,20 @@ def test_epochs_end_where_the_next_begins_over_many_terms(tmp_path: Path) -> Non
 # --- sealed segments --------------------------------------------------------------------------------------
 
 
+def test_the_end_of_an_epoch_is_found_wherever_it_lies(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        ends = {}
+        for count in (1, 2, 5, 3, 4, 1, 7):
+            await node.fill(count)
+            offsets = node.offsets()
+            ends[offsets.leader_epoch] = offsets.high_watermark
+            await node.restart()
+        for epoch, end in ends.items():
+            assert await node.storage.queues.epoch_end(QUEUE, epoch) == (epoch, end)
+
+    simulated(tmp_path, story)
+
+
 def test_a_queue_missing_from_most_segments_is_found_in_the_others(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         rare = []

@@ -124,3 +124,38 @@ def test_what_a_reader_meets_is_looked_at_before_it_is_split(tmp_path: Path) -> 
         assert await node.read_offsets() == list(range(BLOCKS))
 
     simulated(tmp_path, story)
+
+
+def test_a_split_waits_before_the_first_of_several_damaged_blocks_and_each_is_known_since_it_was_met(
+    tmp_path: Path,
+) -> None:
+    async def story(node: SmallNode) -> None:
+        await node.fill(BLOCKS)
+        blocks, damage = node.storage.groups[0].blocks, node.storage.damage
+        first, second = blocks.last_index() - 8, blocks.last_index() - 4
+        left: dict[str, bytes] = {}
+        for index in (second, first):
+            path = f"journal/{segment_name(sequence_of(blocks.position_of(index)))}"
+            left.setdefault(path, node.disk1.content(path))
+        await node.restart()  # memory has the blocks no more
+        blocks, damage = node.storage.groups[0].blocks, node.storage.damage
+        since = {}
+        for index in (second, first):
+            position = blocks.position_of(index)
+            path = f"journal/{segment_name(sequence_of(position))}"
+            node.disk1.flip(path, 8 * (offset_of(position) + PARTS["payload"]))
+            assert not await damage.met(position)
+            since[index] = damage.waiting()[0].since_ms if index == first else damage.waiting()[-1].since_ms
+            await asyncio.sleep(3 * DAMAGE_SECONDS)
+        assert damage.sound_before(0) == first - 1
+        assert {damaged.place.index: damaged.since_ms for damaged in damage.waiting()} == since
+        forgotten: list[str] = []
+        damage._forget = forgotten.append
+        for path, whole in left.items():
+            node.disk1.put(path, whole)
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        assert damage.sound_before(0) is None
+        names = {segment_name(sequence_of(blocks.position_of(index))) for index in (first, second)}
+        assert set(forgotten) == names, "readers would meet what is cached of them"
+
+    simulated(tmp_path, story)
