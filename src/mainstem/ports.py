@@ -390,6 +390,10 @@ def always(size_bytes: int) -> bool:
     return True
 
 
+OWN_FRAME_BYTES_MIN = 4 * 1024 * 1024
+"""Frames of more bytes have memory of their own, which is not used again."""
+
+
 class Dispatcher(Protocol):
     """Turns request frames into responses; handed to the server by the node."""
 
@@ -411,7 +415,8 @@ class Dispatcher(Protocol):
     def dispatch(
         self, frame: memoryview, session: Session, may_hold: Callable[[int], bool] = always
     ) -> Exchange | None:
-        """`frame` (without its length prefix) is only valid during the call. Before the decoding of a request
+        """`frame` (without its length prefix) is only valid during the call; one of more than `OWN_FRAME_BYTES_MIN` has
+        memory of its own, and is valid as long as somebody holds a view of it. Before the decoding of a request
         that takes much memory, `may_hold` is asked for that many bytes. None: they were refused, nothing was
         done, and the frame is to be dispatched again later. Raises a `MainstemError` when the connection must
         be closed (the error's message goes to the log)."""

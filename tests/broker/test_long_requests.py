@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -19,13 +19,14 @@ from tests.broker.harness import Serving, batch, call, make_broker, serving
 
 from mainstem.broker.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
 from mainstem.broker.handlers import offset_commit, offset_fetch
-from mainstem.broker.handlers.fetch import EPOCHS_PER_TURN, ROWS_AT_ONCE
+from mainstem.broker.handlers.fetch import EPOCHS_PER_TURN, PART_ENTRIES, ROWS_AT_ONCE, held_bytes
 from mainstem.broker.partitions import PARTITIONS_PER_STEP, in_steps
 from mainstem.kernel import KERNEL, TOPICS_AT_ONCE_MAX, FetchPlan
+from mainstem.kernel.pure.fetch import ENTRIES_AT_ONCE
 from mainstem.protocol import codec
 from mainstem.protocol.decoded_memory import decoded_bytes_max, let_go_in_slices
 from mainstem.protocol.headers import RequestHeader, request_frame
-from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from mainstem.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -333,6 +334,142 @@ def test_who_follows_too_many_partitions_goes_on_without_a_session() -> None:
     for index in range(PARTITIONS_PER_SESSION_MAX):
         more.add_partition(index, 0, 1, -1, -1)
     assert sessions.open(more, 0, by_id=False) is None
+
+
+VERY_MANY = ENTRIES_AT_ONCE + 500
+PARTS = -(-(VERY_MANY + 1) // PART_ENTRIES)
+
+
+def very_many(offsets: Sequence[tuple[int, int]], **how: Any) -> FetchRequest:
+    """A request of more partitions than one plan holds: one of these from its offset on, then the last partition again
+    and again, then the others of these: other plans have them."""
+    named = [*offsets[:1], *((PARTITIONS - 1, 0) for _ in range(VERY_MANY - len(offsets))), *offsets[1:]]
+    wanted = tuple(FetchPartition(partition=index, fetch_offset=at, partition_max_bytes=1 << 20) for index, at in named)
+    fields: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "session_id": 0, "session_epoch": -1, **how}
+    return FetchRequest(topics=(FetchTopic(topic="t", partitions=wanted),), **fields)
+
+
+class Room:
+    """Memory for responses without an end, and what is charged for it."""
+
+    def __init__(self) -> None:
+        self.held = self.most = 0
+
+    def bytes_free(self) -> int:
+        return 2**31
+
+    def change(self, more: int) -> None:
+        self.held += more
+        self.most = max(self.most, self.held)
+
+
+def served_in(response: FetchResponse) -> list[tuple[int, int]]:
+    """(partition, how many bytes of batches) where there are any, in order; all that was asked for is answered."""
+    found = [part for topic in response.responses for part in topic.partitions]
+    assert len(found) == VERY_MANY
+    assert not any(part.error_code for part in found)
+    return [(part.partition_index, len(part.records or b"")) for part in found if part.records]
+
+
+def test_a_fetch_of_more_partitions_than_one_plan_holds_is_answered_in_parts() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", PARTITIONS)
+        node.broker.response_room = room = Room()
+        client, other = await node.connect(), await node.connect()
+        sizes = {index: len(batch(b"v" * index)) for index in (7, 2_000)}
+        for index in sizes:
+            await other.call(request_for("t", batch(b"v" * index), index=index), 9)
+        before = node.broker.turns.taken
+        await client.request(very_many([(2_000, 0), (5, 0), (7, 0)], session_epoch=0), 12)
+        answer = asyncio.ensure_future(client.response(1, 12))
+        meanwhile = 0
+        while not answer.done():
+            await other.call(MetadataRequest(topics=(), allow_auto_topic_creation=False), 9)
+            meanwhile += 1
+        assert meanwhile >= 2 * PARTS
+        assert node.broker.turns.taken - before >= 4 * PARTS
+        assert served_in(answer.result()) == [(2_000, sizes[2_000]), (7, sizes[7])]
+        assert answer.result().session_id == 0
+        node.server.relieve()
+        assert node.server.budget.idle
+        assert room.held == 0
+        assert room.most > 37 * VERY_MANY, "the response while it is made"
+
+    served(story)
+
+
+def test_very_many_partitions_share_the_bytes_of_a_response_in_the_order_of_the_request() -> None:
+    """So that a client which asks last for what it had last, as all do, gets everything."""
+
+    async def story(node: Serving) -> None:
+        await node.topic("t", PARTITIONS)
+        client = await node.connect()
+        one = batch(b"v" * 100)
+        waiting = [0, 1, 2]
+        for index in (0, 0, 0, 0, 1, 1, 2, 2):
+            await client.call(request_for("t", one, index=index), 9)
+        offsets = dict.fromkeys(waiting, 0)
+        for expected in ([(0, 3)], [(1, 2), (2, 1)], [(0, 1), (2, 1)]):
+            request = very_many([(index, offsets[index]) for index in waiting], max_bytes=3 * len(one))
+            found = [(index, size // len(one)) for index, size in served_in(await client.call(request, 4))]
+            assert found == expected
+            for index, count in found:
+                offsets[index] += count
+                waiting.remove(index)
+                waiting.append(index)
+        assert offsets == {0: 4, 1: 2, 2: 2}
+
+    served(story)
+
+
+def test_a_fetch_of_very_many_partitions_looks_again_when_its_time_is_over() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", PARTITIONS)
+        client, other = await node.connect(), await node.connect()
+        await client.request(very_many([], max_wait_ms=60_000), 12)
+        while not node.store.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await other.call(request_for("t", batch(b"v"), index=PARTITIONS - 1), 9)
+        node.store.wake_all()
+        found = served_in(await client.response(1, 12))
+        assert {index for index, _ in found} == {PARTITIONS - 1}
+        assert node.store.waiting == 0
+
+    served(story)
+
+
+def test_no_session_follows_very_many_partitions() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", PARTITIONS)
+        client = await node.connect()
+        session_id = (await client.call(many_partitions((0, 0)), 7)).session_id
+        assert session_id
+        for _ in range(2):
+            answer = await client.call(very_many([], session_id=session_id, session_epoch=1), 12)
+            assert (answer.error_code, answer.responses) == (70, ())
+        assert len(node.broker.fetch_sessions) == 0
+
+    served(story)
+
+
+def test_a_fetch_of_very_many_partitions_that_ends_early_ends_its_connection() -> None:
+    async def story(node: Serving) -> None:
+        await node.topic("t", PARTITIONS)
+        node.broker.response_room = room = Room()
+        client, other = await node.connect(), await node.connect()
+        content = request_frame(RequestHeader(1, 12, 1, "c"), codec.write(very_many([]), 12))[4:-20]
+        await client.send_frame(content)
+        assert await client.closed_by_server()
+        await other.call(MetadataRequest(topics=(), allow_auto_topic_creation=False), 9)
+        assert room.held == 0
+        assert room.most
+
+    served(story)
+
+
+def test_what_a_fetch_of_very_many_partitions_takes_is_one_plan_and_its_bytes() -> None:
+    assert held_bytes(1_000) == 9_000
+    assert held_bytes(33_000_000) < 3 * 33_000_000
 
 
 @pytest.mark.parametrize("version", [7, 9, 13])

@@ -295,6 +295,11 @@ class MemoryStore:
         """How many calls of `wait` are pending."""
         return len(self._waiters)
 
+    def wake_all(self) -> None:
+        """Have all readers look again, as when a leadership changes."""
+        for waiter in self._waiters:
+            asyncio.get_running_loop().call_soon(waiter.wake)
+
     # inside
 
     def _wake(self, queue_id: int) -> None:
@@ -413,13 +418,13 @@ class _Waiter:
         self._bytes_left -= size
         self._passed = self._passed or high_watermark > end
         if self._passed and self._bytes_left <= 0:
-            asyncio.get_running_loop().call_soon(self._wake)
+            asyncio.get_running_loop().call_soon(self.wake)
 
     def changed(self, queue_id: int) -> None:
         if queue_id in self._ends:
-            asyncio.get_running_loop().call_soon(self._wake)
+            asyncio.get_running_loop().call_soon(self.wake)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if not self._future.done():
             self._future.set_result(None)
 

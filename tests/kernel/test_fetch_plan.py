@@ -36,6 +36,7 @@ from mainstem.model import (
     queue_id_of,
 )
 from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.headers import response_frame
 from mainstem.protocol.messages.fetch import (
     EpochEndOffset,
@@ -140,17 +141,7 @@ def test_a_round_reads_what_the_queues_hold(
             expected.append(outcome)
             left -= len(outcome.data)
             final = final or ends
-        while True:
-            served += plan.read_cached(table, index, world.logs, world.slots)
-            read = plan.pending()
-            if read is None:
-                break
-            # the write cache does not have it: a store would go to its disks
-            assert index.read(table.find(read.queue_id), read.offset, read.bytes_max, plan.whole_first) is None
-            found, next_offset = world.read(read.queue_id, read.offset, read.bytes_max, plan.whole_first)
-            end = world.high_watermark(read.queue_id)
-            offsets = QueueOffsets(world.log_start.get(read.queue_id, 0), end, end, world.term(read.queue_id))
-            plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), offsets, Tier.JOURNAL, next_offset))
+        served += read_all(world, table, index, plan)
         assert plan.settled
         assert plan.bytes == bytes_max - left
         assert bool(plan.final) == final
@@ -167,6 +158,96 @@ def test_a_round_reads_what_the_queues_hold(
         assert [records_of(part) for part in answered] == [found.data for found in expected]
         frames.append(frame)
     assert frames[0] == frames[1]
+
+
+def read_all(world: World, table: Any, index: Any, plan: Any) -> int:
+    """Settle everything of a round; how many partitions the write cache served."""
+    served: int = 0
+    while True:
+        served += plan.read_cached(table, index, world.logs, world.slots)
+        read = plan.pending()
+        if read is None:
+            return served
+        # the write cache does not have it: a store would go to its disks
+        assert index.read(table.find(read.queue_id), read.offset, read.bytes_max, plan.whole_first) is None
+        found, next_offset = world.read(read.queue_id, read.offset, read.bytes_max, plan.whole_first)
+        end = world.high_watermark(read.queue_id)
+        offsets = QueueOffsets(world.log_start.get(read.queue_id, 0), end, end, world.term(read.queue_id))
+        plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), offsets, Tier.JOURNAL, next_offset))
+
+
+@given(
+    added=blocks,
+    cache_bytes=st.sampled_from([0, 1000, 1 << 20]),
+    topics=asked_topics,
+    bytes_max=st.sampled_from([0, 150, 400, LARGE + 300, 1 << 30]),
+    part=st.integers(1, 8),
+    version=st.sampled_from(VERSIONS),
+)
+def test_parts_of_a_request_are_answered_as_the_whole_is(
+    added: list[list[tuple[int, int, int]]],
+    cache_bytes: int,
+    topics: list[tuple[int, list[FetchPartition]]],
+    bytes_max: int,
+    part: int,
+    version: int,
+) -> None:
+    """A plan after the other, each with what those before left of the bytes."""
+    world = World(cache_bytes)
+    for rows in added:
+        world.add_block(rows)
+    body = memoryview(codec.write(asking(version, *topics), version))
+    sections = []
+    for kernel, table, index in zip(KERNELS, world.tables, world.indexes, strict=True):
+        plan = kernel.scan_fetch(body, 0, version).plan
+        plan.begin(resolver(kernel), bytes_max)
+        read_all(world, table, index, plan)
+        found, final, errors = plan.bytes, bool(plan.final) and len(plan) > 0, plan.errors(CODES)
+        frame = whole(plan, version)
+        expected = flat(codec.read(FetchResponse, version, frame, frames_head(version)[1]))
+
+        count = found_before = 0
+        buffers: list[Buffer] = []
+        ends, told = False, Counter[int]()
+        scan = kernel.scan_fetch(body, 0, version, part)
+        while True:
+            scan.plan.begin(resolver(kernel), bytes_max, found_before)
+            read_all(world, table, index, scan.plan)
+            found_before = scan.plan.bytes
+            ends = ends or (bool(scan.plan.final) and len(scan.plan) > 0)
+            told.update(scan.plan.errors(CODES))
+            more, made = scan.plan.section(version, CODES)
+            with pytest.raises(ValueError, match="gone"):
+                scan.plan.section(version, CODES)
+            count, buffers = count + more, buffers + made
+            if scan.rest is None:
+                break
+            scan = kernel.scan_more(body, scan.rest.position, version, scan, part)
+        array: Any = EncodedArray(count, buffers)
+        response = FetchResponse(error_code=0, session_id=0, responses=array)
+        sections.append(codec.write(response, version))
+        assert flat(codec.read(FetchResponse, version, sections[-1])) == expected
+        assert (found_before, ends, told) == (found, final, Counter(errors))
+    assert sections[0] == sections[1]
+
+
+def flat(response: FetchResponse) -> list[tuple[object, ...]]:
+    """All partitions of a response in their order, whether or not those of a topic stand together."""
+    return [
+        (topic.topic, topic.topic_id, part.partition_index, part.error_code, part.high_watermark,
+         part.log_start_offset, records_of(part))
+        for topic in response.responses
+        for part in topic.partitions
+    ]  # fmt: skip
+
+
+@both
+def test_a_part_is_answered_while_its_batches_are_held(kernel: ModuleType) -> None:
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0)])))
+    plan.begin(resolver(kernel), 1)
+    plan.release()
+    with pytest.raises(ValueError, match="gone"):
+        plan.section(12, CODES)
 
 
 def frames_head(version: int) -> tuple[int, int]:

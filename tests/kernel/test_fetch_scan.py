@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from mainstem.kernel.pure import fetch as pure_fetch
 from mainstem.protocol import codec
 from mainstem.protocol.errors import MalformedMessage
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from mainstem.protocol.varint import unsigned_varint
 
 both = pytest.mark.parametrize("kernel", KERNELS, ids=["pure", "compiled"])
 
@@ -85,10 +87,86 @@ def test_lengths_that_lie_are_malformed(kernel: ModuleType, version: int, body: 
 def test_entries_are_bounded_in_number(kernel: ModuleType) -> None:
     """A frame of tiny topics is told from a request before most of it is looked at."""
     count = pure_fetch.ENTRIES_MAX + 1
-    head = V12_HEAD + bytes([count + 1 & 0x7F | 0x80, count + 1 >> 7 & 0x7F | 0x80, count + 1 >> 14 & 0x7F | 0x80])
-    body = head + bytes([count + 1 >> 21]) + b"\x01\x01\x00" * count
+    body = V12_HEAD + unsigned_varint(count + 1) + b"\x01\x01\x00" * count
     error = seen_by_scan(kernel, body, 12)["error"]
     assert error == f"more than {pure_fetch.ENTRIES_MAX} topics and partitions in a request"
+
+
+@both
+def test_forgotten_entries_are_bounded_with_those_scanned_at_once(kernel: ModuleType) -> None:
+    count = pure_fetch.ENTRIES_AT_ONCE
+    forgotten = unsigned_varint(2) + b"\x02t" + unsigned_varint(count) + bytes(4 * (count - 1)) + b"\0"
+    assert "error" not in seen_by_scan(kernel, V12_HEAD + b"\x01" + forgotten + b"\x01\0", 12)
+    topic = b"\x02\x02t\x01\0"
+    error = seen_by_scan(kernel, V12_HEAD + topic + forgotten + b"\x01\0", 12)["error"]
+    assert error == f"more than {count} topics and partitions in a request"
+
+
+def scanned_in_parts(kernel: ModuleType, body: bytes, version: int, sizes: list[int]) -> dict[str, Any]:
+    """What the scans of all parts see together, each of at most as many entries as `sizes` has in turn."""
+    frame, taken = memoryview(bytearray(PREFIX + body)), 0
+    rows: list[Any] = []
+    scan = None
+    at = len(PREFIX)
+    try:
+        while scan is None or scan.rest is not None:
+            most = sizes[taken % len(sizes)]
+            taken += 1
+            if scan is None:
+                scan = kernel.scan_fetch(frame, at, version, most)
+            else:
+                assert not scan.forgotten
+                at = scan.rest.position
+                scan = kernel.scan_more(frame, at, version, scan, most)
+            found = scan.plan.partitions()
+            assert len(found) + scan.plan.topics_named <= most + 1, "a topic goes on in another part"
+            rows += found
+    except MalformedFetch as error:
+        return {"error": str(error)}
+    return {
+        "header": (scan.max_wait_ms, scan.min_bytes, scan.max_bytes, scan.isolation_level),
+        "session": (scan.session_id, scan.session_epoch),
+        "forgotten": [(key, list(found)) for key, found in scan.forgotten],
+        "rows": [tuple(row[:6]) for row in rows],
+    }
+
+
+part_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@both
+@given(made=versioned_requests, sizes=part_sizes)
+def test_scans_of_parts_see_together_what_the_codec_wrote(
+    kernel: ModuleType, made: tuple[int, FetchRequest], sizes: list[int]
+) -> None:
+    version, request = made
+    body = codec.write(request, version)
+    seen = seen_by_codec(body, version)
+    del seen["wanted"], seen["asks_epochs"]
+    assert scanned_in_parts(kernel, body, version, sizes) == seen
+
+
+@given(made=versioned_requests, sizes=part_sizes, place=st.integers(0, 2000), byte=st.integers(0, 255))
+def test_both_make_the_same_of_damaged_requests_in_parts(
+    made: tuple[int, FetchRequest], sizes: list[int], place: int, byte: int
+) -> None:
+    version, request = made
+    body = bytearray(codec.write(request, version))
+    body[place % len(body)] = byte
+    found = [scanned_in_parts(kernel, bytes(body), version, sizes) for kernel in KERNELS]
+    assert found[0] == found[1]
+
+
+@both
+def test_there_is_more_to_scan_only_where_a_scan_stopped(kernel: ModuleType) -> None:
+    body = memoryview(plain_body(12))
+    scan = kernel.scan_fetch(body, 0, 12)
+    assert scan.rest is None
+    with pytest.raises(ValueError, match="nothing is left"):
+        kernel.scan_more(body, 0, 12, scan, 1)
+    stopped = kernel.scan_fetch(body, 0, 12, 1)
+    with pytest.raises(MalformedFetch, match="ends early"):
+        kernel.scan_more(body, len(body) + 1, 12, stopped, 1)
 
 
 @both

@@ -104,6 +104,22 @@ def test_a_large_buffer_is_given_up_after_its_frame() -> None:
     assert buffer.capacity == START_BYTES
 
 
+def test_a_frame_with_memory_of_its_own_lasts_while_somebody_holds_it() -> None:
+    buffer = ReceiveBuffer()
+    content = b"y" * (KEEP_BYTES_MAX + 1)
+    stream = framed(content)
+    position = 0
+    while (length := buffer.length()) is None or (frame := buffer.take(length)) is None:
+        position += feed(buffer, stream[position : position + READ_BYTES_MAX])
+    held = frame[1:]
+    frame.release()
+    buffer.settle()
+    for _ in range(3):
+        feed(buffer, framed(b"n" * 1000))
+        assert frames_in(buffer)
+    assert held == content[1:]
+
+
 @given(
     sizes=st.lists(st.sampled_from([1, 1000, START_BYTES - 4, START_BYTES, 70_000, 700_000]), max_size=8),
     pieces=st.lists(st.integers(1, 40_000), min_size=1, max_size=20),

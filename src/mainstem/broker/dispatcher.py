@@ -132,7 +132,7 @@ class BrokerDispatcher:
             if route.start is not None:
                 return self._start(route, frame, position, call, header, started_at)
             if route.begin is not None:
-                holds = route.held_per_byte * (len(frame) - position)
+                holds = route.held_bytes(len(frame) - position)
                 if holds > UNASKED_BYTES_MAX and not may_hold(holds):
                     return None
                 return Exchange(self._begin(route, frame, position, call, header, started_at), holds=holds)

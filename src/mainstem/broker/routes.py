@@ -62,8 +62,8 @@ class Route:
     abandoned_with_peer: bool = False
     """The request only reads, or other tasks finish what it began: it is cancelled when its connection is
     gone."""
-    held_per_byte: int = 0
-    """Bytes of memory that a request takes which begins in its dispatch, per byte of the request."""
+    held_bytes: Callable[[int], int] = lambda size_bytes: 0
+    """Bytes of memory that a request of some size takes which begins in its dispatch."""
     charged_by_handler: bool = False
     """What the handler keeps of a waiting request is bounded and charged where it is kept."""
     shows_the_way: bool = False
@@ -87,7 +87,7 @@ def advertised() -> Iterable[ApiDeclaration]:
 
 ROUTES: tuple[Route, ...] = (
     Route(api=API_MESSAGES[0], start=produce.start),
-    Route(api=API_MESSAGES[1], begin=fetch.begin, held_per_byte=fetch.HELD_PER_BYTE, abandoned_with_peer=True),
+    Route(api=API_MESSAGES[1], begin=fetch.begin, held_bytes=fetch.held_bytes, abandoned_with_peer=True),
     _route(2, list_offsets.handle),
     _route(3, metadata.handle, shows_the_way=True, abandoned_with_peer=True),
     _route(8, offset_commit.handle),

@@ -1,8 +1,8 @@
 """Bytes from a socket, cut into frames: an i32 length, then that many bytes.
 
 The socket is read into one bytearray; frames are handed out as views of it, so a frame is valid until
-the next call that takes space. Nothing is ever resized in place (exported views would forbid it): growing
-and shrinking replace the bytearray.
+the next call that takes space, and a large one as long as somebody holds a view of it. Nothing is ever resized in
+place (exported views would forbid it): growing and shrinking replace the bytearray.
 
 Memory follows the bytes that were really sent. The buffer starts small and doubles while reads fill it, up to
 `READ_BYTES_MAX`; it grows beyond that only for a frame that needs it, by doubling, so that a lying length costs its
@@ -19,6 +19,8 @@ import mmap
 import struct
 from collections.abc import Callable
 
+from mainstem.ports import OWN_FRAME_BYTES_MIN
+
 START_BYTES = 16 * 1024
 """The memory of an idle connection."""
 
@@ -28,8 +30,9 @@ READ_BYTES_MAX = 256 * 1024
 MAPPED_BYTES_MIN = 2 * 1024 * 1024
 """Larger buffers are mapped. Usual requests are smaller, and their buffers used again."""
 
-KEEP_BYTES_MAX = 4 * 1024 * 1024
-"""A larger buffer is given up as soon as the frame it grew for is gone."""
+KEEP_BYTES_MAX = OWN_FRAME_BYTES_MIN
+"""A larger buffer, which holds one frame and nothing else, is given up as soon as that is taken: its memory lasts as
+long as somebody holds a view of it."""
 
 LENGTH_BYTES = 4
 _LENGTH = struct.Struct(">i")

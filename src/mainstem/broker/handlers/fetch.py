@@ -14,19 +14,32 @@ aborted: readers of committed data get an empty list, the others null, as in Kaf
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.errors import ERROR_OF_OUTCOME
+from mainstem.broker.errors import ERROR_OF_OUTCOME, UnanswerableRequest, UnreadableRequest
 from mainstem.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
-from mainstem.kernel import EpochCheck, FetchPlan, FetchScan, FetchTopic, Verdict, scan_fetch
-from mainstem.model import Outcome
+from mainstem.kernel import (
+    EpochCheck,
+    FetchPlan,
+    FetchScan,
+    FetchTopic,
+    MalformedFetch,
+    Verdict,
+    scan_fetch,
+    scan_more,
+)
+from mainstem.model import Buffer, Outcome
+from mainstem.ports import OWN_FRAME_BYTES_MIN
 from mainstem.protocol import codec
+from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import response_frame
 from mainstem.protocol.messages.fetch import FetchResponse
@@ -60,7 +73,11 @@ CODES = tuple(int(_code_of(verdict)) for verdict in range(max(Verdict) + 1))
 
 ROWS_AT_ONCE = 20_000
 """Partitions checked within the dispatch of their request: a millisecond for each of four passes. With more
-of them each pass is a turn of the event loop; there are no more than 125,000."""
+of them each pass is a turn of the event loop; there are no more than 125,000 in a plan."""
+
+PART_ENTRIES = 50_000
+"""Topics and partitions of a plan where a request has more than one plan holds: each pass over it takes three
+milliseconds."""
 
 EPOCHS_PER_TURN = 200
 """Epochs compared within one turn of the event loop: a millisecond."""
@@ -68,8 +85,11 @@ EPOCHS_PER_TURN = 200
 TOPICS_PER_TURN = 2_000
 """Partitions looked up within one turn of the event loop: a millisecond."""
 
-HELD_PER_BYTE = 9
+_HELD_PER_BYTE = 9
 """A partition is 16 bytes in a request, and 136 in the plan of its reads."""
+
+_PLAN_BYTES_MAX = 32 * 1024 * 1024
+"""A plan of 125,000 entries, half of them topics with names of their own."""
 
 SESSIONS_FROM = 7
 
@@ -78,6 +98,12 @@ _FAILED_CODES = (int(ErrorCode.UNKNOWN_SERVER_ERROR),) * len(CODES)
 
 Step = EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
 """The next step of a request: an answer, a wait, or a task."""
+
+
+def held_bytes(size_bytes: int) -> int:
+    """The memory that a Fetch request of so many bytes takes: its plan; of more partitions than one plan holds, the
+    request and one plan after the other."""
+    return min(_HELD_PER_BYTE * size_bytes, size_bytes + _PLAN_BYTES_MAX)
 
 
 class _Overtaken(Exception):
@@ -89,6 +115,8 @@ def begin(broker: Broker, frame: memoryview, position: int, call: RequestContext
     MalformedFetch."""
     scan = scan_fetch(frame, position, call.version)
     try:
+        if scan.rest is not None:
+            return _begin_in_parts(broker, scan, frame[position:], call)
         if len(scan.plan) > ROWS_AT_ONCE or scan.plan.topics_named > TOPICS_PER_TURN:
             return partial(_begin_later, broker, scan, call)
         return _begun(broker, scan, call)
@@ -104,6 +132,15 @@ async def _begin_later(broker: Broker, scan: FetchScan, call: RequestContext) ->
         return _refused(opened, call) if isinstance(opened, ErrorCode) else await opened.go_in_turns()
     except Exception as error:
         return _failed(broker, scan, call, error)
+
+
+def _begin_in_parts(broker: Broker, scan: FetchScan, body: memoryview, call: RequestContext) -> Step:
+    """Begin a request of more partitions than one plan holds, which no session follows either."""
+    if scan.session_id != NO_SESSION:
+        broker.fetch_sessions.close(scan.session_id)
+    if scan.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+        return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, call)
+    return _FetchInParts(broker, call, body if len(body) > OWN_FRAME_BYTES_MIN else bytes(body)).go
 
 
 def _begun(broker: Broker, scan: FetchScan, call: RequestContext) -> Step:
@@ -173,12 +210,18 @@ def _refused(error: ErrorCode, call: RequestContext) -> EncodedFrame:
 # reading
 
 
+def _bytes_max(broker: Broker, scan: FetchScan) -> int:
+    """The most bytes of batches that a request is answered with."""
+    room = broker.response_room.bytes_free()
+    return max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
+
+
 class _Fetch:
     """One request under way. `incremental`: the answer names only partitions with news."""
 
     __slots__ = (
-        "_at_once_max", "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_held_bytes", "_incremental",
-        "_plan", "_round", "_scan", "_session",
+        "_at_once_max", "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_found_before", "_held_bytes",
+        "_incremental", "_plan", "_round", "_scan", "_session",
     )  # fmt: skip
 
     def __init__(
@@ -190,15 +233,19 @@ class _Fetch:
         session: FetchSession | None,
         *,
         incremental: bool,
+        bytes_max: int | None = None,
+        found_before: int = 0,
     ) -> None:
+        """`bytes_max` is another bound than that of the request and of the memory for responses; other plans of the
+        request have found `found_before` of it."""
         self._broker = broker
         self._call = call
         self._scan = scan
         self._plan = plan
         self._session = session
         self._incremental = incremental
-        room = broker.response_room.bytes_free()
-        self._bytes_max = max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
+        self._found_before = found_before
+        self._bytes_max = _bytes_max(broker, scan) if bytes_max is None else bytes_max
         # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
         self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
@@ -271,6 +318,19 @@ class _Fetch:
                 plan.release()
             self._hold(0)
 
+    async def read_part(self) -> tuple[int, list[Buffer]]:
+        """Read the partitions of a plan that has only some of a request's. Returns how many topics of the response they
+        make, and these."""
+        try:
+            await self._begin_in_turns()
+            await self._read_rest()
+            await self._turn()
+            read_committed = self._scan.isolation_level == READ_COMMITTED
+            return self._plan.section(self._call.version, CODES, read_committed=read_committed)
+        finally:
+            self._plan.release()
+            self._hold(0)
+
     async def _begin_in_turns(self) -> None:
         await self._broker.turns.take()
         topics: dict[str | bytes, FetchTopic] = {}
@@ -281,7 +341,7 @@ class _Fetch:
             await pace.step()
         if self._plan.round != before:
             raise _Overtaken
-        self._plan.begin(topics.__getitem__, self._at_once_max)
+        self._plan.begin(topics.__getitem__, self._at_once_max, self._found_before)
         self._round = self._plan.round
         await self._turn()
 
@@ -327,7 +387,7 @@ class _Fetch:
         while not plan.settled:
             await store.read(plan, self._broker.config.fetch_disk_bytes_max)
             self._check_round()
-            self._hold(plan.bytes)
+            self._hold(plan.bytes - self._found_before)
 
     def _hold(self, size_bytes: int) -> None:
         """Charge for the bytes found on disks so far while more is read; once the response is sent, its
@@ -381,3 +441,111 @@ class _Fetch:
         if errors and call.version >= REDIRECTED_FROM and not _LED_BY_OTHERS.isdisjoint(errors):
             buffers = redirected(self._broker, FetchResponse, call.version, buffers, len(plan))
         return EncodedFrame(buffers, errors)
+
+
+class _FetchInParts:
+    """A request of more partitions than one plan holds: each part has a plan while it is read, and leaves its topics of
+    the response. Such a request is looked at twice, at once and when its time is over, since to watch a million queues
+    costs more than to look at them again."""
+
+    def __init__(self, broker: Broker, call: RequestContext, body: memoryview | bytes) -> None:
+        self._broker = broker
+        self._call = call
+        self._body = memoryview(body)
+        self._scan = scan_fetch(self._body, 0, call.version, 1)
+        """For the fields of the request; its plan has nothing but the first entry."""
+        self._bytes_max = _bytes_max(broker, self._scan)
+        self._made = _Parts()
+        self._held_bytes = 0
+
+    async def go(self) -> EncodedFrame:
+        wait_ms = max(0, min(self._scan.max_wait_ms, self._broker.config.fetch_wait_ms_max))
+        deadline = self._broker.clock.monotonic() + wait_ms / 1000
+        try:
+            await self._look()
+            remaining = deadline - self._broker.clock.monotonic()
+            if self._made.found < self._bytes_min and not self._made.final and remaining > 0:
+                self._start_over()
+                over = self._broker.store.wait({}, 1, remaining)  # or when all readers are told to look again
+                try:
+                    await over
+                finally:
+                    over.cancel()
+                await self._look()
+            return self._answer()
+        except MalformedFetch as error:
+            raise UnreadableRequest(f"Fetch v{self._call.version} is malformed: {error}") from None
+        except Exception as error:
+            if self._call.version < SESSIONS_FROM:  # which has no error of its own
+                self._broker.faults.report(logging.ERROR, "Fetch failed unexpectedly", error)
+                raise UnanswerableRequest("Fetch failed, and its response has no room for an error") from error
+            return _failed(self._broker, self._scan, self._call, error)
+        finally:
+            self._hold(0)
+
+    @property
+    def _bytes_min(self) -> int:
+        return min(self._scan.min_bytes, self._bytes_max, self._made.wanted)
+
+    async def _look(self) -> None:
+        """Read all parts, each from what is left of the response's bytes."""
+        broker, version, made = self._broker, self._call.version, self._made
+        before: FetchScan | None = None
+        at = 0
+        while before is None or before.rest is not None:
+            await broker.turns.take()
+            if before is None:
+                part = scan_fetch(self._body, 0, version, PART_ENTRIES)
+            else:
+                part = scan_more(self._body, at, version, before, PART_ENTRIES)
+            before, at = part, 0 if part.rest is None else part.rest.position
+            # what needs a disk beyond its bound would be asked for one by one
+            bytes_max = self._bytes_max if made.found < broker.config.fetch_disk_bytes_max else made.found
+            fetch = _Fetch(
+                broker, self._call, part, part.plan, None,
+                incremental=False, bytes_max=bytes_max, found_before=made.found,
+            )  # fmt: skip
+            made.add(part.plan, *await fetch.read_part())
+            self._hold(made.bytes)
+
+    def _start_over(self) -> None:
+        self._made = _Parts()
+        self._hold(0)
+
+    def _answer(self) -> EncodedFrame:
+        made, call = self._made, self._call
+        topics = cast("tuple[Any, ...]", EncodedArray(made.topics, made.buffers))
+        response = FetchResponse(error_code=0, session_id=NO_SESSION, responses=topics)
+        parts = codec.write_parts(response, call.version)
+        return EncodedFrame(response_frame(call.correlation_id, API_KEY, call.version, parts), made.errors)
+
+    def _hold(self, size_bytes: int) -> None:
+        """Charge for the parts of the response made so far, until its sender does."""
+        self._broker.response_room.change(size_bytes - self._held_bytes)
+        self._held_bytes = size_bytes
+
+
+class _Parts:
+    """What the parts read so far have made of a response."""
+
+    def __init__(self) -> None:
+        self.topics = 0
+        self.buffers: list[Buffer] = []
+        self.bytes = 0
+        """Of the buffers."""
+        self.found = 0
+        """Bytes of batches."""
+        self.wanted = 0
+        """Most bytes that the partitions' own limits let through."""
+        self.final = False
+        """Waiting cannot make the answer better."""
+        self.errors: Counter[int] = Counter()
+
+    def add(self, plan: FetchPlan, topics: int, buffers: list[Buffer]) -> None:
+        self.topics += topics
+        self.buffers += buffers
+        self.bytes += sum(map(len, buffers))
+        self.found = plan.bytes
+        self.wanted += plan.wanted_bytes
+        self.final = self.final or (plan.final and len(plan) > 0)
+        self.errors.update(plan.errors(CODES))

@@ -10,7 +10,7 @@ from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.collector import untrack
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
-from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch
+from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
 from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
 from mainstem.kernel.compiled.produce import (
@@ -71,6 +71,7 @@ __all__ = [
     "gather_extents",
     "scan_burst",
     "scan_fetch",
+    "scan_more",
     "scan_produce",
     "untrack",
     "walk_batches",

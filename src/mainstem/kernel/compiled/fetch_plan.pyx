@@ -16,7 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from mainstem.kernel.compiled.bytes_io cimport ms_prefetch
-from mainstem.kernel.compiled.fetch_response cimport key_bytes, write_fetch_response
+from mainstem.kernel.compiled.fetch_response cimport key_bytes, write_fetch_response, write_fetch_topics
 from mainstem.kernel.compiled.fetch_rows cimport (
     NOBODY,
     UNCOPIED_BYTES_MIN,
@@ -212,7 +212,7 @@ cdef class FetchPlan:
 
     @property
     def bytes(self):
-        """Found in this round."""
+        """Found in this round, by the plans before included."""
         return self.found_bytes
 
     @property
@@ -229,9 +229,10 @@ cdef class FetchPlan:
         """Of the topics that `begin` may ask about, perhaps more than once."""
         return list(self.keys)
 
-    def begin(self, resolve, bytes_max):
-        """Start a round of at most about `bytes_max` bytes. `resolve` is asked once per topic."""
-        cdef int64_t most = bytes_max
+    def begin(self, resolve, bytes_max, found_before=0):
+        """Start a round of at most about `bytes_max` bytes, of which other plans of the same request have found
+        `found_before`. `resolve` is asked once per topic."""
+        cdef int64_t most = bytes_max, already = found_before
         cdef int32_t number
         cdef PlanTopic *topic
         cdef PlanRow *row
@@ -248,7 +249,7 @@ cdef class FetchPlan:
         self.round += 1
         self.cursor = self.first_row
         self.bytes_max = most
-        self.found_bytes = 0
+        self.found_bytes = already
         self.final = self.row_count == 0
         self.released = False
         number = self.first_row
@@ -574,6 +575,18 @@ cdef class FetchPlan:
         if self.topic_of is not None:
             self.tell()
         return buffers
+
+    def section(self, version, codes, *, bint read_committed=False):
+        """How many topics of a response these partitions make, and the topics as buffers, where the partitions are some
+        of a request's; the plan is no session's."""
+        cdef Answer answer
+        if self.released:
+            raise ValueError("the batches of this round are gone")
+        self.gather(&answer, False, version)
+        try:
+            return answer.topic_count, write_fetch_topics(version, &answer, self.keys, codes, read_committed)
+        finally:
+            self.let_go()
 
     cdef void tell(self) noexcept nogil:
         """Note what the reader was told; those that were served go to the end of the order."""

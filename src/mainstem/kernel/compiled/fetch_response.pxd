@@ -7,4 +7,6 @@ cdef list write_fetch_response(
     bint read_committed,
 )
 
+cdef list write_fetch_topics(int version, const Answer *answer, list keys, object codes, bint read_committed)
+
 cdef int64_t key_bytes(object key, int version) except -1

@@ -117,21 +117,26 @@ cdef uint8_t *put_key(uint8_t *place, object key, int version) except NULL:
     return place + size
 
 
-cdef int64_t copied_bytes(int version, const Answer *answer) noexcept nogil:
-    """Everything of a frame but the parts that are not copied."""
+cdef int64_t head_bytes(int version, const Answer *answer) noexcept nogil:
+    """Everything of a frame but its topics."""
+    cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef int64_t size = 4 + 4 + 4 + flexible + length_bytes(answer.topic_count, flexible) + flexible
+    return size + 2 + 4 if version >= SESSIONS_FROM else size
+
+
+cdef int64_t topic_bytes(int version, const Answer *answer) noexcept nogil:
+    """The topics but the parts that are not copied."""
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef int row_bytes = 4 + 2 + 8 + 8 + length_bytes(-1, flexible) + flexible
-    cdef int64_t size = 4 + 4 + 4 + flexible + length_bytes(answer.topic_count, flexible) + flexible
+    cdef int64_t size
     cdef const PlanTopic *topic
     cdef const PlanRow *row
     cdef int32_t topic_number = answer.first_topic, row_number
     if version >= LOG_START_FROM:
         row_bytes += 8
-    if version >= SESSIONS_FROM:
-        size += 2 + 4
     if version >= REPLICAS_FROM:
         row_bytes += 4
-    size += answer.key_bytes + answer.row_count * row_bytes + answer.small_bytes
+    size = answer.key_bytes + answer.row_count * row_bytes + answer.small_bytes
     while topic_number != NOBODY:
         topic = &answer.topics[topic_number]
         size += length_bytes(topic.answered_count, flexible) + flexible
@@ -152,15 +157,10 @@ cdef list write_fetch_response(
 ):
     """The frame of a Fetch response without an error of its own. Raises OverflowError beyond 2 GiB."""
     cdef bint flexible = version >= FLEXIBLE_FROM
-    cdef int64_t copied = copied_bytes(version, answer), uncopied = answer.large_bytes
+    cdef int64_t copied = head_bytes(version, answer) + topic_bytes(version, answer), uncopied = answer.large_bytes
     cdef uint8_t *start
     cdef uint8_t *place
-    cdef const PlanTopic *topic
-    cdef const PlanRow *row
-    cdef const Part *part
-    cdef int32_t topic_number = answer.first_topic, row_number
-    cdef Py_ssize_t part_number
-    cdef list cuts = None
+    cdef list cuts = []
     cdef bytes head
     if copied + uncopied - 4 > FRAME_BYTES_MAX:
         raise OverflowError(f"a Fetch response of {copied + uncopied - 4} bytes")
@@ -173,6 +173,40 @@ cdef list write_fetch_response(
     if version >= SESSIONS_FROM:
         place = put_i32(put_i16(place, 0), session_id)
     place = put_length(place, answer.topic_count, flexible)
+    place = put_topics(start, place, version, answer, keys, codes, read_committed, cuts)
+    if flexible:
+        place = put_tags(place)
+    assert place - start == copied, "a Fetch response is not as long as it was measured"
+    return between(memoryview(head), cuts) if cuts else [head]
+
+
+cdef list write_fetch_topics(int version, const Answer *answer, list keys, object codes, bint read_committed):
+    """The topics alone. Raises OverflowError beyond 2 GiB."""
+    cdef int64_t copied = topic_bytes(version, answer)
+    cdef uint8_t *start
+    cdef uint8_t *place
+    cdef list cuts = []
+    cdef bytes topics
+    if copied + answer.large_bytes > FRAME_BYTES_MAX:
+        raise OverflowError(f"topics of a Fetch response of {copied + answer.large_bytes} bytes")
+    topics = PyBytes_FromStringAndSize(NULL, copied)
+    start = <uint8_t *> PyBytes_AS_STRING(topics)
+    place = put_topics(start, start, version, answer, keys, codes, read_committed, cuts)
+    assert place - start == copied, "topics of a Fetch response are not as long as they were measured"
+    return between(memoryview(topics), cuts) if cuts else [topics]
+
+
+cdef uint8_t *put_topics(
+    uint8_t *start, uint8_t *place, int version, const Answer *answer, list keys, object codes, bint read_committed,
+    list cuts,
+) except NULL:
+    """Write the topics; `cuts` gets the parts that are not copied, with their places from `start` on."""
+    cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef const PlanTopic *topic
+    cdef const PlanRow *row
+    cdef const Part *part
+    cdef int32_t topic_number = answer.first_topic, row_number
+    cdef Py_ssize_t part_number
     while topic_number != NOBODY:
         topic = &answer.topics[topic_number]
         place = put_key(place, keys[topic_number], version)
@@ -197,8 +231,6 @@ cdef list write_fetch_response(
                     memcpy(place, part.bytes, part.length)
                     place += part.length
                 else:
-                    if cuts is None:
-                        cuts = []
                     cuts.append((place - start, view_of(part)))
             if flexible:
                 if row.diverged:
@@ -209,10 +241,7 @@ cdef list write_fetch_response(
         if flexible:
             place = put_tags(place)
         topic_number = topic.next_answered
-    if flexible:
-        place = put_tags(place)
-    assert place - start == copied, "a Fetch response is not as long as it was measured"
-    return [head] if cuts is None else between(memoryview(head), cuts)
+    return place
 
 
 cdef object view_of(const Part *part):

@@ -8,7 +8,7 @@ from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.collector import untrack
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.extent_moves import checksum_pieces, gather_extents, walk_batches
-from mainstem.kernel.pure.fetch import FetchScan, scan_fetch
+from mainstem.kernel.pure.fetch import FetchScan, scan_fetch, scan_more
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
 from mainstem.kernel.pure.group_log import WriteGroupLog, append_all
 from mainstem.kernel.pure.produce import (
@@ -60,6 +60,7 @@ __all__ = [
     "gather_extents",
     "scan_burst",
     "scan_fetch",
+    "scan_more",
     "scan_produce",
     "untrack",
     "walk_batches",

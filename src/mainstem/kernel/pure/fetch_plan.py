@@ -20,7 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Verdict
-from mainstem.kernel.pure.fetch_response import write_fetch_response
+from mainstem.kernel.pure.fetch_response import write_fetch_response, write_fetch_topics
 from mainstem.kernel.pure.group_log import WriteGroupLog
 from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
 from mainstem.kernel.pure.queue_table import QueueTable
@@ -94,7 +94,7 @@ class FetchPlan:
         self.round = 0
         """How many rounds have begun. Two requests of a session may overlap: the later one takes the plan over."""
         self.bytes = 0
-        """Bytes found in this round."""
+        """Bytes found in this round, by the plans before included."""
         self.final = False
         """Waiting cannot make the answer better: something is wrong, more is there than the limits let through, or
         there is nothing to wait for."""
@@ -131,12 +131,13 @@ class FetchPlan:
         """Keys of the topics that `begin` may ask about, perhaps more than once."""
         return list(dict.fromkeys(row.topic.key for row in self._rows))
 
-    def begin(self, resolve: Callable[[FetchKey], FetchTopic], bytes_max: int) -> None:
-        """Start a round of at most about `bytes_max` bytes. `resolve` is asked once per topic."""
+    def begin(self, resolve: Callable[[FetchKey], FetchTopic], bytes_max: int, found_before: int = 0) -> None:
+        """Start a round of at most about `bytes_max` bytes, of which other plans of the same request have found
+        `found_before`. `resolve` is asked once per topic."""
         self.round += 1
         self._cursor = 0
         self._bytes_max = bytes_max
-        self.bytes = 0
+        self.bytes = found_before
         self.final = not self._rows
         self.released = False
         resolved: dict[int, FetchTopic] = {}
@@ -356,6 +357,16 @@ class FetchPlan:
             self._rows = list(self._index.values())
         self.release()
         return buffers
+
+    def section(self, version: int, codes: Sequence[int], *, read_committed: bool = False) -> tuple[int, list[Buffer]]:
+        """How many topics of a response these partitions make, and the topics as buffers, where the partitions are some
+        of a request's; the plan is no session's."""
+        if self.released:
+            raise ValueError("the batches of this round are gone")
+        try:
+            return write_fetch_topics(version, self._rows, codes, read_committed)
+        finally:
+            self.release()
 
     # --- sessions ---------------------------------------------------------------------------------------
 

@@ -73,16 +73,9 @@ def write_fetch_response(
     writer.add(_THROTTLE.pack(0))
     if version >= 7:
         writer.add(_SESSION.pack(0, session_id))
-    topics: dict[int, list[PlanRow]] = {}
-    for row in rows:
-        topics.setdefault(id(row.topic), []).append(row)
+    topics = _by_topic(rows)
     writer.add(_length(len(topics), flexible))
-    for partitions in topics.values():
-        writer.add(_key(partitions[0].topic.key, version), _length(len(partitions), flexible))
-        for row in partitions:
-            _write_row(writer, version, row, codes, read_committed)
-        if flexible:
-            writer.add(_NO_TAGS)
+    _write_topics(writer, version, topics, codes, read_committed)
     if flexible:
         writer.add(_NO_TAGS)
     writer.flush()
@@ -91,6 +84,38 @@ def write_fetch_response(
         raise OverflowError(f"a Fetch response of {size} bytes")
     writer.buffers[0] = _HEAD.pack(size, correlation_id) + writer.buffers[0]
     return writer.buffers
+
+
+def write_fetch_topics(
+    version: int, rows: Sequence[PlanRow], codes: Sequence[int], read_committed: bool
+) -> tuple[int, list[Buffer]]:
+    """How many topics there are, and the topics alone. Raises OverflowError beyond 2 GiB."""
+    writer = _Writer()
+    topics = _by_topic(rows)
+    _write_topics(writer, version, topics, codes, read_committed)
+    writer.flush()
+    size = sum(map(len, writer.buffers))
+    if size > FRAME_BYTES_MAX:
+        raise OverflowError(f"topics of a Fetch response of {size} bytes")
+    return len(topics), writer.buffers or [b""]
+
+
+def _by_topic(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
+    topics: dict[int, list[PlanRow]] = {}
+    for row in rows:
+        topics.setdefault(id(row.topic), []).append(row)
+    return list(topics.values())
+
+
+def _write_topics(
+    writer: _Writer, version: int, topics: Sequence[list[PlanRow]], codes: Sequence[int], read_committed: bool
+) -> None:
+    for partitions in topics:
+        writer.add(_key(partitions[0].topic.key, version), _length(len(partitions), version >= FLEXIBLE_FROM))
+        for row in partitions:
+            _write_row(writer, version, row, codes, read_committed)
+        if version >= FLEXIBLE_FROM:
+            writer.add(_NO_TAGS)
 
 
 def _write_row(writer: _Writer, version: int, row: PlanRow, codes: Sequence[int], read_committed: bool) -> None:
