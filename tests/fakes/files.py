@@ -184,6 +184,11 @@ class SimulatedFiles:
 
     # --- what tests do to the disk ------------------------------------------------------------------------
 
+    @property
+    def waits_to_fail(self) -> bool:
+        """Something that was to fail has not come yet."""
+        return bool(self._faults)
+
     def fail(self, operation: str, *, path: str = "", nth: int = 1, error: int = errno.EIO) -> None:
         """Let the nth `operation` from now on, on a path that contains `path`, raise an OSError. Once."""
         assert operation in OPERATIONS, operation

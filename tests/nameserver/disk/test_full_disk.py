@@ -179,7 +179,7 @@ def test_what_a_refused_sync_dropped_is_written_again(operation: str, error: int
         nameserver = await opened(disk)
         disk.fail(operation, path=LOG, nth=nth, error=error)
         names = [(await created_or_there(nameserver, f"t{number}")).name for number in range(4)]
-        happened = not disk._faults
+        happened = not disk.waits_to_fail
         nameserver.task.cancel()
         await asyncio.wait([nameserver.task])
         disk.crash()

@@ -285,7 +285,7 @@ class Faults:
             await asyncio.sleep(self._some_time())
             if life.alive:
                 given_up = self._rng.random() < 0.5  # as others do with connections on which nobody answers
-                self._cluster.loop.continue_life(life, self._network._arrive if given_up else None)
+                self._cluster.loop.continue_life(life, self._network.arrive if given_up else None)
 
     async def _stand_still_while_others_lead(self) -> None:
         """A leader stands still until others have acknowledged something in its place. When it goes on, what they sent
@@ -303,7 +303,7 @@ class Faults:
                 break
         await asyncio.sleep(self._rng.choice([0.0, 0.1]))
         if life.alive:
-            cluster.loop.continue_life(life, self._network._arrive)
+            cluster.loop.continue_life(life, self._network.arrive)
 
     async def _two_candidates(self) -> None:
         """Two nodes that do not reach each other ask a third one for its vote in the same term; between the two

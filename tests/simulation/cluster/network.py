@@ -92,10 +92,10 @@ class SimulatedNetwork:
             delay = quality.delay_seconds * rng.random() + self.slow.get(way, 0.0)
             if rng.random() < quality.late:
                 delay += rng.random() * quality.late_seconds
-            self.loop.call_later(delay, self._arrive, way, target, content, attachment, context=target.life.context)
+            self.loop.call_later(delay, self.arrive, way, target, content, attachment, context=target.life.context)
         return True
 
-    def _arrive(self, way: tuple[int, int], target: SimulatedExchange, content: bytes, attachment: bytes) -> None:
+    def arrive(self, way: tuple[int, int], target: SimulatedExchange, content: bytes, attachment: bytes) -> None:
         if way not in self.cut and target.life.alive:
             self.delivered += 1
             target.deliver(way[0], content, attachment)

@@ -55,7 +55,7 @@ class NodeDisk(SlowFiles):
     @property
     def faulty(self) -> bool:
         """Something will fail, or may."""
-        return bool(self._faults) or self.capacity_bytes is not None
+        return self.waits_to_fail or self.capacity_bytes is not None
 
     def fail(self, operation: str, *, path: str = "", nth: int = 1, error: int = errno.EIO) -> None:
         self.troubles += 1
