@@ -319,3 +319,48 @@ def test_damage_of_a_merged_file_is_found_and_an_extent_is_mended_in_place(tmp_p
             assert (await store.mending.examine(name)).extents is None
 
     Bench(tmp_path).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_lost_merged_file_is_made_anew_from_what_others_have(tmp_path: Path, seed: int) -> None:
+    """As runs in its place, among the merged files of its span; the span is merged again like any other."""
+
+    async def scenario(bench: Bench) -> None:
+        merges = Merges(bench, random.Random(seed))
+        for _ in range(6):
+            await merges.split()
+        manifest, mending = bench.store.manifest, bench.store.mending
+        inputs = manifest.ranges(0)[: merges.choice.randint(2, 6)]
+        spans = {(entry.after, entry.upto) for entry in inputs}
+        inputs = [entry for entry in manifest.ranges(0) if (entry.after, entry.upto) in spans]
+        await bench.store.changes.merge(0, inputs, merges.merged(0, inputs))
+        lost = merges.choice.choice([file for file in manifest.files.values() if file.is_merged])
+        for path in paths_of(lost.name):
+            await bench.files.remove(path)
+        everything = [
+            (queue_id, log[0].base_offset, log[-1].last_offset + 1) for queue_id, log in merges.logs.items() if log
+        ]
+        of_group = [stretch for stretch in everything if stretch[0] % 2 == 0]
+        found = await mending.lost(lost.name, 0, of_group, [])
+        held = merges.held[lost.name]
+        missing = {(queue_id, offset) for queue_id, first, end in found for offset in range(first, end)}
+        assert missing == {
+            (batch.queue_id, offset) for batch in held for offset in range(batch.base_offset, batch.last_offset + 1)
+        }
+        half = len(held) // 2
+        parts = [part for part in (held[:half], held[half:]) if part]
+        made = [await mending.write(lost, [(batch.queue_id, batch.data) for batch in part]) for part in parts]
+        merges.held.update({file.name: part for file, part in zip(made, parts, strict=True)})
+        await mending.replace(lost.name, {0: made})
+        for again in range(3):
+            for queue_id, log in merges.logs.items():
+                data = [batch.data for batch in log]
+                assert await read_all(bench.store, queue_id, queue_id % 2, 0, 700) == data
+            if again == 0:
+                await bench.restart()
+                assert bench.store.manifest.blocks_of(made[0].name, 0) == (inputs[0].after, inputs[-1].upto)
+            if again == 1:
+                inputs = bench.store.manifest.ranges(0)
+                await bench.store.changes.merge(0, inputs, merges.merged(0, inputs))
+
+    Bench(tmp_path).run(scenario)

@@ -62,9 +62,11 @@ class Manifest:
         self._entries: dict[str, tuple[FileRange, ...]] = {}
         """The ranges that name a file, of all write groups."""
         by_group: dict[int, list[FileRange]] = {}
+        by_name: dict[str, list[FileRange]] = {name: [] for name in self.files}
         for entry in contents.ranges:
             by_group.setdefault(entry.group, []).append(entry)
-            self._entries[entry.name] = (*self._entries.get(entry.name, ()), entry)
+            by_name[entry.name].append(entry)
+        self._entries.update((name, tuple(entries)) for name, entries in by_name.items() if entries)
         self._spans = {group: Prefix(spans_of(entries, self.files)) for group, entries in by_group.items()}
 
     @classmethod

@@ -236,7 +236,7 @@ class Database:
         return Contents(
             identity=uuid.UUID(bytes=store[0]) if store else None,
             commits=store[1] if store else 0,
-            files=[StoreFile(**dict(zip(_COLUMNS, row, strict=True)), **keys.get(row[0], {})) for row in files],
+            files=[_file(row, keys.get(row[0])) for row in files],
             ranges=[FileRange(*row) for row in ranges],
             positions={group: GroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
@@ -423,6 +423,14 @@ def _additions(group: int, entries: Entries) -> list[Statement]:
         for after, upto, file in entries
     ]
     return statements
+
+
+def _file(row: Sequence[Any], keys: Mapping[str, Any] | None) -> StoreFile:
+    name, retention_class, size, batch_bytes, batches, records, queues, low, high = row
+    return StoreFile(
+        name=name, retention_class=retention_class, bytes=size, batch_bytes=batch_bytes, batch_count=batches,
+        record_count=records, queue_count=queues, min_timestamp=low, max_timestamp=high, **(keys or {}),
+    )  # fmt: skip
 
 
 def _keys_of(file: StoreFile) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.queue_store.store_file import MANY_GROUPS, StoreFile
 
 
 class FileRange(NamedTuple):
@@ -34,19 +34,26 @@ class Span:
 
     def __init__(self, entries: Iterable[FileRange], files: Mapping[str, StoreFile]) -> None:
         """At least one entry, all of the same blocks; `files` describes those that they name."""
-        entries = tuple(entries)
-        self.after, self.upto = entries[0].after, entries[0].upto
+        self.runs = tuple(entries)
+        """Files without keys, as they were recorded."""
+        self.after, self.upto = self.runs[0].after, self.runs[0].upto
+        self._keyed: tuple[FileRange, ...] = ()
+        self._keys: tuple[tuple[int, int], ...] = ()
+        self._last_queues: tuple[int, ...] = ()
+        for entry in self.runs:
+            if files[entry.name].group != MANY_GROUPS:
+                self._order(files)
+                break
+
+    def _order(self, files: Mapping[str, StoreFile]) -> None:
+        described = [(files[entry.name], entry) for entry in self.runs]
         merged = sorted(
-            (file.first_queue, file.first_offset, file.last_queue, entry)
-            for entry, file in ((entry, files[entry.name]) for entry in entries)
-            if file.is_merged
+            (file.first_queue, file.first_offset, file.last_queue, e) for file, e in described if file.is_merged
         )
         self._keyed = tuple(entry for *_keys, entry in merged)
         self._keys = tuple((queue_id, offset) for queue_id, offset, _last, _entry in merged)
         self._last_queues = tuple(last for _queue_id, _offset, last, _entry in merged)
-        keyed = set(self._keyed) if merged else ()
-        self.runs = tuple(entry for entry in entries if entry not in keyed) if merged else entries
-        """Files without keys, as they were recorded."""
+        self.runs = tuple(entry for file, entry in described if not file.is_merged)
 
     def __len__(self) -> int:
         return len(self.runs) + len(self._keyed)
@@ -68,7 +75,7 @@ def spans_of(entries: Iterable[FileRange], files: Mapping[str, StoreFile]) -> It
     """The spans of entries of one write group that are ordered by their blocks."""
     together: list[FileRange] = []
     for entry in entries:
-        if together and (entry.after, entry.upto) != together[0][2:4]:
+        if together and (entry.upto != together[0].upto or entry.after != together[0].after):
             yield Span(together, files)
             together = []
         together.append(entry)

@@ -1,0 +1,162 @@
+"""Merges of real files: what tasks write is what the node reads, checks, and serves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from pathlib import Path
+
+import numpy
+import pytest
+from tests.fakes.clock import FakeClock
+from tests.storage.queue_store.runs import Batch, make_batch, write
+from tests.storage.queue_store.test_merged_files import groups_at
+from tests.storage.queue_store.test_store import log_starts, read_all
+
+from mainstem.model import Topic
+from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.merge_files import merge_files
+from mainstem.storage.queue_store.merge_inputs import InputFile
+from mainstem.storage.queue_store.merge_liveness import Liveness, LiveOffsets
+from mainstem.storage.queue_store.merge_measure import TopicFacts, measure
+from mainstem.storage.queue_store.merge_plan import MergeLines
+from mainstem.storage.queue_store.run_target import LocalRunTarget
+from mainstem.storage.queue_store.run_writer import RunWriter
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
+from mainstem.storage.split.merge_log import LocalMergeLog
+
+QUEUES = 9
+NEVER = numpy.iinfo(numpy.int64).max
+LINES = MergeLines(
+    packed_bytes=40_000, level_one_bytes=60_000, wait_bytes_max=200_000, level_two_bytes=200_000, task_bytes=100_000
+)
+
+
+class RealStore:
+    """A queue store in a directory, into which random slices are split, and in which all is merged that is worth it."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root = root / "store"
+        self.root.mkdir()
+        self.database = str(root / "manifest.sqlite")
+        self.choice = random.Random(seed)
+        self.clock = FakeClock()
+        self.logs: dict[int, list[Batch]] = {queue_id: [] for queue_id in range(QUEUES)}
+        self.starts: dict[int, int] = dict.fromkeys(range(QUEUES), 0)
+        self.slices = 0
+        self.kinds: set[FileKind] = set()
+        self.files = DiskFiles(self.root)
+        self.store: QueueStore
+        self.log: LocalMergeLog
+
+    async def open(self) -> None:
+        self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(), self.clock)
+        configs = {"segment.bytes": "40000"}
+        topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, configs=configs)
+        self.log = LocalMergeLog(
+            self.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
+            lambda: [topic], lambda one: "forever", lambda: True, LINES,
+        )  # fmt: skip
+
+    async def confirm(self) -> None:
+        """They are never taken back here."""
+
+    def bounds_in(self, group: int, queue_ids: QueueIds) -> tuple[numpy.ndarray, numpy.ndarray]:
+        here = groups_at(queue_ids, queue_ids) == group
+        return numpy.where(here, 0, NEVER), numpy.where(here, NEVER, 0)
+
+    def target(self, path: str) -> LocalRunTarget:
+        whole = self.root / path
+        return LocalRunTarget(whole.parent, whole.name)
+
+    async def split(self) -> None:
+        batches = []
+        for _ in range(self.choice.randint(5, 60)):
+            queue_id = min(self.choice.randrange(QUEUES), self.choice.randrange(QUEUES))
+            log = self.logs[queue_id]
+            records = self.choice.randint(1, 3)
+            base_offset = log[-1].last_offset + 1 if log else 0
+            log.append(make_batch(queue_id, base_offset, records=records, size=self.choice.choice([80, 900, 9000])))
+            batches.append(log[-1])
+        name = f"{self.slices}.run"
+        summary = await asyncio.to_thread(write, RunWriter(name, self.target(f"runs/{name}")), batches)
+        run = StoreFile(retention_class="forever", **summary._asdict())
+        for group in (0, 1):
+            await self.store.commits.commit(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
+        self.slices += 1
+
+    async def merge(self, *, drain: bool) -> bool:
+        """Make the next merge as a splitter does. False: there is none."""
+        work = await self.log.work(lambda: True, (), drain=drain)
+        if not work.merge_id:
+            assert not work.more
+            return False
+        loop = asyncio.get_running_loop()
+
+        def ask(queue_ids: QueueIds) -> LiveOffsets:
+            asked = self.log.live(work.merge_id, queue_ids)
+            return LiveOffsets(*asyncio.run_coroutine_threadsafe(asked, loop).result())
+
+        def made() -> list[StoreFile]:
+            names = [one.file.name for one in work.inputs]
+            inputs = [
+                InputFile(name, str(self.root / path_of(name)), str(self.root / index_path_of(name))) for name in names
+            ]
+            topics = {
+                number: TopicFacts(topic.name, topic.retention_class, topic.segment_bytes)
+                for number, topic in work.topics.items()
+            }
+            lines = LINES._replace(packed_bytes=work.packed_bytes, task_bytes=work.task_bytes)
+            liveness = Liveness(ask)
+            found: list[StoreFile] = []
+            for task in measure(inputs, liveness, topics, lines).tasks:
+                found += merge_files(task, inputs, liveness, self.target, group=work.group, level=work.level)
+            return found
+
+        files = await asyncio.to_thread(made)
+        self.kinds |= {kind_of(file.name) for file in files}
+        assert await self.log.commit(work.merge_id, [file.message() for file in files]) == "merged"
+        return True
+
+    def paths(self) -> set[str]:
+        return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_tasks_write_is_what_the_node_checks_and_serves(tmp_path: Path, seed: int) -> None:
+    async def story(real: RealStore) -> None:
+        await real.open()
+        for _ in range(12):
+            for _ in range(real.choice.randint(1, 3)):
+                await real.split()
+            queue_id = real.choice.randrange(QUEUES)
+            if real.logs[queue_id] and real.choice.random() < 0.4:
+                moved = real.choice.choice(real.logs[queue_id]).last_offset
+                real.starts[queue_id] = max(real.starts[queue_id], moved)
+            drain = real.choice.random() < 0.3
+            for _ in range(real.choice.randint(0, 3)):
+                if not await real.merge(drain=drain):
+                    break
+            if real.choice.random() < 0.3:
+                await real.store.close()
+                await real.open()
+        while await real.merge(drain=True):
+            assert real.slices < 1000
+        assert not [path for path in real.paths() if path.startswith("runs/")], "all runs are merged"
+        for queue_id, log in real.logs.items():
+            start = real.starts[queue_id]
+            expected = [batch.data for batch in log if batch.last_offset >= start]
+            assert await read_all(real.store, queue_id, queue_id % 2, start, 20_000) == expected
+        for name in real.store.manifest.files:
+            found = await real.store.mending.examine(name)
+            assert found.extents is not None
+            assert found.bad_rows == []
+        assert real.kinds == {FileKind.PACKED, FileKind.SEGMENT}
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(RealStore(tmp_path, seed)))
