@@ -377,3 +377,20 @@ def test_a_segment_that_other_nodes_can_make_up_for_cannot_be_given_up(tmp_path:
             await lost.give_up(["0:4-9"])
 
     simulated(tmp_path, story)
+
+
+def test_other_bytes_at_the_same_place_are_another_loss_and_what_queues_go_on_higher_by_adds_up(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        lost = await LostBlocks.open(node.disk1)
+        first = Loss(4096, 8192, 1, "it cannot be read", [LostPart(0, 4, 4, raised_by=5)], replaced=True)
+        later = Loss(9000, 9800, 1, "it cannot be read", [LostPart(0, 7, 7, raised_by=7)], replaced=True)
+        await lost.note([first, later])
+        assert lost.raises() == {0: (9800, 12)}
+        present = Loss(4096, 8192, 1, "it cannot be read", [LostPart(0, 4, 4)])
+        changed = Loss(4096, 8192, 2, "it cannot be read", [LostPart(0, 4, 4)])
+        await lost.note([present])
+        await lost.note([present])
+        await lost.note([changed])
+        assert (await LostBlocks.open(node.disk1)).losses == [first, later, present, changed]
+
+    simulated(tmp_path, story)

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
+from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
+from mainstem.kernel import crc32c
 from mainstem.model import Outcome
 from mainstem.pipeline.errors import SliceDamaged
+from mainstem.rpc.messages.blocks import FetchedBlock
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.errors import StorageError
+from mainstem.storage.journal.block_repair import Twin
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
+    KIND_NO_OP,
     offset_of,
     segment_name,
     sequence_of,
 )
+from mainstem.storage.queue_store.mending import Lost
+from mainstem.storage.repair.damage import fetch_twin
+from mainstem.storage.repair.run_repair import behind
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
 BLOCKS = 12
@@ -159,3 +169,33 @@ def test_a_split_waits_before_the_first_of_several_damaged_blocks_and_each_is_kn
         assert set(forgotten) == names, "readers would meet what is cached of them"
 
     simulated(tmp_path, story)
+
+
+class Answers:
+    """Other nodes that give one block."""
+
+    def __init__(self, message: FetchedBlock, content: bytes) -> None:
+        self._reply = Reply(message, [content])
+
+    async def call(self, node_id: int, method: Any, request: Any, *, timeout_seconds: float) -> Reply[Any]:
+        return self._reply
+
+
+def test_a_block_that_arrives_with_other_bytes_is_not_taken() -> None:
+    async def fetched(crc: int) -> object:
+        answers: Any = Answers(FetchedBlock(KIND_NO_OP, 0, 0, crc, 3), b"content")
+        return await fetch_twin(answers, 2, 0, 3, 7)
+
+    whole = asyncio.run(fetched(crc32c(b"content")))
+    assert whole == (3, Twin(KIND_NO_OP, 0, 0, b"", b"content"))
+    assert asyncio.run(fetched(crc32c(b"content") ^ 1)) is None
+
+
+def test_batches_that_a_replica_gives_follow_each_other() -> None:
+    two = bytes(new_batch(QUEUE, records=2).data)
+    assert behind(two, Lost(QUEUE, 0, 5), 0) == 2
+    assert behind(two, Lost(QUEUE, 1, 5), 1) == 2, "the first may reach back before what is lost"
+    with pytest.raises(StorageError, match="came twice"):
+        behind(two, Lost(QUEUE, 0, 5), 1)
+    with pytest.raises(StorageError, match="came where 2 is next"):
+        behind(two, Lost(QUEUE, 0, 5), 2)
