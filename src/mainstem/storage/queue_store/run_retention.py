@@ -94,13 +94,13 @@ class RunRetention:
 
     async def _drop(self, dead: Mapping[str, tuple[RunVerdict, frozenset[int]]]) -> list[StoreFile]:
         """Drop these runs, if their verdict still holds for the write groups it was found for."""
-        names = frozenset(
+        names = [
             name
             for name, (_verdict, counts_for) in dead.items()
             if name in self._manifest.files
             and not self._has_kept(name)
             and self._manifest.counts_for(name) == counts_for
-        )
+        ]
         if not names:
             return []
         dropped = [self._manifest.files[name] for name in names]
