@@ -44,12 +44,12 @@ class RunChanges:
         await self._runs.manifest.commit(commits)
         await self._mark()
 
-    async def drop(self, names: frozenset[str], remembered: Collection[str]) -> None:
+    async def drop(self, names: Collection[str], remembered: Collection[str]) -> None:
         """Forget runs, then delete their files. The caller holds `lock`. `remembered`: those that commits of other
         write groups may still name, and go on without."""
         assert self.lock.locked(), "what is dropped is checked and dropped under the lock"
         runs = [self._runs.search.run(name) for name in names]
-        self.going = names
+        self.going = frozenset(names)
         try:
             await self._runs.manifest.drop(names, self._clock.now_ms(), remembered)
         finally:
