@@ -364,3 +364,25 @@ def test_a_lost_merged_file_is_made_anew_from_what_others_have(tmp_path: Path, s
                 await bench.store.changes.merge(0, inputs, merges.merged(0, inputs))
 
     Bench(tmp_path).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_lists_all_extents_misses_none_while_files_are_merged(tmp_path: Path, seed: int) -> None:
+    """Those of each queue come oldest first; some may come twice, in a file that others were merged into meanwhile."""
+
+    async def scenario(bench: Bench) -> None:
+        choice = random.Random(seed)
+        merges = Merges(bench, choice)
+        for _ in range(8):
+            await merges.split()
+        next_offsets = {queue_id: log[0].base_offset for queue_id, log in merges.logs.items() if log}
+        async for rows in bench.store.runs.all_rows(groups_at):
+            for row in rows:
+                queue_id, first, last = int(row["queue_id"]), int(row["base_offset"]), int(row["last_offset"])
+                assert first <= next_offsets[queue_id], f"offsets of queue {queue_id} before {first} are left out"
+                next_offsets[queue_id] = max(next_offsets[queue_id], last + 1)
+            if choice.random() < 0.5:
+                await merges.merge(choice.randrange(2))
+        assert next_offsets == {queue_id: log[-1].last_offset + 1 for queue_id, log in merges.logs.items() if log}
+
+    Bench(tmp_path).run(scenario)

@@ -124,9 +124,8 @@ class Manifest:
             others = self.counts_for(name) - {first.group}
             together = [first, *(walks[group] for group in sorted(others) if walks[group].has(name))]
             yield name, [walk.group for walk in together]
-            if name in self.files:  # else it was replaced, maybe before the caller could look at it
-                for walk in together:
-                    walk.passed.add(name)
+            for walk in together:  # of a span that is replaced meanwhile, all of its successor comes
+                walk.passed.add(name)
 
     async def adopt(self, identity: uuid.UUID, commits: int) -> None:
         """Give an empty manifest the identity of its store."""
