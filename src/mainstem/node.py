@@ -186,6 +186,7 @@ class RunningNode:
             storage.pacing,
             lambda: storage.messages.appended_bytes,
             self._supervision,
+            storage.merge_log.is_busy,
         )
         stack.push_async_callback(split.close)
         split.register(self._handlers)

@@ -126,6 +126,23 @@ def test_splitter_that_yielded_waits_for_the_lease(tmp_path: Path) -> None:
     bench.run(test)
 
 
+def test_a_splitter_that_merges_is_not_idle(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, WORK)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.starts == 1)
+        bench.work.now = IDLE._replace(merging=True)
+        for _ in range(3):
+            bench.clock.advance(PipelineConfig().idle_stop_seconds + 1)
+            await asyncio.sleep(0.05)  # it looks every hundredth of a second
+            assert bench.supervisor.state == "running"
+        bench.work.now = IDLE
+        bench.clock.advance(PipelineConfig().idle_stop_seconds + 1)
+        await bench.until(lambda: bench.supervisor.state == "waiting")
+
+    bench.run(test)
+
+
 def test_idle_splitter_is_ended_and_started_again_when_there_is_work(tmp_path: Path) -> None:
     bench = Bench(tmp_path, SLEEP, WORK)
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "consume": LazyCommand("mainstem.cli.consume", "Read the messages of a topic."),
     "group": LazyCommand("mainstem.cli.group", "Look at consumer groups and move their offsets."),
     "split": LazyCommand("mainstem.cli.split", "Run the Spark splitter and see how far it is."),
+    "store": LazyCommand("mainstem.cli.store", "Look after the files of the queue store."),
     "bench": LazyCommand("mainstem.cli.bench", "Put load on a node and measure it."),
     "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster and move its leaders."),
     "dev": LazyCommand("mainstem.cli.dev", "Run a cluster on this machine."),

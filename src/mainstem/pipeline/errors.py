@@ -26,6 +26,10 @@ class CommitRefused(PipelineError):
     """The node refused a commit: the split no longer continues what the manifest holds."""
 
 
+class MergeFailed(PipelineError):
+    """A merge was given up; the queue store is as it was."""
+
+
 class ArchiveNotWritten(PipelineError):
     """The archive of Spark's classes could not be written; splitters start without it, slower."""
 

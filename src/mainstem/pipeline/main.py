@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import MainstemError
 from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.endings import Ended
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.java import Java, require_java
 from mainstem.pipeline.lease_keeper import LeaseKeeper
+from mainstem.pipeline.merge_task import MergeSettings
 from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.processes import end_session
 from mainstem.pipeline.split_plan import SplitSettings
@@ -52,6 +54,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--node", required=True, help="HTTP address of the node, e.g. http://127.0.0.1:9080")
     parser.add_argument("--master", default=defaults.master, help="Spark master (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help="split everything committed now, then end with exit code 0")
+    parser.add_argument("--merge-only", action="store_true", help="merge files of the queue store, and split nothing")
     parser.add_argument(
         "--checkpoint",
         default="",
@@ -111,6 +114,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
     tls = tls_of(options)
     node = NodeLink(endpoint.rpc, "splitter", tls)
     kind = "embedded" if options.embedded else "once" if options.once else "detached"
+    kind += " merge in place of a" if options.merge_only else ""
     holder = f"{kind} splitter, process {os.getpid()} on {socket.gethostname()}"
     lease = node.acquire(holder, wait_seconds=options.wait_seconds, yields=options.embedded)
     log.info("split lease of epoch %d taken from %s", lease.epoch, endpoint.rpc)
@@ -119,8 +123,9 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         tempfile.TemporaryDirectory(prefix="mainstem-split-", ignore_cleanup_errors=True) as scratch,
     ):
         from mainstem.pipeline.class_archive import archive_options
+        from mainstem.pipeline.merger import Merger
         from mainstem.pipeline.session import start_session
-        from mainstem.pipeline.splitter import Ended, Splitter
+        from mainstem.pipeline.splitter import Splitter
 
         spark: SparkSession | None = None
         try:
@@ -132,19 +137,32 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
                 extra=dict(entry.split("=", 1) for entry in options.conf),
                 jvm=archive_options(java),
             )
-            ended = Splitter(
+            merger = Merger(
                 spark,
-                node,
+                NodeLink(endpoint.rpc, "merge", tls),
                 keeper,
-                settings_of(options, endpoint),
-                checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",
+                merge_settings_of(options, endpoint),
+                tasks=options.tasks,
+                split_behind_bytes=options.bytes_per_trigger,
                 stopping=stopping.is_set,
-                yields=options.embedded,
-            ).run(trigger_seconds=None if options.once else options.trigger_seconds)
+            )
+            if options.merge_only:
+                ended = merger.run(drain=options.once)
+            else:
+                ended = Splitter(
+                    spark,
+                    node,
+                    keeper,
+                    settings_of(options, endpoint),
+                    checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",
+                    stopping=stopping.is_set,
+                    yields=options.embedded,
+                    merger=None if options.once else merger,
+                ).run(trigger_seconds=None if options.once else options.trigger_seconds)
         except Exception as error:
             if not keeper.lost:
                 message = _essence(error)
-                log.error("the split failed: %s", message)
+                log.error("the %s failed: %s", "merge" if options.merge_only else "split", message)
                 _report_failure(node, keeper, message)
                 return EXIT_FAILED
             ended = Ended.LEASE_LOST
@@ -169,6 +187,15 @@ def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSetting
         bytes_per_second=options.bytes_per_second // tasks,
         start_bytes=options.start_bytes,
         start_age_seconds=options.start_age_seconds,
+        tls=tls_of(options),
+    )
+
+
+def merge_settings_of(options: argparse.Namespace, endpoint: Endpoint) -> MergeSettings:
+    return MergeSettings(
+        rpc=endpoint.rpc,
+        store_dir=endpoint.store_dir,
+        bytes_per_second=options.bytes_per_second // max(1, options.tasks),
         tls=tls_of(options),
     )
 

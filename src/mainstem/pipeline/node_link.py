@@ -9,14 +9,27 @@ from __future__ import annotations
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import google_crc32c
 import msgspec
 
 from mainstem.address import Address
 from mainstem.pipeline.errors import CommitRefused, NodeUnreachable
 from mainstem.pipeline.split_slice import SplitSlice
 from mainstem.rpc.blocking import BlockingClient, parse_address
+from mainstem.rpc.errors import ConnectionLost
+from mainstem.rpc.messages.merge import (
+    MERGE_COMMIT,
+    MERGE_DAMAGED,
+    MERGE_LIVE,
+    MERGE_WORK,
+    AskLive,
+    AskMerge,
+    CommitMerge,
+    MergeDamage,
+    MergeWork,
+)
 from mainstem.rpc.messages.split import (
     ACQUIRE,
     COMMIT,
@@ -48,6 +61,7 @@ from mainstem.rpc.messages.split import (
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.storage.journal.format import offset_of, sequence_of
+from mainstem.storage.queue_store.store_file import StoreFile
 
 ENDPOINT_PATH = "/v1/split/endpoint"
 ENDPOINT_SECONDS = 10.0
@@ -63,6 +77,12 @@ DAMAGED_SECONDS = 60.0
 
 COMMIT_SECONDS = 120.0
 """A commit waits for the journal's sync and the manifest's."""
+
+MERGE_WORK_SECONDS = 60.0
+"""The node looks at the indexes of files for some seconds at a time."""
+
+MERGE_COMMIT_SECONDS = 600.0
+"""The node reads the indexes of all inputs and outputs."""
 
 READ_SECONDS = 300.0
 """For a whole extent of a slice, over a slow link as well."""
@@ -158,6 +178,28 @@ class NodeLink:
         if refused or len(reply.outcomes) != len(done.ranges):
             raise CommitRefused(f"the node does not take {done.ranges}: {refused}")
         return reply.outcomes
+
+    def merge_work(self, lease: HeldLease, *, drain: bool = False) -> MergeWork:
+        """What to merge next; what was given before under this lease is taken back. Raises `LeaseLost`."""
+        return self._call(MERGE_WORK, AskMerge(lease=lease, drain=drain), MERGE_WORK_SECONDS)
+
+    def merge_live(self, merge_id: str, queue_ids: bytes) -> bytes:
+        """For queues (u64) the first offset that a merge keeps of each, then the end for each (i64). Raises
+        `MergeGone`."""
+        reply = self._client.call(MERGE_LIVE, AskLive(merge_id), [queue_ids], timeout_seconds=CALL_SECONDS)
+        content = b"".join(map(bytes, reply.buffers))
+        if google_crc32c.value(content) != reply.message.crc or len(content) != 2 * len(queue_ids):
+            raise ConnectionLost(f"{self.address}: what came of {MERGE_LIVE.name} is not what was sent")
+        return content
+
+    def merge_commit(self, lease: HeldLease, merge_id: str, files: Sequence[StoreFile]) -> str:
+        """'merged', or 'refused: …'. Raises `LeaseLost`."""
+        request = CommitMerge(lease=lease, merge_id=merge_id, files=tuple(file.message() for file in files))
+        return self._call(MERGE_COMMIT, request, MERGE_COMMIT_SECONDS).outcome
+
+    def merge_damaged(self, merge_id: str, name: str, reason: str) -> None:
+        """Report an input whose bytes are not those that were written. Raises `MergeGone`."""
+        self._call(MERGE_DAMAGED, MergeDamage(merge_id=merge_id, name=name, reason=reason))
 
     def report(self, lease: HeldLease, progress: SplitProgress | None, error: str = "") -> None:
         self._call(PROGRESS, ReportProgress(lease=lease, progress=progress, error=error))

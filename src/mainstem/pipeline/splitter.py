@@ -7,7 +7,6 @@ another splitter's wish for it, and a request to stop. However a splitter ends, 
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,9 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from mainstem.pipeline.endings import Ended
 from mainstem.pipeline.lease_keeper import LeaseKeeper
+from mainstem.pipeline.merger import Merger
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.pipeline.source import SETTINGS_OPTION, SOURCE_NAME, MainstemJournal
 from mainstem.pipeline.split_plan import SplitSettings
@@ -28,15 +29,6 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.5
 """Seconds between two checks of the driver while the query runs."""
-
-
-class Ended(enum.Enum):
-    """Why a splitter ended, other than by an error."""
-
-    DONE = "everything that was committed at the start is split"
-    STOPPED = "asked to stop"
-    YIELDED = "another splitter asked for the lease"
-    LEASE_LOST = "the lease was lost"
 
 
 class Splitter:
@@ -52,7 +44,9 @@ class Splitter:
         checkpoint_dir: str,
         stopping: Callable[[], bool],
         yields: bool,
+        merger: Merger | None = None,
     ) -> None:
+        """`merger`: works in what the split leaves."""
         self._spark = spark
         self._node = node
         self._keeper = keeper
@@ -60,6 +54,7 @@ class Splitter:
         self._checkpoint_dir = checkpoint_dir
         self._stopping = stopping
         self._yields = yields
+        self._merger = merger
         self._trigger: list[SplitSlice] = []
         """The result of the trigger that was recorded last."""
         self._bytes_total = 0
@@ -84,11 +79,15 @@ class Splitter:
         else:
             writer = writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
         query = writer.start()
+        if self._merger is not None:
+            self._merger.start()
         try:
             return self._watch(query)
         finally:
             self._report(query)
             query.stop()
+            if self._merger is not None:
+                self._merger.stop()
 
     def _watch(self, query: StreamingQuery) -> Ended:
         while not query.awaitTermination(WATCH_SECONDS):

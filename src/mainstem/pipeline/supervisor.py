@@ -238,7 +238,8 @@ class SplitSupervisor:
                 async with asyncio.timeout(self._poll_seconds):
                     await process.wait()
                     return False
-            if self._worth(self._work.lag()):
+            lag = self._work.lag()
+            if lag.merging or self._worth(lag):
                 busy = self._clock.monotonic()
             elif self._clock.monotonic() - busy >= self._config.idle_stop_seconds:
                 log.info("the splitter is idle and is ended; it starts again when there is something to split")

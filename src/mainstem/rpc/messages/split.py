@@ -136,6 +136,8 @@ class SplitLag(NamedTuple):
     """Age of the oldest unsplit data block; 0 when there is none."""
     holder: str
     """The holder of the lease; empty: no splitter holds it."""
+    merging: bool = False
+    """The holder merges files of the queue store."""
 
 
 # --- requests and replies -------------------------------------------------------------------------------

@@ -205,6 +205,10 @@ class Merges:
         self._current()
         return self._under_way.get(merge_id)
 
+    def is_busy(self) -> bool:
+        """Whether a merge is under way."""
+        return bool(self._current())
+
     def give_up(self, but: Collection[str] = ()) -> None:
         """End the merges under way, all but these."""
         for merge_id in [merge_id for merge_id in self._under_way if merge_id not in but]:

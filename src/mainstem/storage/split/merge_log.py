@@ -86,6 +86,10 @@ class LocalMergeLog:
             host=host_identity(),
         )
 
+    def is_busy(self) -> bool:
+        """Whether a merge is under way."""
+        return self._store.merges.is_busy()
+
     async def live(self, merge_id: str, queue_ids: QueueIds) -> LiveBounds:
         merge = self._store.merges.under_way(merge_id)
         if merge is None:

@@ -145,8 +145,10 @@ class SplitService:
         pacing: Pacing,
         written_bytes: Callable[[], int] = lambda: 0,
         supervision: Supervision | None = None,
+        merging: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`written_bytes` returns the bytes appended since the start."""
+        """`written_bytes` returns the bytes appended since the start; `merging`: a merge is under way."""
+        self._merging = merging
         self._pacing = pacing
         self._written_bytes = written_bytes
         self._looked_at, self._written_before = clock.monotonic(), written_bytes()
@@ -188,7 +190,7 @@ class SplitService:
         times = [group.oldest_unsplit_ms for group in groups if group.oldest_unsplit_ms >= 0]
         oldest = min(times, default=-1)
         seconds = max(0.0, (self._clock.now_ms() - oldest) / 1000) if oldest >= 0 else 0.0
-        return SplitLag(sum(group.unsplit_bytes for group in groups), seconds, self._lease.holder)
+        return SplitLag(sum(group.unsplit_bytes for group in groups), seconds, self._lease.holder, self._merging())
 
     def lease_held(self) -> LeaseState | None:
         """The lease in force; None when no splitter holds it."""

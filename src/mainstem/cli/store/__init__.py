@@ -1,0 +1,13 @@
+"""`mainstem store`"""
+
+from __future__ import annotations
+
+from mainstem.cli.lazy_group import LazyCommand, LazyGroup
+
+command = LazyGroup(
+    name="store",
+    help="Look after the files of the queue store.",
+    commands_by_name={
+        "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
+    },
+)

@@ -1,0 +1,203 @@
+"""Real Spark merges what it split, is killed at it, and merges again, while a reader follows: nothing is lost, repeated
+or moved, and what is there in the end are packed files and a queue segment in Kafka's own format.
+
+The story is told once, for Spark starts three times in it; the tests below examine what it left.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.clients import librdkafka
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.load import Load, Queue, Record
+from tests.end_to_end.processes import Commands, descendants, end
+from tests.end_to_end.readers import Reading, SlowReader, read_all
+from tests.end_to_end.shell import command, environment
+from tests.fakes.run_reader import batches_in
+from tests.patience import PATIENCE_SECONDS
+from tests.serving import Serving, eventually
+from tests.storage.queue_store.merges import offset_entries, time_entries
+
+from mainstem.pipeline.errors import EXIT_DONE
+from mainstem.pipeline.java import find_java
+from mainstem.storage.queue_store.store_file import SEGMENT_SUFFIX, path_of, paths_of
+
+pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
+
+TOPICS = {"orders": 4, "clicks": 3}
+QUEUES = [Queue(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
+BULK = Queue("bulk", 0)
+BULK_MESSAGES = 160
+BULK_BYTES = 900_000
+"""Together more than the least that fills a segment, 128 MiB."""
+SETTINGS = (
+    "pipeline.mode=off",
+    "nameserver.write_groups=2",
+    "storage.write_cache_bytes=0",
+    "queue_store.read_cache_bytes=0",
+    "storage.prune_seconds=0.3",
+)
+
+
+def bulk_value(number: int) -> bytes:
+    return random.Random(number).randbytes(BULK_BYTES)
+
+
+class Story:
+    def __init__(self, directory: Path) -> None:
+        self.node = Serving(directory, *SETTINGS)
+        self.commands = Commands(directory)
+        self.random = random.Random(7)
+        self.before: list[str] = []
+        """Files that count, before anything is merged."""
+        self.killed: list[str] = []
+        """And after a merge was killed."""
+        self.left: list[str] = []
+        """Files of the killed merge."""
+        self.after: list[str] = []
+        self.load: Load
+        self.reader: SlowReader
+        self.again: Reading = {}
+        self.restarted: Reading = {}
+
+    def tell(self) -> None:
+        self.node.start()
+        admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
+        new = [NewTopic(name, count, 1) for name, count in TOPICS.items()]
+        new.append(NewTopic(BULK.topic, 1, 1, config={"segment.bytes": "1048576"}))
+        for future in admin.create_topics(new).values():
+            future.result(PATIENCE_SECONDS)
+        self._produce_bulk()
+        self.load = Load(self.node.kafka, list(TOPICS), messages_per_second=2_000)
+        self.load.start()
+        eventually(lambda: self.load.sent >= 4_000, seconds=PATIENCE_SECONDS, what="some messages")
+        self.load.finish()
+        self._run("split", "split", "run", "--once", "--", "--bytes-per-trigger", str(24 << 20))
+        self.before = self.files()
+        self.reader = SlowReader(self.node.kafka, QUEUES)
+        self.reader.start()
+        self._kill_a_merge()
+        self._run("merge", "store", "merge", "--once")
+        eventually(
+            lambda: self.reader.count >= self.load.sent or self.reader.failures,
+            seconds=PATIENCE_SECONDS,
+            what="the reader",
+        )
+        self.after = self.files()
+        self.again = read_all(self.node.kafka, self.ends())
+        assert self.node.stop() == 0, self.node.output
+        self.node.start()
+        self.restarted = read_all(self.node.kafka, self.ends())
+
+    def close(self) -> None:
+        if hasattr(self, "load"):
+            self.load.stop()
+        if hasattr(self, "reader"):
+            self.reader.stop()
+        self.commands.close()
+        self.node.close()
+
+    def files(self) -> list[str]:
+        """The names of the files that count."""
+        with closing(sqlite3.connect(f"file:{self.node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
+            return sorted({name for (name,) in manifest.execute("SELECT name FROM ranges")})
+
+    def ends(self) -> dict[Queue, int]:
+        return {queue: len(offsets) for queue, offsets in self.load.acknowledged.items()} | {BULK: BULK_MESSAGES}
+
+    def expected(self) -> dict[Queue, list[Record]]:
+        bulk = [Record(number, None, bulk_value(number)) for number in range(BULK_MESSAGES)]
+        return {**self.load.expected(), BULK: bulk}
+
+    def _produce_bulk(self) -> None:
+        producer = librdkafka.producer(self.node.kafka, **{"enable.idempotence": True})
+        for number in range(BULK_MESSAGES):
+            producer.produce(BULK.topic, bulk_value(number))
+            producer.flush(PATIENCE_SECONDS)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        process = self.commands.start(name, command(*arguments), environment(self.node))
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        assert code == EXIT_DONE, self.commands.log(name)
+
+    def _kill_a_merge(self) -> None:
+        """At any moment from its first file on."""
+        name = "killed merge"
+        process = self.commands.start(name, command("store", "merge", "--once"), environment(self.node))
+        self.left = eventually(
+            lambda: self.merged_files() or process.poll(), seconds=PATIENCE_SECONDS, what="a merge that writes"
+        )
+        assert process.poll() is None, self.commands.log(name)
+        try:
+            process.wait(self.random.random() / 4)
+        except subprocess.TimeoutExpired:
+            family = [*descendants(process.pid)]
+            process.kill()
+            end(family)
+        process.wait()
+        self.killed = self.files()
+
+    def merged_files(self) -> list[str]:
+        store = self.node.store_dir
+        return [str(path) for place in ("packed", "queues") for path in (store / place).rglob("*") if path.is_file()]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    directory = tmp_path_factory.mktemp("merge")
+    story = Story(directory)
+    try:
+        story.tell()
+        yield story
+    finally:
+        story.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_all_runs_are_merged(story: Story) -> None:
+    assert len(story.before) > 2
+    assert all(name.endswith(".run") for name in story.before)
+    assert story.left, "the first merge had begun to write when it was killed"
+    assert not any(name.endswith(".run") for name in story.after)
+    assert any(name.endswith(".pack") for name in story.after)
+
+
+def test_a_reader_sees_each_message_once_while_they_are_merged(story: Story) -> None:
+    assert story.reader.failures == []
+    assert story.reader.found == story.load.expected()
+
+
+def test_everything_is_read_back_from_merged_files(story: Story) -> None:
+    expected = story.expected()
+    assert story.again == expected
+    assert story.restarted == expected
+
+
+def test_the_queue_that_fills_a_segment_has_it_in_kafkas_format(story: Story) -> None:
+    (segment,) = [name for name in story.after if name.endswith(SEGMENT_SUFFIX)]
+    assert segment.startswith("bulk/0/")
+    log, _, index, timeindex = (story.node.store_dir / path for path in paths_of(segment))
+    batches = batches_in(log.read_bytes())
+    assert sum(map(len, batches)) > BULK_MESSAGES * BULK_BYTES
+    entries = [(int.from_bytes(part[:4], "big"), int.from_bytes(part[4:], "big")) for part in pieces(index, 8)]
+    assert entries == offset_entries(batches)
+    times = [(int.from_bytes(part[:8], "big"), int.from_bytes(part[8:], "big")) for part in pieces(timeindex, 12)]
+    assert times == time_entries(batches)
+    assert all((story.node.store_dir / path_of(name)).exists() for name in story.after)
+
+
+def pieces(path: Path, size: int) -> list[bytes]:
+    data = path.read_bytes()
+    return [data[at : at + size] for at in range(0, len(data), size)]
