@@ -87,7 +87,10 @@ class Merger:
     def stop(self) -> None:
         """End the merge under way, if there is one, and wait for the thread."""
         self._ended.set()
-        self._spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        try:
+            self._spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        except Exception as error:  # of a JVM that is gone, for which reason the splitter ends
+            log.warning("the tasks of a merge could not be cancelled: %s", error)
         self._thread.join(STOP_SECONDS_MAX)
 
     def run(self, *, drain: bool) -> Ended:
