@@ -47,9 +47,13 @@ class Liveness:
 
     def of_rows(self, rows: Rows) -> LiveOffsets:
         """For each of these rows, sorted by queue."""
-        queue_ids, places = numpy.unique(rows["queue_id"], return_inverse=True)
-        found = self.of(queue_ids)
-        return LiveOffsets(found.starts[places], found.ends[places])
+        if not len(rows):
+            return self.of(numpy.empty(0, numpy.uint64))
+        queue_ids = numpy.ascontiguousarray(rows["queue_id"])
+        firsts = numpy.concatenate(([0], numpy.flatnonzero(queue_ids[1:] != queue_ids[:-1]) + 1))
+        counts = numpy.diff(firsts, append=len(rows))
+        found = self.of(queue_ids[firsts])
+        return LiveOffsets(numpy.repeat(found.starts, counts), numpy.repeat(found.ends, counts))
 
     def _learn(self, queue_ids: QueueIds) -> None:
         if len(self._queue_ids):

@@ -74,7 +74,7 @@ def measure(
         for rows in index_pieces(file):
             keep = alive(rows, liveness.of_rows(rows))
             dead += int(rows["length"][~keep].sum(dtype=numpy.int64))
-            totals.add(rows[keep])
+            totals.add(rows.compress(keep))
     queue_ids, sizes, counts = totals.sums()
     segment_lines, classes = _facts(queue_ids, topics, lines)
     outputs = cut(queue_ids, sizes, segment_lines, classes, lines)
