@@ -28,15 +28,15 @@ from bench.errors import BenchError
 from bench.systems import kafka_jars
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.queue_store.extents_writer import BATCH_ROW
-from mainstem.storage.queue_store.merge_files import merge_files
-from mainstem.storage.queue_store.merge_inputs import InputFile, index_pieces
-from mainstem.storage.queue_store.merge_liveness import NO_END, Liveness, LiveOffsets
-from mainstem.storage.queue_store.merge_measure import TopicFacts, measure
-from mainstem.storage.queue_store.merge_plan import FINAL, MergeLines
-from mainstem.storage.queue_store.run_target import LocalRunTarget
-from mainstem.storage.queue_store.run_writer import RunWriter
-from mainstem.storage.queue_store.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
+from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
+from mainstem.storage.merging.merge_liveness import NO_END, Liveness, LiveOffsets
+from mainstem.storage.merging.merge_measure import TopicFacts, measure
+from mainstem.storage.merging.merge_plan import FINAL, MergeLines
+from mainstem.storage.store_files.extents_writer import BATCH_ROW
+from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.run_writer import RunWriter
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
 
 CACHE = Path.home() / ".cache" / "mainstem-bench"
 MEBIBYTE = 1 << 20

@@ -19,7 +19,7 @@ import numpy
 
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.extents.format import EXTENT_BYTES
-from mainstem.storage.queue_store.merge_plan import (
+from mainstem.storage.merging.merge_plan import (
     NEVER,
     RUNS,
     Choice,

@@ -30,10 +30,10 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest_database import GroupPosition
 from mainstem.storage.queue_store.prefix import Prefix
 from mainstem.storage.queue_store.spans import FileRange, spans_of
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.queue_scan import chunks
+from mainstem.storage.store_files.store_file import StoreFile
 
 GROUPS = 4
 PARTITIONS = 100

@@ -25,7 +25,7 @@ from mainstem.pipeline.split_slice import TAKE_BYTES, SplitSlice, gather, split_
 from mainstem.rpc.messages.split import SegmentExtent, Slice
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import FIRST_BLOCK, KIND_NO_OP, SegmentHeader
-from mainstem.storage.queue_store.run_target import LocalRunTarget
+from mainstem.storage.store_files.run_target import LocalRunTarget
 
 CLASSES = {0: "default", 1: "internal", 2: "default"}
 

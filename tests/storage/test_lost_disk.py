@@ -14,7 +14,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 from mainstem.model import Outcome
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest_database import GroupCommit
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY
+from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 
 async def split_twice(node: SmallNode) -> list[str]:

@@ -31,7 +31,7 @@ from mainstem.pipeline.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.split import LeaseHeld
 from mainstem.rpc.wire.tls import RpcTlsConfig
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY
+from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

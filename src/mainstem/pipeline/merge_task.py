@@ -14,13 +14,13 @@ import numpy
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.queue_store.merge_files import merge_files
-from mainstem.storage.queue_store.merge_inputs import InputDamaged, InputFile
-from mainstem.storage.queue_store.merge_liveness import Liveness, LiveOffsets
-from mainstem.storage.queue_store.merge_measure import Measured, MergeTask, TopicFacts, measure
-from mainstem.storage.queue_store.merge_plan import MergeLines
-from mainstem.storage.queue_store.run_target import LocalRunTarget
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
+from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
+from mainstem.storage.merging.merge_measure import Measured, MergeTask, TopicFacts, measure
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.store_file import StoreFile
 
 PACE_BYTES = 2 << 20
 """Bytes asked for at once, as a split does."""

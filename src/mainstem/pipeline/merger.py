@@ -34,9 +34,9 @@ from mainstem.pipeline.merge_task import (
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.merge import MergeWork
-from mainstem.storage.queue_store.merge_inputs import InputFile
-from mainstem.storage.queue_store.merge_measure import MergeTask, TopicFacts
-from mainstem.storage.queue_store.store_file import StoreFile, index_path_of, path_of
+from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_measure import MergeTask, TopicFacts
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
 
 log = logging.getLogger(__name__)
 

@@ -61,7 +61,7 @@ from mainstem.rpc.messages.split import (
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.storage.journal.format import offset_of, sequence_of
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 ENDPOINT_PATH = "/v1/split/endpoint"
 ENDPOINT_SECONDS = 10.0

@@ -33,7 +33,7 @@ from mainstem.pipeline.split_plan import (
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.rpc.messages.split import Slice
 from mainstem.rpc.wire.identity import host_identity
-from mainstem.storage.queue_store.run_target import LocalRunTarget
+from mainstem.storage.store_files.run_target import LocalRunTarget
 
 SOURCE_NAME = "mainstem_journal"
 SETTINGS_OPTION = "settings"

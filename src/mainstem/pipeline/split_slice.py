@@ -18,9 +18,9 @@ import pyarrow
 from mainstem.pipeline.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.journal_slice import Bytes, Pace
 from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
-from mainstem.storage.queue_store.run_target import RunTarget
-from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
-from mainstem.storage.queue_store.store_file import RUN_SUFFIX
+from mainstem.storage.store_files.run_target import RunTarget
+from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
+from mainstem.storage.store_files.store_file import RUN_SUFFIX
 
 TAKE_ROWS = 4096
 """Batches gathered at a time: enough to forget the cost of a call…"""

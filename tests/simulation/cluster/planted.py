@@ -21,8 +21,8 @@ from mainstem.storage.groups.owners import QueueOwners
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.manifest_database import Database, Entries
 from mainstem.storage.queue_store.run_changes import RunChanges
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
+from mainstem.storage.store_files.store_file import StoreFile
 
 
 def _ack_before_quorum() -> tuple[type, str, Any]:

@@ -18,7 +18,7 @@ from tests.simulation.oracle import Violation, require
 from mainstem.kernel import COMMITTED_END, LOG_START
 from mainstem.raft import RaftError
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY
+from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 GRACE_SECONDS = 1.0
 """For files that no manifest names: here only the test has them looked for."""

@@ -19,7 +19,7 @@ from tests.simulation.oracle import require
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame
-from mainstem.storage.queue_store.store_file import RUNS_DIRECTORY
+from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 Harm = Callable[[SimulatedNode, str, random.Random], None]
 

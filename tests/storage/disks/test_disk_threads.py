@@ -12,9 +12,9 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
 from mainstem.storage.journal.journal_map import JournalMap
-from mainstem.storage.queue_store.run_target import LocalRunTarget
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state.queue_image import QueueImage
+from mainstem.storage.store_files.run_target import LocalRunTarget
 
 
 async def busy(thread: str, files: DiskFiles) -> tuple[threading.Event, asyncio.Task[None]]:

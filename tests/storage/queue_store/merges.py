@@ -14,13 +14,13 @@ from tests.storage.queue_store.runs import Batch, write
 from mainstem.model import Buffer
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, FileFrame
-from mainstem.storage.queue_store.merge_files import merge_files
-from mainstem.storage.queue_store.merge_inputs import InputFile
-from mainstem.storage.queue_store.merge_liveness import NO_END, Liveness, LiveOffsets
-from mainstem.storage.queue_store.merge_measure import Measured, TopicFacts, measure
-from mainstem.storage.queue_store.merge_plan import MergeLines
-from mainstem.storage.queue_store.run_writer import RunWriter
-from mainstem.storage.queue_store.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
+from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_liveness import NO_END, Liveness, LiveOffsets
+from mainstem.storage.merging.merge_measure import Measured, TopicFacts, measure
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.store_files.run_writer import RunWriter
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
 
 TOPIC = "orders"
 INTERVAL = 4096

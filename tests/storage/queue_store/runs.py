@@ -16,8 +16,8 @@ from tests.fakes.files import SimulatedFile, SimulatedFiles
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
 from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, RUN_MAGIC, FileFrame, name_crc_of
-from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunSummary, RunWriter
-from mainstem.storage.queue_store.store_file import StoreFile, index_path_of, path_of, paths_of
+from mainstem.storage.store_files.run_writer import BATCH_ROW, RunSummary, RunWriter
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
 
 
 class Batch(NamedTuple):

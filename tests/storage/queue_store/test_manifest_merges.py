@@ -18,7 +18,7 @@ from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.manifest_database import GroupCommit
 from mainstem.storage.queue_store.spans import FileRange, Span, check_keys, check_whole_spans
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 GROUPS = (0, 1, 2)
 

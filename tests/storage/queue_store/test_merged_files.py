@@ -20,7 +20,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.spans import FileRange
-from mainstem.storage.queue_store.store_file import StoreFile, path_of, paths_of, segment_name
+from mainstem.storage.store_files.store_file import StoreFile, path_of, paths_of, segment_name
 
 QUEUES = 7
 

@@ -15,7 +15,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.run_retention import EverIn
 from mainstem.storage.queue_store.split_commits import CommitOutcome
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 HERE, AWAY = 0, 1
 """Two write groups: queues 1 and 2 are theirs."""

@@ -21,7 +21,7 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.run_retention import LogStartsOf
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 GONE = numpy.iinfo(numpy.int64).max
 

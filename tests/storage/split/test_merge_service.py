@@ -33,13 +33,13 @@ from mainstem.rpc.messages.merge import (
 )
 from mainstem.rpc.messages.split import HeldLease, LeaseLost
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.placement import Placement, Stay
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.merge_plan import MergeLines
-from mainstem.storage.queue_store.store_file import StoreFile, paths_of
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
+from mainstem.storage.store_files.store_file import StoreFile, paths_of
 
 NEVER = numpy.iinfo(numpy.int64).max
 LINES = MergeLines(packed_bytes=1, level_one_bytes=1 << 20, wait_bytes_max=1 << 20, level_two_bytes=1 << 20)

@@ -17,17 +17,17 @@ from tests.storage.queue_store.test_store import log_starts, read_all
 from mainstem.model import Topic
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
+from mainstem.storage.merging.merge_measure import TopicFacts, measure
+from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.merge_files import merge_files
-from mainstem.storage.queue_store.merge_inputs import InputFile
-from mainstem.storage.queue_store.merge_liveness import Liveness, LiveOffsets
-from mainstem.storage.queue_store.merge_measure import TopicFacts, measure
-from mainstem.storage.queue_store.merge_plan import MergeLines
-from mainstem.storage.queue_store.run_target import LocalRunTarget
-from mainstem.storage.queue_store.run_writer import RunWriter
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
 from mainstem.storage.split.merge_log import LocalMergeLog
+from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.run_writer import RunWriter
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
 
 QUEUES = 9
 NEVER = numpy.iinfo(numpy.int64).max

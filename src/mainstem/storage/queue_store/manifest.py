@@ -34,7 +34,7 @@ from mainstem.storage.queue_store.manifest_database import (
 )
 from mainstem.storage.queue_store.prefix import Prefix
 from mainstem.storage.queue_store.spans import FileRange, Span, spans_of
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.spans import FileRange
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 SCHEMA_VERSION = 2
 """What is read. A manifest is of version 1 until it gets its first merged file."""

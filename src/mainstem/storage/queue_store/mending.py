@@ -24,10 +24,10 @@ from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import copy_run
-from mainstem.storage.queue_store.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.queue_store.spans import Span
-from mainstem.storage.queue_store.store_file import RUN_SUFFIX, StoreFile, path_of
 from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
+from mainstem.storage.store_files.store_file import RUN_SUFFIX, StoreFile, path_of
 
 NEW_RUN_BYTES_MAX = 8 << 20
 """Bytes of batches in a run that is made here: it is put together in memory."""

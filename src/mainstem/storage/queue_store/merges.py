@@ -20,15 +20,15 @@ from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
-from mainstem.storage.queue_store.merge_check import QueueSums, compare
-from mainstem.storage.queue_store.merge_plan import Choice, LineOf, MergeLines, SpanSummary, choose, summarize
+from mainstem.storage.merging.merge_check import QueueSums, compare
+from mainstem.storage.merging.merge_plan import Choice, LineOf, MergeLines, SpanSummary, choose, summarize
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import RunCopies
 from mainstem.storage.queue_store.run_reader import Run, RunGone
 from mainstem.storage.queue_store.spans import FileRange, Span
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container
 
 from mainstem.ports import Clock, Files
-from mainstem.storage.queue_store.store_file import (
+from mainstem.storage.store_files.store_file import (
     PACKED_DIRECTORY,
     QUEUES_DIRECTORY,
     RUNS_DIRECTORY,

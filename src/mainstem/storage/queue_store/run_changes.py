@@ -16,9 +16,9 @@ from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest_database import Entries, GroupCommit
 from mainstem.storage.queue_store.spans import FileRange, check_keys, check_whole_spans
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_reader import load_index
-from mainstem.storage.queue_store.store_file import (
+from mainstem.storage.queue_store.stored_runs import StoredRuns, check_content
+from mainstem.storage.store_files.store_file import (
     EXTENTS_SUFFIX,
     QUEUES_DIRECTORY,
     TEMPORARY_INFIX,
@@ -35,7 +36,6 @@ from mainstem.storage.queue_store.store_file import (
     path_of,
     paths_of,
 )
-from mainstem.storage.queue_store.stored_runs import StoredRuns, check_content
 
 BESIDE_BYTES_MAX = 1 << 20
 """What lies beside a queue segment is not larger than the segment, but for headers: each of its rows and entries stands

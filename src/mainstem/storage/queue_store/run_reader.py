@@ -31,7 +31,7 @@ from mainstem.storage.extents.format import (
     FileFrame,
     name_crc_of,
 )
-from mainstem.storage.queue_store.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
+from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""

@@ -21,8 +21,8 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import RunCopies
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 

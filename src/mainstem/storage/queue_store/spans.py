@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.store_file import MANY_GROUPS, StoreFile
+from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile
 
 
 class FileRange(NamedTuple):

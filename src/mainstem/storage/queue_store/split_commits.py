@@ -13,8 +13,8 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest_database import GroupCommit
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
-from mainstem.storage.queue_store.store_file import FileKind, StoreFile, kind_of
 from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
 
 LOST_CLASS = "forever"
 """Retention class of runs that replace blocks lost before they were split: they may hold any topic."""

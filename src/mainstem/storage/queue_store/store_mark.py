@@ -21,7 +21,7 @@ import google_crc32c
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.manifest import Manifest
-from mainstem.storage.queue_store.store_file import RUN_SUFFIX, RUNS_DIRECTORY
+from mainstem.storage.store_files.store_file import RUN_SUFFIX, RUNS_DIRECTORY
 
 MARK_NAME = "store.mark"
 MARK_MAGIC = 0x314B52414D534D  # "MSMARK1"

@@ -24,7 +24,7 @@ from mainstem.storage.queue_store.damage import DamagedRuns
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.run_reader import Run, RunFiles, RunGone
 from mainstem.storage.queue_store.run_search import RunSearch
-from mainstem.storage.queue_store.store_file import StoreFile, kind_of, owner_of, path_of
+from mainstem.storage.store_files.store_file import StoreFile, kind_of, owner_of, path_of
 
 log = logging.getLogger(__name__)
 

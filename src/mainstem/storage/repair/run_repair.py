@@ -49,10 +49,10 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.mending import NEW_RUN_BYTES_MAX, STRETCH, Lost
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.state.manifest_queue import ManifestQueue
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 

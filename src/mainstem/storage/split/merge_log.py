@@ -18,10 +18,10 @@ from mainstem.rpc.messages.split import RunFile
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.queue_store.merge_plan import NEVER, Integers, LineOf, MergeLines
+from mainstem.storage.merging.merge_plan import NEVER, Integers, LineOf, MergeLines
 from mainstem.storage.queue_store.merges import LiveBounds
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 SEGMENT_BYTES = 1 << 30
 """`segment.bytes` of topics that do not set it: Kafka's default."""

@@ -14,9 +14,9 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.repair.damage import JournalDamage
 from mainstem.storage.state.applied import AppliedState
+from mainstem.storage.store_files.store_file import StoreFile
 
 
 class LocalSplitLog:

@@ -19,9 +19,9 @@ from mainstem.storage.journal.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state.manifest_queue import COMMITTED, ManifestQueue
 from mainstem.storage.state.waiters import Waiters
+from mainstem.storage.store_files.store_file import StoreFile
 
 QUEUE_IDS = struct.Struct(f"<Q{DIRECTORY_ROW_BYTES - 8}x")
 """The queue ids of a directory, which stand first in each row."""

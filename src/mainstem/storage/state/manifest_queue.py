@@ -31,7 +31,7 @@ from mainstem.storage.journal.format import KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.manifest_database import GroupCommit
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 

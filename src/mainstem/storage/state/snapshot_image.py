@@ -36,11 +36,11 @@ from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.store_file import StoreFile
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
 from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.producer_files import STATE, known_at
+from mainstem.storage.store_files.store_file import StoreFile
 
 PRODUCERS_PER_PART = 1_500
 """Rows in one part: some 230 KB."""

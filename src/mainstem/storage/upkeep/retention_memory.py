@@ -14,7 +14,7 @@ import numpy
 import numpy.typing
 
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.queue_store.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.retention import UNLIMITED
 
 Numbers = numpy.typing.NDArray[numpy.int64]

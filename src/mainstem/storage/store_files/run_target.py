@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mainstem.model import Buffer
-from mainstem.storage.queue_store.store_file import TEMPORARY_INFIX
+from mainstem.storage.store_files.store_file import TEMPORARY_INFIX
 
 WINDOW_BYTES = 128 * 1024
 """Bytes given to the disk at once. With windows of 8 MiB every tenth of a second a commit beside them took several

@@ -19,7 +19,7 @@ from mainstem.kernel import checksum_pieces
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import EXTENT_BYTES, EXTENT_ROW
-from mainstem.storage.queue_store.run_target import RunTarget
+from mainstem.storage.store_files.run_target import RunTarget
 
 BATCH_ROW = numpy.dtype(
     [

@@ -16,9 +16,9 @@ import numpy
 from mainstem.kernel import crc32c
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.queue_store.merge_inputs import InputFile, RowRange, index_pieces
-from mainstem.storage.queue_store.merge_liveness import NO_END, Liveness, alive
-from mainstem.storage.queue_store.merge_plan import NEVER, Integers, MergeLines, Output, cut, tasks
+from mainstem.storage.merging.merge_inputs import InputFile, RowRange, index_pieces
+from mainstem.storage.merging.merge_liveness import NO_END, Liveness, alive
+from mainstem.storage.merging.merge_plan import NEVER, Integers, MergeLines, Output, cut, tasks
 
 FORGOTTEN_CLASS = "forever"
 """The retention class of a queue that is live though its topic is not known here."""

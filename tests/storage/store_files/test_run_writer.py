@@ -24,8 +24,8 @@ from tests.storage.queue_store.runs import (
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import EXTENT_BYTES
 from mainstem.storage.queue_store.run_reader import load_index
-from mainstem.storage.queue_store.run_target import WINDOW_BYTES, LocalRunTarget
-from mainstem.storage.queue_store.run_writer import RunWriter
+from mainstem.storage.store_files.run_target import WINDOW_BYTES, LocalRunTarget
+from mainstem.storage.store_files.run_writer import RunWriter
 
 
 @st.composite

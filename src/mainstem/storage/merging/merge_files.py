@@ -22,7 +22,7 @@ from mainstem.model import PARTITION_BITS
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.extents.format import EXTENT_ROW
-from mainstem.storage.queue_store.merge_inputs import (
+from mainstem.storage.merging.merge_inputs import (
     InputDamaged,
     InputFile,
     OpenInputs,
@@ -30,13 +30,13 @@ from mainstem.storage.queue_store.merge_inputs import (
     read_exactly,
     read_rows,
 )
-from mainstem.storage.queue_store.merge_liveness import Liveness, alive
-from mainstem.storage.queue_store.merge_measure import MergeTask, PlannedFile
-from mainstem.storage.queue_store.merge_plan import Flags, Integers
-from mainstem.storage.queue_store.run_target import RunTarget
-from mainstem.storage.queue_store.run_writer import RunSummary, RunWriter
-from mainstem.storage.queue_store.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
-from mainstem.storage.queue_store.store_file import PACK_SUFFIX, SEGMENT_SUFFIX, StoreFile, path_of, segment_name
+from mainstem.storage.merging.merge_liveness import Liveness, alive
+from mainstem.storage.merging.merge_measure import MergeTask, PlannedFile
+from mainstem.storage.merging.merge_plan import Flags, Integers
+from mainstem.storage.store_files.run_target import RunTarget
+from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
+from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
+from mainstem.storage.store_files.store_file import PACK_SUFFIX, SEGMENT_SUFFIX, StoreFile, path_of, segment_name
 
 WINDOW_BYTES = 8 << 20
 """Bytes moved at a time, unless one extent is larger. Of five hundred inputs, each gives 16 KiB to a window."""

@@ -15,13 +15,13 @@ from tests.storage.queue_store.merges import MergeStore, PlainTarget, last_offse
 from tests.storage.queue_store.runs import Batch, make_batch
 
 from mainstem.storage.extents.format import EXTENT_BYTES
-from mainstem.storage.queue_store.merge_files import merge_files
-from mainstem.storage.queue_store.merge_inputs import InputDamaged, OpenInputs, read_exactly
-from mainstem.storage.queue_store.merge_liveness import NO_END, Liveness
-from mainstem.storage.queue_store.merge_measure import TopicFacts
-from mainstem.storage.queue_store.merge_plan import MergeLines
-from mainstem.storage.queue_store.run_target import LocalRunTarget
-from mainstem.storage.queue_store.store_file import FileKind, kind_of, path_of
+from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_inputs import InputDamaged, OpenInputs, read_exactly
+from mainstem.storage.merging.merge_liveness import NO_END, Liveness
+from mainstem.storage.merging.merge_measure import TopicFacts
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.store_file import FileKind, kind_of, path_of
 
 SMALL = MergeLines(packed_bytes=2_000, level_one_bytes=4_000, wait_bytes_max=8_000, task_bytes=6_000)
 

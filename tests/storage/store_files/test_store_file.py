@@ -7,7 +7,7 @@ import pytest
 
 from mainstem.rpc.messages.split import RunFile
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.store_file import (
+from mainstem.storage.store_files.store_file import (
     FileKind,
     StoreFile,
     index_path_of,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame, name_crc_of
-from mainstem.storage.queue_store.extents_writer import BATCH_ROW, Array, ExtentsWriter
-from mainstem.storage.queue_store.run_target import RunTarget
+from mainstem.storage.store_files.extents_writer import BATCH_ROW, Array, ExtentsWriter
+from mainstem.storage.store_files.run_target import RunTarget
 
 __all__ = ["BATCH_ROW", "RunSummary", "RunWriter"]
 

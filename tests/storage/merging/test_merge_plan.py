@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.errors import ConfigError
-from mainstem.storage.queue_store.merge_plan import (
+from mainstem.storage.merging.merge_plan import (
     FINAL,
     NEVER,
     PACKED,

@@ -17,10 +17,10 @@ from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
-from mainstem.storage.queue_store.extents_writer import Array, ExtentsWriter
-from mainstem.storage.queue_store.run_target import RunTarget
-from mainstem.storage.queue_store.run_writer import RunSummary
-from mainstem.storage.queue_store.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX
+from mainstem.storage.store_files.extents_writer import Array, ExtentsWriter
+from mainstem.storage.store_files.run_target import RunTarget
+from mainstem.storage.store_files.run_writer import RunSummary
+from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX
 
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
