@@ -204,6 +204,7 @@ class RunningNode:
             clock=clock,
             tls=config.rpc_tls,
             supervision=self._supervision,
+            merge_waits=storage.merge_log.waits,
         )
         views = LocalNodeViews(
             config=config,

@@ -19,9 +19,17 @@ from mainstem.errors import ConfigError
 from mainstem.pipeline.config import PipelineConfig
 from mainstem.pipeline.errors import EXIT_FAILED, EXIT_YIELDED
 from mainstem.pipeline.java import find_java
+from mainstem.pipeline.main import parse
 from mainstem.pipeline.processes import NICE
-from mainstem.pipeline.supervisor import SplitSupervisor, parallel_tasks, splitter_command
-from mainstem.rpc.messages.split import SplitLag
+from mainstem.pipeline.supervisor import (
+    MERGE_LOOK_ON_SECONDS,
+    MERGE_LOOK_SECONDS,
+    SplitSupervisor,
+    parallel_tasks,
+    splitter_command,
+)
+from mainstem.rpc.messages.split import MergeWaits, SplitLag
+from mainstem.storage.errors import StorageError
 
 IDLE = SplitLag(0, 0.0, "")
 WORK = SplitLag(1 << 30, 0.0, "")
@@ -35,6 +43,16 @@ class Work:
     def __init__(self, lag: SplitLag) -> None:
         self.now = lag
         self.errors: list[str] = []
+        self.merges = MergeWaits(0)
+        self.error: Exception | None = None
+        self.looks = 0
+        """How often it was asked about merges."""
+
+    async def merge_waits(self) -> MergeWaits:
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return self.merges
 
     def lag(self) -> SplitLag:
         return self.now
@@ -46,12 +64,21 @@ class Work:
 class Bench:
     """A supervisor of a program that notes its starts in a file."""
 
-    def __init__(self, directory: Path, program: str, lag: SplitLag, *, missing: str = "", nice: int = NICE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        program: str,
+        lag: SplitLag,
+        *,
+        missing: str = "",
+        nice: int = NICE,
+        merge: bool = True,
+    ) -> None:
         self.notes = directory / "starts"
         self.work = Work(lag)
         self.clock = FakeClock()
         self.supervisor = SplitSupervisor(
-            PipelineConfig(nice=nice),
+            PipelineConfig(nice=nice, merge=merge),
             self.work,
             store_dir=str(directory),
             clock=self.clock,
@@ -59,6 +86,7 @@ class Bench:
             missing=lambda: missing,
             poll_seconds=0.01,
             backoff_seconds=(0.01,),
+            merge_waits=self.work.merge_waits,
         )
 
     @property
@@ -139,6 +167,60 @@ def test_a_splitter_that_merges_is_not_idle(tmp_path: Path) -> None:
         bench.work.now = IDLE
         bench.clock.advance(PipelineConfig().idle_stop_seconds + 1)
         await bench.until(lambda: bench.supervisor.state == "waiting")
+
+    bench.run(test)
+
+
+def test_a_splitter_is_started_for_a_merge_alone_and_the_node_is_seldom_asked(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, IDLE)
+    bench.work.merges = MergeWaits(0, more=True)
+
+    async def test() -> None:
+        await asyncio.sleep(0.05)  # it looks every hundredth of a second
+        assert bench.work.looks == 0
+        bench.clock.advance(MERGE_LOOK_SECONDS)
+        await bench.until(lambda: bench.work.looks == 1)
+        bench.clock.advance(MERGE_LOOK_ON_SECONDS)
+        await bench.until(lambda: bench.work.looks == 2)
+        bench.work.merges = MergeWaits(0)
+        bench.clock.advance(MERGE_LOOK_ON_SECONDS)
+        await bench.until(lambda: bench.work.looks == 3)
+        bench.work.merges = MergeWaits(1 << 33)
+        bench.clock.advance(MERGE_LOOK_SECONDS - 1)
+        await asyncio.sleep(0.05)
+        assert (bench.work.looks, bench.starts) == (3, 0)
+        bench.work.now = IDLE._replace(holder="mainstem store merge")
+        bench.clock.advance(2)
+        await asyncio.sleep(0.05)
+        assert (bench.work.looks, bench.starts) == (3, 0)
+        bench.work.now = IDLE
+        await bench.until(lambda: bench.starts == 1)
+        assert bench.work.looks == 4
+
+    bench.run(test)
+
+
+def test_an_error_of_a_look_at_merges_does_not_end_the_supervisor(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, IDLE)
+    bench.work.error = StorageError("disk 2 is away")
+
+    async def test() -> None:
+        bench.clock.advance(MERGE_LOOK_SECONDS)
+        await bench.until(lambda: bench.work.looks == 1)
+        bench.work.now = WORK
+        await bench.until(lambda: bench.starts == 1)
+
+    bench.run(test)
+
+
+def test_no_splitter_is_started_for_merges_where_they_are_off(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SLEEP, IDLE, merge=False)
+    bench.work.merges = MergeWaits(1 << 33)
+
+    async def test() -> None:
+        bench.clock.advance(MERGE_LOOK_SECONDS)
+        await asyncio.sleep(0.05)
+        assert (bench.work.looks, bench.starts) == (0, 0)
 
     bench.run(test)
 
@@ -329,6 +411,14 @@ def test_command_carries_the_configuration() -> None:
     assert pairs["--tasks"] == "3"
     assert pairs["--checkpoint"] == "/store/checkpoint"
     assert pairs["--node"] == "http://127.0.0.1:9080"
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_command_says_whether_to_merge(merge: bool) -> None:
+    command = splitter_command(PipelineConfig(merge=merge), "http://127.0.0.1:9080", "/store/checkpoint")
+    assert parse(command[3:]).no_merge == (not merge)
+    with pytest.raises(SystemExit):
+        parse([*command[3:], "--merge-only", "--no-merge"])
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     adapts (`storage.background_slowdown_max`)."""
     checkpoint_dir: str = ""
     """Spark's checkpoint; empty: `pipeline/checkpoint` in the store directory. Losing it loses nothing."""
+    merge: bool = True
+    """Whether the splitter merges files of the queue store in what the split leaves, and the node starts it for merges
+    alone. `mainstem store merge` merges in either case."""
     driver_memory: str = "1g"
     nice: int = NICE
     """How much of the processor the embedded splitter leaves to others, as of Unix; 0: it takes its full share. With 10

@@ -54,7 +54,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--node", required=True, help="HTTP address of the node, e.g. http://127.0.0.1:9080")
     parser.add_argument("--master", default=defaults.master, help="Spark master (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help="split everything committed now, then end with exit code 0")
-    parser.add_argument("--merge-only", action="store_true", help="merge files of the queue store, and split nothing")
+    merging = parser.add_mutually_exclusive_group()
+    merging.add_argument("--merge-only", action="store_true", help="merge files of the queue store, and split nothing")
+    merging.add_argument("--no-merge", action="store_true", help="split, and merge no files of the queue store")
     parser.add_argument(
         "--checkpoint",
         default="",
@@ -157,7 +159,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
                     checkpoint_dir=options.checkpoint or f"{scratch}/checkpoint",
                     stopping=stopping.is_set,
                     yields=options.embedded,
-                    merger=None if options.once else merger,
+                    merger=None if options.once or options.no_merge else merger,
                 ).run(trigger_seconds=None if options.once else options.trigger_seconds)
         except Exception as error:
             if not keeper.lost:

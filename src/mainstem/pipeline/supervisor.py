@@ -1,7 +1,7 @@
-"""Runs the embedded splitter beside a node: starts it when there is something worth splitting, restarts it
+"""Runs the embedded splitter beside a node: starts it when there is something worth splitting or merging, restarts it
 when it dies, ends it when idle. No Spark in here: the splitter is a process of its own.
 
-    waiting ──worth splitting, lease free──▶ running ──idle for long──▶ waiting
+    waiting ──worth a start, lease free──▶ running ──idle for long──▶ waiting
        ▲                                        │
        └──── backoff (died) or lease free (yielded) ◀──┘
 
@@ -20,16 +20,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from mainstem.errors import MainstemError
 from mainstem.pipeline.config import PipelineConfig
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.java import find_java, spark_missing
 from mainstem.pipeline.processes import end_session, take_leftovers
 from mainstem.ports import Clock
-from mainstem.rpc.messages.split import SplitLag
+from mainstem.rpc.messages.split import MergeWaits, SplitLag
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig
 from mainstem.supervised import Supervision
 
@@ -46,6 +47,13 @@ HEALTHY_SECONDS = 120.0
 
 STOP_SECONDS_MAX = 8.0
 """Seconds from SIGTERM to SIGKILL. SIGKILL loses nothing; SIGTERM gives the lease back."""
+
+MERGE_LOOK_SECONDS = 600.0
+"""Seconds between two looks at what waits to be merged, while no splitter runs. A look may read indexes of files for
+some seconds, and enough for a merge comes together in tens of minutes. Merges that fail start Spark no more often."""
+
+MERGE_LOOK_ON_SECONDS = 60.0
+"""Seconds until a look that was not finished goes on."""
 
 PIPES_SECONDS_MAX = 1.0
 """Seconds for the pipes of a process that has ended."""
@@ -90,6 +98,7 @@ def splitter_command(
         config.driver_memory,
         "--tasks",
         str(parallel_tasks(config.master)),
+        *([] if config.merge else ["--no-merge"]),
         "--rpc-tls-certificate",
         tls.certificate,
         "--rpc-tls-key",
@@ -130,8 +139,10 @@ class SplitSupervisor:
         poll_seconds: float = POLL_SECONDS,
         backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
         supervision: Supervision | None = None,
+        merge_waits: Callable[[], Awaitable[MergeWaits]] | None = None,
     ) -> None:
-        """`command`: makes the splitter's command line from the node's HTTP address."""
+        """`command`: makes the splitter's command line from the node's HTTP address. `merge_waits`: looks at what is
+        worth merging; None: no splitter is started for merges alone."""
         self.state = "off" if config.mode == "off" else "waiting"
         """For people: off, waiting, starting, running, restarting (why), or unavailable (what to install)."""
         self.process_id: int | None = None
@@ -142,6 +153,9 @@ class SplitSupervisor:
         checkpoint_dir = f"{store_dir}/pipeline/checkpoint"
         self._command = command or (lambda node: splitter_command(config, node, checkpoint_dir, tls))
         self._missing = missing
+        self._merge_waits = merge_waits if config.merge else None
+        self._look_at = clock.monotonic() + MERGE_LOOK_SECONDS
+        """When to look again at what waits to be merged."""
         self._poll_seconds = poll_seconds
         self._backoff_seconds = backoff_seconds
         self._task: asyncio.Task[None] | None = None
@@ -190,11 +204,13 @@ class SplitSupervisor:
             await asyncio.sleep(seconds)
 
     async def _wait_for_work(self) -> None:
-        """Wait until there is something worth splitting and no other splitter does it."""
+        """Wait until there is something worth splitting or merging, and no other splitter does it."""
         self.state = "waiting"
         while True:
             lag = self._work.lag()
             if not lag.holder and self._worth(lag):
+                return
+            if not lag.holder and await self._worth_merging() and not self._work.lag().holder:
                 return
             await asyncio.sleep(self._poll_seconds)
 
@@ -203,6 +219,21 @@ class SplitSupervisor:
             return False
         config = self._config
         return lag.unsplit_bytes >= config.start_bytes or lag.oldest_seconds >= config.start_age_seconds
+
+    async def _worth_merging(self) -> bool:
+        """Whether a merge is worth a start, once in `MERGE_LOOK_SECONDS`."""
+        if self._merge_waits is None or self._clock.monotonic() < self._look_at:
+            return False
+        try:
+            found = await self._merge_waits()
+        except (MainstemError, OSError) as error:
+            log.warning("what waits to be merged cannot be told: %s", error)
+            found = MergeWaits(0)
+        unfinished = found.more and not found.bytes
+        self._look_at = self._clock.monotonic() + (MERGE_LOOK_ON_SECONDS if unfinished else MERGE_LOOK_SECONDS)
+        if found.bytes:
+            log.info("%d bytes of the queue store are worth merging: the splitter is started for that", found.bytes)
+        return found.bytes > 0
 
     async def _run_splitter(self, command: Sequence[str]) -> int:
         """Run the process to its end, or end it when idle or cancelled. Returns its exit code; 0 when it was

@@ -31,7 +31,7 @@ from mainstem.rpc.messages.merge import (
     MergeGone,
     MergeWork,
 )
-from mainstem.rpc.messages.split import HeldLease, LeaseLost
+from mainstem.rpc.messages.split import HeldLease, LeaseLost, MergeWaits
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.placement import Placement, Stay
@@ -73,12 +73,12 @@ class Node:
     def opened(self) -> None:
         configs = {"segment.bytes": "9"}
         topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, configs=configs)
-        log = LocalMergeLog(
+        self.log = LocalMergeLog(
             self.bench.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
             lambda: [topic], lambda one: "forever", lambda: self.allowed, self.lines,
             lambda: uuid.UUID(int=self.choice.getrandbits(128)),
         )  # fmt: skip
-        self.service = MergeService(log, self.lease)
+        self.service = MergeService(self.log, self.lease)
         lease = self.lease.acquire("splitter", yields=False)
         self.held = HeldLease(lease.lease_id, lease.epoch)
 
@@ -335,6 +335,27 @@ def test_a_splitter_that_waits_for_the_looks_at_files_is_told_to_ask_again(tmp_p
             assert (await node.ask()).merge_id
 
     Node(tmp_path, random.Random(7)).run(story)
+
+
+def test_the_node_tells_how_much_is_worth_merging_and_begins_nothing(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        assert await node.log.waits() == MergeWaits(0)
+        for _ in range(4):
+            await node.merges.split(0, 2, 4)
+        waits = await node.log.waits()
+        assert not node.log.is_busy()
+        work = await node.ask(drain=False)
+        assert 0 < waits.bytes == sum(one.file.batch_bytes for one in work.inputs)
+        assert (await node.log.waits()).bytes == 0  # the other write group has nothing, and this one is busy
+        assert await node.commit(work.merge_id, await node.made(work)) == "merged"
+        node.allowed = False
+        await node.merges.split(0, 2, 4)
+        await node.merges.split(0, 2, 4)
+        assert await node.log.waits() == MergeWaits(0)
+        node.allowed = True
+        assert (await node.log.waits()).bytes > 0
+
+    Node(tmp_path, random.Random(8), TINY_LINES).run(story)
 
 
 def test_a_recording_whose_caller_hangs_up_runs_to_its_end(tmp_path: Path) -> None:

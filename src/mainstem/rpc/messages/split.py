@@ -140,6 +140,15 @@ class SplitLag(NamedTuple):
     """The holder merges files of the queue store."""
 
 
+class MergeWaits(NamedTuple):
+    """The merge that waits for a splitter, for the supervisor, too."""
+
+    bytes: int
+    """Of batches that the next merge would take; 0: none is worth it."""
+    more: bool = False
+    """Files were left that could not be looked at in time."""
+
+
 # --- requests and replies -------------------------------------------------------------------------------
 
 

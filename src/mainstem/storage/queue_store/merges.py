@@ -18,10 +18,11 @@ import numpy.typing
 
 from mainstem.model import Sample
 from mainstem.ports import Clock
+from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.merging.merge_check import QueueSums, compare
-from mainstem.storage.merging.merge_plan import Choice, LineOf, MergeLines, SpanSummary, choose, summarize
+from mainstem.storage.merging.merge_plan import LineOf, MergeLines, SpanSummary, choose, summarize
 from mainstem.storage.queue_store.orphans import Orphans
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import RunCopies
@@ -72,6 +73,15 @@ class Merge(NamedTuple):
     """By the monotonic clock."""
 
 
+class _Chosen(NamedTuple):
+    """Neighbouring spans of a write group that are to be merged, and the summary of each."""
+
+    group: int
+    level: int
+    spans: Sequence[Span]
+    summaries: Sequence[SpanSummary]
+
+
 class _Summary(NamedTuple):
     made_at: float
     span: SpanSummary
@@ -114,6 +124,21 @@ class Merges:
     ) -> tuple[Merge | None, bool]:
         """Choose what to merge next, one write group after the other, and hold it while `in_force`. Returns None where
         nothing is worth it, and whether some files were not looked at yet."""
+        found, more = await self._chosen(groups, lines, line_of, bounds, drain=drain)
+        if found is None:
+            return None, more
+        self._next_group = found.group + 1
+        return self._started(merge_id, found, in_force), more
+
+    async def waits(self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf) -> MergeWaits:
+        """How much the next merge would take, were it begun now. Nothing is begun."""
+        found, more = await self._chosen(groups, lines, line_of, bounds, drain=False)
+        return MergeWaits(sum(summary.bytes for summary in found.summaries) if found is not None else 0, more)
+
+    async def _chosen(
+        self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, *, drain: bool
+    ) -> tuple[_Chosen | None, bool]:
+        """What to merge next, and whether some files were not looked at yet."""
         give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
         more = False
         for step in range(groups):
@@ -133,8 +158,8 @@ class Merges:
             choice = choose(summaries, lines, line_of, drain=drain)
             # the spans may have changed at their end, or been merged, or lost files, while they were looked at
             if choice is not None and self._stand(group, spans[choice.first : choice.end]):
-                self._next_group = group + 1
-                return self._started(merge_id, group, choice, spans, in_force), more
+                chosen = slice(choice.first, choice.end)
+                return _Chosen(group, choice.level, spans[chosen], summaries[chosen]), more
         return None, more
 
     def _stand(self, group: int, chosen: Sequence[Span]) -> bool:
@@ -146,12 +171,10 @@ class Merges:
             for entry in span
         )
 
-    def _started(
-        self, merge_id: str, group: int, choice: Choice, spans: Sequence[Span], in_force: Callable[[], bool]
-    ) -> Merge:
-        entries = tuple(entry for span in spans[choice.first : choice.end] for entry in span)
+    def _started(self, merge_id: str, found: _Chosen, in_force: Callable[[], bool]) -> Merge:
+        entries = tuple(entry for span in found.spans for entry in span)
         files = tuple(self._manifest.files[entry.name] for entry in entries)
-        merge = Merge(group, choice.level, entries, files, in_force, self._clock.monotonic())
+        merge = Merge(found.group, found.level, entries, files, in_force, self._clock.monotonic())
         self._under_way[merge_id] = merge
         for entry in entries:
             self._orphans.hold(entry.name)

@@ -14,7 +14,7 @@ import numpy
 
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.rpc.messages.merge import MergeGone, MergeInput, MergeTopic, MergeWork
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import MergeWaits, RunFile
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
@@ -85,6 +85,13 @@ class LocalMergeLog:
             task_bytes=self._lines.task_bytes,
             host=host_identity(),
         )
+
+    async def waits(self) -> MergeWaits:
+        """How much the next merge would take, as far as files could be looked at in some seconds."""
+        if not self._allowed():
+            return MergeWaits(0)
+        line_of = _line_of(await self._known_topics(), self._lines)
+        return await self._store.merges.waits(self._groups, self._lines, line_of, self._bounds)
 
     def is_busy(self) -> bool:
         """Whether a merge is under way."""
