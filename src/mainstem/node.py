@@ -220,6 +220,7 @@ class RunningNode:
             leader_of=roles.leadership.leader,
             supervision=self._supervision,
             groups=roles.groups,
+            clock=clock,
         )
         measured: list[Statistics] = [
             server, dispatcher, roles.groups, nameserver, StorageSamples(storage), self._supervision, self._loop_watch,

@@ -24,6 +24,9 @@ from mainstem.console.views import (
     DiskView,
     FileView,
     LeaseView,
+    LevelView,
+    MergesView,
+    MergeView,
     MissingView,
     NodeView,
     PartitionView,
@@ -32,6 +35,8 @@ from mainstem.console.views import (
     SplitEndpoint,
     SplitGroupView,
     SplitView,
+    StoreGroupView,
+    StoreView,
     TopicSummary,
     TopicView,
     WriteGroupView,
@@ -41,10 +46,13 @@ from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
 from mainstem.pipeline.supervisor import SplitSupervisor
+from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedGroup, NodeReport
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import segment_name
+from mainstem.storage.queue_store import levels
+from mainstem.storage.queue_store.levels import LevelCount
 from mainstem.storage.queue_store.stored_runs import QueueFile
 from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
@@ -76,6 +84,7 @@ class LocalNodeViews:
         leader_of: Callable[[int], int],
         supervision: Supervision,
         groups: GroupCoordinator,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._nameserver = nameserver
@@ -90,6 +99,7 @@ class LocalNodeViews:
         self._leader_of = leader_of
         self._supervision = supervision
         self._groups = groups
+        self._clock = clock
         self.ready = False
 
     def not_alive(self) -> str | None:
@@ -340,8 +350,57 @@ class LocalNodeViews:
             ],
         )
 
+    async def store(self) -> StoreView:
+        store = self._storage.queue_store
+        waits = await self._storage.merge_log.waits()
+        groups = {
+            str(group.group): StoreGroupView(levels=_levels(await levels.of_group(store.manifest, group.group)))
+            for group in self._storage.groups
+        }
+        now = self._clock.monotonic()
+        last = store.merges.last
+        return StoreView(
+            levels=_levels(await levels.of_store(store.manifest)),
+            groups=groups,
+            merges=MergesView(
+                enabled=self._config.pipeline.merge,
+                allowed=self._storage.merge_log.allowed,
+                waiting_bytes=waits.bytes,
+                unfinished=waits.more,
+                under_way=[
+                    MergeView(
+                        group=merge.group,
+                        level=merge.level,
+                        inputs=len(merge.inputs),
+                        outputs=None,
+                        bytes=sum(file.batch_bytes for file in merge.inputs),
+                        seconds=max(0.0, now - merge.since),
+                    )
+                    for merge in store.merges.current()
+                ],
+                last=None
+                if last is None
+                else MergeView(
+                    group=last.group,
+                    level=last.level,
+                    inputs=last.inputs,
+                    outputs=last.outputs,
+                    bytes=last.bytes,
+                    seconds=max(0.0, now - last.at),
+                ),
+                merged_files=store.merges.merged_files,
+                merged_bytes=store.merges.merged_bytes,
+            ),
+            damaged_files=[DamagedRunView(**run._asdict()) for run in store.damaged.all()],
+            store_disk=disk(self._store_dir, store.runs.file_bytes()),
+        )
+
     def split_endpoint(self) -> SplitEndpoint | None:
         return SplitEndpoint(host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir))
+
+
+def _levels(counts: Sequence[LevelCount]) -> list[LevelView]:
+    return [LevelView(**{**count._asdict(), "kind": count.kind.value}) for count in counts]
 
 
 def disk(path: Path, used_bytes: int) -> DiskView:

@@ -41,6 +41,7 @@ def node() -> Iterator[str]:
     answers = {
         "/v1/cluster": (200, encode(asyncio.run(views.cluster()))),
         "/v1/split": (200, encode(asyncio.run(views.split()))),
+        "/v1/store": (200, encode(asyncio.run(views.store()))),
         "/readyz": (200, b"ready\n"),
     }
     with serving(answers) as address:
@@ -145,6 +146,11 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
         (["split", "status"], "running"),
         (["split", "status"], "write group 0: runs/7.run: 3 bytes have no room"),
         (["split", "status"], "3.run: runs/3.run: it is not there"),
+        (["store", "status"], "  all      1  packed file      1  1.0 GiB  1.0 GiB"),
+        (["store", "status"], "write group 1: 7 files, 9.0 GiB, to level 2, for 1 min 1 s"),
+        (["store", "status"], "write group 0: 128 files into 3, 1.0 GiB, to level 1, 1 h 1 min ago"),
+        (["store", "status"], "8.0 GiB are worth merging"),
+        (["store", "status"], "3.run: runs/3.run: it is not there"),
     ],
 )
 def test_text_for_people(arguments: list[str], part: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +188,7 @@ def test_doctor_fails_for_a_node_that_is_not_well(capsys: pytest.CaptureFixture[
     assert [check["name"] for check in found["checks"] if check["state"] == "failed"] == ["node"]
 
 
-@pytest.mark.parametrize("words", ["split status", "cluster status", "doctor"])
+@pytest.mark.parametrize("words", ["split status", "store status", "cluster status", "doctor"])
 def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*words.split(), "--http", node, "--json"]) == 0
     documented = documented_keys()[words]

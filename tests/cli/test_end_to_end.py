@@ -254,6 +254,18 @@ def test_topics_are_described_altered_and_deleted(mainstem: Shell) -> None:
     assert "topic short: Broker: Unknown topic" in mainstem("topic", "describe", "short", code=1)
 
 
+def test_the_store_of_a_new_node_is_empty_and_nothing_waits_to_be_merged(mainstem: Shell) -> None:
+    view = json.loads(mainstem("store", "status", "--json"))
+    documented = documented_keys()["store status"]
+    assert keys_of(view, documented) | {key for key in documented if ".levels[]" in key} == documented
+    assert (view["levels"], view["damaged_files"], view["merges"]["waiting_bytes"]) == ([], [], 0)
+    assert {name: group["levels"] for name, group in view["groups"].items()} == {str(it): [] for it in range(4)}
+    assert view["merges"]["allowed"]
+    text = mainstem("store", "status")
+    assert "the queue store has no files" in text
+    assert "nothing is worth merging" in text
+
+
 def test_topics_are_shown_without_http(mainstem: Shell) -> None:
     mainstem("topic", "create", "alone", "--partitions", "2")
     mainstem("produce", "alone", "-p", "1", stdin=b"x\ny\n")

@@ -21,10 +21,15 @@ from mainstem.console.views import (
     DamagedRunView,
     DiskView,
     LeaseView,
+    LevelView,
+    MergesView,
+    MergeView,
     NodeView,
     ReplicaView,
     SplitGroupView,
     SplitView,
+    StoreGroupView,
+    StoreView,
     WriteGroupView,
 )
 
@@ -81,6 +86,21 @@ SPLIT = SplitView(
     damaged_runs=[DamagedRunView(name="3.run", reason=f"{DIRECTORY}/3.run: it is not there", since_ms=17)],
 )  # fmt: skip
 
+SEGMENT = "a-topic-with-a-long-name/123456/0123456789abcdef0123456789abcdef/00000000009876543210.log"
+SEGMENTS = LevelView(level=2, kind="queue segment", files=123_456, bytes=1023 << 40, batch_bytes=1022 << 40)
+STORE = StoreView(
+    levels=[SEGMENTS],
+    groups={"10": StoreGroupView(levels=[SEGMENTS]), "9": StoreGroupView(levels=[SEGMENTS])},
+    merges=MergesView(
+        enabled=False, allowed=True, waiting_bytes=31 << 30, unfinished=True,
+        under_way=[MergeView(group=10, level=2, inputs=2048, outputs=None, bytes=32 << 30, seconds=360_000.5)],
+        last=MergeView(group=9, level=2, inputs=2048, outputs=123_456, bytes=32 << 30, seconds=360_000.5),
+        merged_files=123_456, merged_bytes=1 << 40,
+    ),
+    damaged_files=[DamagedRunView(name=SEGMENT, reason=f"{DIRECTORY}/{SEGMENT} fails its CRC", since_ms=17)],
+    store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
+)  # fmt: skip
+
 
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +112,7 @@ def node() -> Iterator[str]:
     answers = {
         "/v1/cluster": (200, msgspec.json.encode(CLUSTER)),
         "/v1/split": (200, msgspec.json.encode(SPLIT)),
+        "/v1/store": (200, msgspec.json.encode(STORE)),
         "/readyz": (503, b"disk 1 failed: " + DIRECTORY.encode() + b": Input/output error\n"),
     }
     with serving(answers) as address:
@@ -181,6 +202,19 @@ def test_split_status(shown: Callable[..., str], node: str) -> None:
         "on local[2,8] local-1769860000000", "unheard_of: kept",
     ):  # fmt: skip
         assert holds(text, value), value
+
+
+def test_store_status(shown: Callable[..., str], node: str) -> None:
+    text = shown("store", "status", "--http", node)
+    for value in (
+        "10", "9", "all", "123456", "1023.0 TiB", "1022.0 TiB", "queue segment", "off (pipeline.merge): mainstem store "
+        "merge does them", "write group 10: 2,048 files, 32.0 GiB, to level 2, for 4 d 4 h",
+        "write group 9: 2,048 files into 123456, 32.0 GiB, to level 2, 4 d 4 h ago",
+        "31.0 GiB are worth merging; some files were not looked at yet",
+        "123,456 files into 1.0 TiB since the node started", f"{SEGMENT}: {DIRECTORY}/{SEGMENT} fails its CRC",
+    ):  # fmt: skip
+        assert holds(text, value), value
+    assert re.findall(r"^ *(\d+|all) +2 ", text, re.MULTILINE) == ["9", "10", "all"], "groups in the order of numbers"
 
 
 def test_doctor(shown: Callable[..., str], node: str, capsys: pytest.CaptureFixture[str]) -> None:

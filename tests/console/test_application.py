@@ -13,7 +13,7 @@ from tests.console.views import FLIGHTS, FakeViews
 from mainstem.console.application import Console
 from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
-from mainstem.console.views import ClusterView, SplitView, TopicView
+from mainstem.console.views import ClusterView, SplitView, StoreView, TopicView
 from mainstem.model import HistogramSample, Sample
 
 
@@ -41,12 +41,13 @@ def get(*paths: str, views: FakeViews | None = None, statistics: Counters | None
 
 def test_views_arrive_as_they_are() -> None:
     views = FakeViews()
-    cluster, topic, split, topics, endpoint = get(
-        "/v1/cluster", "/v1/topics/flights", "/v1/split", "/v1/topics", "/v1/split/endpoint", views=views
+    cluster, topic, split, store, topics, endpoint = get(
+        "/v1/cluster", "/v1/topics/flights", "/v1/split", "/v1/store", "/v1/topics", "/v1/split/endpoint", views=views
     )
     assert msgspec.json.decode(cluster.content, type=ClusterView) == asyncio.run(views.cluster())
     assert msgspec.json.decode(topic.content, type=TopicView) == FLIGHTS
     assert msgspec.json.decode(split.content, type=SplitView) == asyncio.run(views.split())
+    assert msgspec.json.decode(store.content, type=StoreView) == asyncio.run(views.store())
     assert [summary["name"] for summary in topics.json()["topics"]] == ["flights"]
     assert endpoint.json() == {"host": "127.0.0.1", "port": 9093, "store_dir": "/store"}
 

@@ -12,12 +12,17 @@ from mainstem.console.views import (
     DiskView,
     FileView,
     LeaseView,
+    LevelView,
+    MergesView,
+    MergeView,
     NodeView,
     PartitionView,
     SegmentView,
     SplitEndpoint,
     SplitGroupView,
     SplitView,
+    StoreGroupView,
+    StoreView,
     TopicSummary,
     TopicView,
     WriteGroupView,
@@ -180,6 +185,26 @@ class FakeViews:
             damaged_blocks=[DamagedBlockView(group=0, block=31, fault="000003.wal at byte 4096", seconds=2.5)],
             damaged_producers=[DamagedProducersView(group=0, fault="producers/7.producers", lost=2, seconds=1.5)],
             damaged_runs=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
+        )
+
+    async def store(self) -> StoreView:
+        runs = LevelView(level=0, kind="run", files=3, bytes=3 << 20, batch_bytes=2 << 20)
+        packed = LevelView(level=1, kind="packed file", files=1, bytes=1 << 30, batch_bytes=1 << 30)
+        return StoreView(
+            levels=[runs, packed],
+            groups={"0": StoreGroupView(levels=[runs]), "1": StoreGroupView(levels=[runs, packed])},
+            merges=MergesView(
+                enabled=True,
+                allowed=True,
+                waiting_bytes=8 << 30,
+                unfinished=False,
+                under_way=[MergeView(group=1, level=2, inputs=7, outputs=None, bytes=9 << 30, seconds=61.0)],
+                last=MergeView(group=0, level=1, inputs=128, outputs=3, bytes=1 << 30, seconds=3661.0),
+                merged_files=128,
+                merged_bytes=1 << 30,
+            ),
+            damaged_files=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
+            store_disk=DiskView(path="/disk2", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32),
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

@@ -63,6 +63,7 @@ class Console:
             Route("/v1/topics", self._limited(self._topics)),
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
+            Route("/v1/store", self._limited(self._store)),
             Route("/v1/split/endpoint", self._limited(self._split_endpoint)),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error})
@@ -137,6 +138,9 @@ class Console:
 
     async def _split(self, request: Request) -> Response:
         return _json(await self._views.split())
+
+    async def _store(self, request: Request) -> Response:
+        return _json(await self._views.store())
 
     async def _split_endpoint(self, request: Request) -> Response:
         endpoint = self._views.split_endpoint()

@@ -251,6 +251,67 @@ class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     """Damaged pages of producers that are not read back yet, or lost."""
 
 
+class LevelView(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of the queue store of one level and kind."""
+
+    level: int
+    kind: str
+    """run, packed file, queue segment"""
+    files: int
+    bytes: int
+    batch_bytes: int
+
+
+class StoreGroupView(msgspec.Struct, frozen=True, kw_only=True):
+    levels: Sequence[LevelView]
+    """A run that counts for several write groups is in each."""
+
+
+class MergeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A merge under way, or the last one that was recorded."""
+
+    group: int
+    level: int
+    """Of the outputs."""
+    inputs: int
+    """Files."""
+    outputs: int | None
+    """Files; None: not known yet."""
+    bytes: int
+    """Of batches: of the inputs while it is under way, then of the outputs."""
+    seconds: float
+    """How long it has been under way, or how long ago it was recorded."""
+
+
+class MergesView(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool
+    """This node's splitter merges (`pipeline.merge`)."""
+    allowed: bool
+    """The cluster's feature level lets files be merged."""
+    waiting_bytes: int
+    """Of batches that the next merge would take; 0: none is worth it."""
+    unfinished: bool
+    """Some files could not be looked at in time: another look finds more."""
+    under_way: Sequence[MergeView]
+    last: MergeView | None
+    """None: none since the node started."""
+    merged_files: int
+    """Inputs of all merges since the node started."""
+    merged_bytes: int
+
+
+class StoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue store of this node, by levels."""
+
+    levels: Sequence[LevelView]
+    groups: dict[str, StoreGroupView]
+    """By the write group's number."""
+    merges: MergesView
+    damaged_files: Sequence[DamagedRunView]
+    """Not mended yet."""
+    store_disk: DiskView
+
+
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the node's split service (node RPC), and the directory for runs."""
 
@@ -299,6 +360,8 @@ class NodeViews(Protocol):
         ...
 
     async def split(self) -> SplitView: ...
+
+    async def store(self) -> StoreView: ...
 
     def split_endpoint(self) -> SplitEndpoint | None:
         """None on a node without the storage role."""

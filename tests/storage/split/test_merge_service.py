@@ -345,9 +345,17 @@ def test_the_node_tells_how_much_is_worth_merging_and_begins_nothing(tmp_path: P
         waits = await node.log.waits()
         assert not node.log.is_busy()
         work = await node.ask(drain=False)
+        assert node.bench.store.merges.last is None
         assert 0 < waits.bytes == sum(one.file.batch_bytes for one in work.inputs)
         assert (await node.log.waits()).bytes == 0  # the other write group has nothing, and this one is busy
-        assert await node.commit(work.merge_id, await node.made(work)) == "merged"
+        (merge,) = node.bench.store.merges.current()
+        assert (merge.group, len(merge.inputs)) == (work.group, len(work.inputs))
+        files = await node.made(work)
+        assert await node.commit(work.merge_id, files) == "merged"
+        last = node.bench.store.merges.last
+        assert last is not None
+        size = sum(file.batch_bytes for file in files)
+        assert last[:5] == (work.group, work.level, len(work.inputs), len(files), size)
         node.allowed = False
         await node.merges.split(0, 2, 4)
         await node.merges.split(0, 2, 4)

@@ -6,8 +6,9 @@ from mainstem.cli.lazy_group import LazyCommand, LazyGroup
 
 command = LazyGroup(
     name="store",
-    help="Look after the files of the queue store.",
+    help="Look after the files of the queue store on disk 2.",
     commands_by_name={
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
+        "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
     },
 )

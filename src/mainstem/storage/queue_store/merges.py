@@ -19,6 +19,7 @@ import numpy.typing
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.rpc.messages.split import MergeWaits
+from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.merging.merge_check import QueueSums, compare
@@ -73,6 +74,19 @@ class Merge(NamedTuple):
     """By the monotonic clock."""
 
 
+class DoneMerge(NamedTuple):
+    """A merge that was recorded."""
+
+    group: int
+    level: int
+    inputs: int
+    outputs: int
+    bytes: int
+    """Of the outputs' batches."""
+    at: float
+    """By the monotonic clock."""
+
+
 class _Chosen(NamedTuple):
     """Neighbouring spans of a write group that are to be merged, and the summary of each."""
 
@@ -105,8 +119,11 @@ class Merges:
         self._summaries: dict[tuple[int, str], _Summary] = {}
         """By write group and file."""
         self._next_group = 0
-        self._merged = 0
-        self._merged_bytes = 0
+        self.merged_files = 0
+        self.merged_bytes = 0
+        self._looks: SingleFlight[None, MergeWaits] = SingleFlight()
+        self.last: DoneMerge | None = None
+        """The last one that was recorded since the start."""
         orphans.merging_since = self._since
 
     # --- choosing -------------------------------------------------------------------------------------------
@@ -131,9 +148,14 @@ class Merges:
         return self._started(merge_id, found, in_force), more
 
     async def waits(self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf) -> MergeWaits:
-        """How much the next merge would take, were it begun now. Nothing is begun."""
-        found, more = await self._chosen(groups, lines, line_of, bounds, drain=False)
-        return MergeWaits(sum(summary.bytes for summary in found.summaries) if found is not None else 0, more)
+        """How much the next merge would take, were it begun now. Nothing is begun. Those who ask at the same time get
+        one answer."""
+
+        async def look() -> MergeWaits:
+            found, more = await self._chosen(groups, lines, line_of, bounds, drain=False)
+            return MergeWaits(sum(summary.bytes for summary in found.summaries) if found is not None else 0, more)
+
+        return await self._looks.run(None, look)
 
     async def _chosen(
         self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, *, drain: bool
@@ -143,7 +165,7 @@ class Merges:
         more = False
         for step in range(groups):
             group = (self._next_group + step) % groups
-            if any(merge.group == group for merge in self._current()):
+            if any(merge.group == group for merge in self.current()):
                 continue
             spans = self._manifest.spans(group)
             summaries: list[SpanSummary] = []
@@ -225,19 +247,19 @@ class Merges:
 
     def under_way(self, merge_id: str) -> Merge | None:
         """A merge that may still be recorded."""
-        self._current()
+        self.current()
         return self._under_way.get(merge_id)
 
     def is_busy(self) -> bool:
         """Whether a merge is under way."""
-        return bool(self._current())
+        return bool(self.current())
 
     def give_up(self, but: Collection[str] = ()) -> None:
         """End the merges under way, all but these."""
         for merge_id in [merge_id for merge_id in self._under_way if merge_id not in but]:
             self._end(merge_id)
 
-    def _current(self) -> list[Merge]:
+    def current(self) -> list[Merge]:
         """The merges under way whose lease is in force; the others end."""
         for merge_id in [merge_id for merge_id, merge in self._under_way.items() if not merge.in_force()]:
             self._end(merge_id)
@@ -249,7 +271,7 @@ class Merges:
 
     def _since(self) -> float | None:
         """Since when the oldest merge has been under way; None: there is none."""
-        return min((merge.since for merge in self._current()), default=None)
+        return min((merge.since for merge in self.current()), default=None)
 
     # --- recording ------------------------------------------------------------------------------------------
 
@@ -276,8 +298,10 @@ class Merges:
         self._done[merge_id] = names
         while len(self._done) > DONE_REMEMBERED:
             del self._done[next(iter(self._done))]
-        self._merged += len(merge.entries)
-        self._merged_bytes += sum(file.batch_bytes for file in outputs)
+        size = sum(file.batch_bytes for file in outputs)
+        self.merged_files += len(merge.entries)
+        self.merged_bytes += size
+        self.last = DoneMerge(merge.group, merge.level, len(merge.entries), len(outputs), size, self._clock.monotonic())
         for name in names:
             await self._look_at(name, groups, bounds)
         log.info(
@@ -305,10 +329,10 @@ class Merges:
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
-        yield Sample("mainstem_queue_store_merged_files_total", "counter", "Files that were merged.", self._merged)
+        yield Sample("mainstem_queue_store_merged_files_total", "counter", "Files that were merged.", self.merged_files)
         yield Sample(
             "mainstem_queue_store_merged_bytes_total", "counter", "Bytes of batches that merges wrote.",
-            self._merged_bytes)  # fmt: skip
+            self.merged_bytes)  # fmt: skip
         levels: Mapping[int, list[int]] = {level: [0, 0] for level in range(3)}
         for file in list(self._manifest.files.values()):  # metrics are read in any thread
             counts = levels[min(file.level, 2)]

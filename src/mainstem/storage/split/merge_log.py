@@ -86,6 +86,11 @@ class LocalMergeLog:
             host=host_identity(),
         )
 
+    @property
+    def allowed(self) -> bool:
+        """Whether the cluster's feature level lets files be merged."""
+        return self._allowed()
+
     async def waits(self) -> MergeWaits:
         """How much the next merge would take, as far as files could be looked at in some seconds."""
         if not self._allowed():

@@ -1,0 +1,72 @@
+"""`mainstem store status`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.http_node import HttpNode
+from mainstem.cli.output import counted, duration, print_fields, print_json, print_table, size
+from mainstem.console.views import MergesView, MergeView, StoreView
+
+TIMEOUT_SECONDS = 30.0
+"""The node may look at the indexes of files for some seconds."""
+
+
+@click.command("status")
+@options.http_only
+@options.as_json
+def command(http: str, as_json: bool) -> None:
+    """Show what lies on which level of a node's queue store, what waits to be merged, and what is damaged.
+
+    A run may have messages of several write groups: it is counted for each of them, and once among all. Merges count
+    from the node's start.
+    """
+    view = HttpNode(http, timeout_seconds=TIMEOUT_SECONDS).get("/v1/store", StoreView)
+    if as_json:
+        print_json(view)
+        return
+    groups = sorted(view.groups.items(), key=lambda item: int(item[0]))
+    print_table(
+        [">GROUP", ">LEVEL", "KIND", ">FILES", ">SIZE", ">BATCHES"],
+        [
+            (name, level.level, level.kind, level.files, size(level.bytes), size(level.batch_bytes))
+            for name, levels in [*((name, group.levels) for name, group in groups), ("all", view.levels)]
+            for level in levels
+        ],
+        empty="the queue store has no files",
+    )
+    click.echo()
+    print_fields(_fields(view))
+
+
+def _fields(view: StoreView) -> Iterator[tuple[str, str]]:
+    disk = view.store_disk
+    yield "disk 2", f"{size(disk.used_bytes)} of store files, {size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+    yield from _merges(view.merges)
+    for file in view.damaged_files:
+        yield "damaged file", f"{file.name}: {file.reason}"
+
+
+def _merges(merges: MergesView) -> Iterator[tuple[str, str]]:
+    if not merges.allowed:
+        yield "merges", "not yet: the cluster's feature level must be 3 (mainstem cluster feature-level --raise)"
+        return
+    yield "merges", "on" if merges.enabled else "off (pipeline.merge): mainstem store merge does them"
+    for merge in merges.under_way:
+        yield "under way", f"{_told(merge)}, for {duration(merge.seconds)}"
+    waits = f"{size(merges.waiting_bytes)} are worth merging" if merges.waiting_bytes else "nothing is worth merging"
+    yield "waiting", waits + ("; some files were not looked at yet" if merges.unfinished else "")
+    last = merges.last
+    yield "last merge", "none yet" if last is None else f"{_told(last)}, {duration(last.seconds)} ago"
+    if merges.merged_files:
+        yield "", f"{counted(merges.merged_files, 'file')} into {size(merges.merged_bytes)} since the node started"
+
+
+def _told(merge: MergeView) -> str:
+    into = f" into {merge.outputs}" if merge.outputs is not None else ""
+    return (
+        f"write group {merge.group}: {counted(merge.inputs, 'file')}{into}, {size(merge.bytes)}, to level {merge.level}"
+    )
