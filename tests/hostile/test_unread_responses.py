@@ -67,7 +67,7 @@ def test_who_never_reads_gets_little_to_leave_unread(start_node: StartNode) -> N
 
 def test_responses_that_nobody_reads_are_bounded_and_their_memory_is_given_back(start_node: StartNode) -> None:
     """Of clients that read until they are trusted, and then do not."""
-    node = start_node("server.response_bytes_max=16777216")
+    node = start_node("server.response_bytes_max=67108864")  # half of it is worth giving back
     create_topic(node.kafka, "full", PARTITIONS)
     fill(node.kafka, "full")
     with HonestClient(node.kafka) as honest, ExitStack() as bystanders:
@@ -95,7 +95,7 @@ def test_responses_that_nobody_reads_are_bounded_and_their_memory_is_given_back(
         eventually(lambda: node.metric("mainstem_server_response_bytes_held") == 0, what="nothing held")
         eventually(lambda: resident_bytes(node.pid) < before + 32 * MIB, what="memory given back")
         honest.goes_on()
-    assert grown < 96 * MIB, f"{grown / MIB:.0f} MiB"
+    assert grown < 160 * MIB, f"{grown / MIB:.0f} MiB"
 
 
 def test_a_crowd_of_consumers_of_patterns_shares_what_is_told_of_all_topics(start_node: StartNode) -> None:
