@@ -273,6 +273,7 @@ class StorageParts:
             setup.topics,
             lambda topic: retention_class(topic.settings, topic.internal),
             setup.writes_merged,
+            new_id=setup.new_id,
         )
         self.pruning = Pruning(
             journal,

@@ -47,7 +47,7 @@ class StorageSetup:
     turns: Turns = field(default_factory=Turns)
     supervision: Supervision = field(default_factory=Supervision)
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
-    """Gives ids to a new queue store, and to runs that stand for damaged ones."""
+    """Gives ids to a new queue store, to runs that stand for damaged ones, and to merges."""
 
     @property
     def batch_bytes_max(self) -> int:

@@ -158,7 +158,8 @@ def _per_hour(count: int, began: float) -> str:
 def _line(played: Played, outcomes: Outcomes) -> str:
     return (
         f"seed {played.seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} batches "
-        f"acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, {played.seconds:.2f} s"
+        f"acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, "
+        f"{outcomes.merges.get('merged', 0)} merges, {played.seconds:.2f} s"
     )
 
 

@@ -65,6 +65,8 @@ class Settings:
         self.storage = msgspec.structs.replace(self.storage, producers_in_memory=in_memory)
         self.snapshots = random.Random(repr(self.storage)).random() < 0.8
         """A journal is pruned whatever other replicas lack."""
+        self.segment_bytes = random.Random(f"{self.storage} segments").choice([500, 3000, 1 << 30])
+        """`segment.bytes` of every other topic."""
 
     def forget_soon(self) -> None:
         """Let journals be as short as can be, so that who is away for a while needs a snapshot."""
@@ -146,6 +148,7 @@ class SimulatedCluster:
             number=number,
             topic_id=uuid.UUID(int=number),
             partitions=partitions,
+            configs={"segment.bytes": str(self.settings.segment_bytes)} if number % 2 else {},
             settings=TopicSettings(retention_ms=-1),
         )
         self.topics.append(topic)

@@ -44,6 +44,11 @@ ROTTEN_MANIFEST = "rotten manifest"
 """The fault's name."""
 SQLITE_PAGE_BYTES = 4096
 
+MERGE_CRASH = "crash in a merge"
+"""The fault's name."""
+MERGE_SECONDS_MAX = 2.0
+"""How long a node is watched for a merge."""
+
 REMEDY = re.compile(r"restore|have another node take the place", re.IGNORECASE)
 """What every refusal of a manifest tells the operator to do."""
 
@@ -79,6 +84,7 @@ class Faults:
             ("slow link", self._slow_link),
             ("crash", self._crash),
             ("crash later", self._crash_in_the_middle),
+            (MERGE_CRASH, self._crash_in_a_merge),
             ("all crash", self._crash_all),
             ("left behind", self._leave_behind),
             ("restart", self._restart),
@@ -212,6 +218,18 @@ class Faults:
             disk.cut_power(after=self._rng.randint(1, 30))
             await asyncio.sleep(self._some_time())
             if node.life is life:
+                node.lose_power()
+                await self._restarted(node)
+
+    async def _crash_in_a_merge(self) -> None:
+        """The power goes while a merge is being recorded, or just then."""
+        node = self._node()
+        if not node.up or node.serving is None:
+            return
+        life = node.life
+        if await self._soon(lambda: node.life is not life or node.is_handing_in, MERGE_SECONDS_MAX):
+            await asyncio.sleep(self._rng.choice([0.0, 0.0005, 0.002, 0.01]))
+            if node.life is life and node.up and node.serving is not None:
                 node.lose_power()
                 await self._restarted(node)
 

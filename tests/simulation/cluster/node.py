@@ -31,6 +31,7 @@ from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
+from mainstem.storage.store_files.store_file import owner_of, paths_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster
@@ -51,6 +52,8 @@ class NodeDisk(SlowFiles):
         self.slow_seconds = 0.0
         self.troubles = 0
         """How often something of it was made to fail."""
+        self.removing: Callable[[str], None] = lambda path: None
+        """Is told of each file before it is removed."""
 
     @property
     def faulty(self) -> bool:
@@ -71,6 +74,10 @@ class NodeDisk(SlowFiles):
         self._faults.clear()
         self.capacity_bytes = None
         self.slow_seconds = 0.0
+
+    async def remove(self, path: str) -> None:
+        self.removing(path)
+        await super().remove(path)
 
     async def _begin(self, operation: str, path: str, *, changes: bool = False) -> bool:
         if self.slow_seconds:
@@ -183,6 +190,10 @@ class SimulatedNode:
         self.read_at_start = 0
         """Bytes of the journal that its last recovery has read."""
         self.metadata_hidden = False
+        self.is_handing_in = False
+        """A merge is being recorded."""
+        self.merging: asyncio.Task[None] | None = None
+        """The work of a splitter that merges, with its calls."""
         self.damaged: list[str] = []
         """Files on disk 1 that have a bit flipped."""
         self.refusal: Exception | None = None
@@ -216,6 +227,8 @@ class SimulatedNode:
         self.lives.append(life)
         self.up = True
         self.refusal = None
+        self.is_handing_in = False
+        self.merging = None
         self.cluster.history.note("start", self.node_id, round(self.cluster.loop.time(), 6))
         faulty = self.disk1.faulty or self.disk2.faulty or bool(self.damaged)
         troubles = self.disk1.troubles + self.disk2.troubles
@@ -320,13 +333,23 @@ class SimulatedNode:
         assert storage is not None
         assert life is not None
         self.serving = None
-        closing = self.cluster.loop.run_in(life, self._close(storage))
+        closing = self.cluster.loop.run_in(life, self._stop(storage))
         await self._wait(closing, life, STOPPING_SECONDS)
         if life.alive:
             require(closing.done(), f"node {self.node_id} does not stop")
             if (error := closing.exception()) is not None and not isinstance(error, (OSError, MainstemError)):
                 raise Violation(f"node {self.node_id} stops with {error!r}") from error
         self.lose_power(keep_all=True)
+
+    async def _stop(self, storage: Storage) -> None:
+        """The server closes first: it waits for a merge that is being recorded, and other calls of splitters end."""
+        while self.is_handing_in:  # noqa: ASYNC110 - simulated time
+            await asyncio.sleep(0.001)
+        if self.merging is not None and not self.merging.done():
+            self.merging.cancel()
+            await asyncio.wait([self.merging])
+        self.merging = None
+        await self._close(storage)
 
     async def _close(self, storage: Storage) -> None:
         await storage.close()
@@ -428,6 +451,7 @@ class SimulatedNode:
         for group in storage.groups:
             self._observe_snapshots(group, life)
             self._observe_promises(group, life)
+        self.disk2.removing = lambda path: self._check_removed(storage, life, path)
         state.block_applied = block_applied  # type: ignore[method-assign]
         state.command_applied = command_applied  # type: ignore[method-assign]
         journal.recycle = recycled  # type: ignore[method-assign]
@@ -493,6 +517,14 @@ class SimulatedNode:
         group.consensus.join = joined  # type: ignore[method-assign]
         group.consensus.leave = left  # type: ignore[method-assign]
         blocks.truncate = truncated  # type: ignore[method-assign]
+
+    def _check_removed(self, storage: Storage, life: Life, path: str) -> None:
+        """What the manifest names, as far as is durable, is there for whoever starts next (F)."""
+        name, manifest = owner_of(path), storage.queue_store.manifest
+        if life.alive and name in manifest.files and path in paths_of(name):
+            self.cluster.report(
+                Violation(f"node {self.node_id}: {path} is removed, and the manifest counts on it", "F")
+            )
 
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""

@@ -19,8 +19,10 @@ from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.owners import QueueOwners
 from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.manifest_database import Database, Entries
 from mainstem.storage.queue_store.run_changes import RunChanges
+from mainstem.storage.queue_store.spans import FileRange
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -132,6 +134,48 @@ def _manifest_not_summed() -> tuple[type, str, Any]:
     return Database, "_written_sum", lambda database, connection: database._sum_to_write(connection)
 
 
+def _input_removed_before_the_replace() -> tuple[type, str, Any]:
+    """What was merged goes before the manifest has what came of it."""
+    merge = RunChanges.merge
+
+    async def removing(
+        changes: RunChanges, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile], *rest: Any
+    ) -> None:
+        for entry in inputs:
+            await changes._runs.remove(changes._runs.search.run(entry.name))
+        await merge(changes, group, inputs, outputs, *rest)
+
+    return RunChanges, "merge", removing
+
+
+def _output_left_out() -> tuple[type, str, Any]:
+    """The manifest is not told of the last file of a merge."""
+    merge = Manifest.merge
+
+    async def leaving_out(
+        manifest: Manifest, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile]
+    ) -> list[str]:
+        return await merge(manifest, group, inputs, outputs[:-1])
+
+    return Manifest, "merge", leaving_out
+
+
+def _merged_for_another_group() -> tuple[type, str, Any]:
+    """Where two write groups have split something, what was merged of one is counted for the other."""
+    merge = Manifest.merge
+
+    async def misplacing(
+        manifest: Manifest, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile]
+    ) -> list[str]:
+        if not manifest.spans(group + 1):
+            return await merge(manifest, group, inputs, outputs)
+        after, upto = min(entry.after for entry in inputs), max(entry.upto for entry in inputs)
+        misplaced = [(after, upto, file) for file in outputs]
+        return await manifest._exchange({group: (inputs, []), group + 1: ([], misplaced)}, None)
+
+    return Manifest, "merge", misplacing
+
+
 Plant = Callable[[], tuple[type | ModuleType, str, Any]]
 """Makes a bug: where it goes, the name it takes the place of, and what stands there then."""
 
@@ -146,6 +190,9 @@ PLANTS: dict[str, Plant] = {
     "refuse-what-may-be-committed": _refuse_what_may_be_committed,
     "owner-epoch-not-checked": _owner_epoch_not_checked,
     "manifest-not-summed": _manifest_not_summed,
+    "input-removed-before-the-replace": _input_removed_before_the_replace,
+    "output-left-out": _output_left_out,
+    "merged-for-another-group": _merged_for_another_group,
 }
 
 
@@ -164,6 +211,9 @@ BREAKS = {
     "refuse-what-may-be-committed": "RD",
     "owner-epoch-not-checked": "O",
     "manifest-not-summed": "F",
+    "input-removed-before-the-replace": "F",
+    "output-left-out": "F",
+    "merged-for-another-group": "F",
 }
 """Per planted bug the letters of the invariants it breaks: it is found by a check of one of these, by nothing else."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.simulation.cluster.network import caused
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.rivals import RIVAL_COUNT, RIVALS, Rival
 from tests.simulation.machine import let_go
+from tests.simulation.merger import Mergers
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.splitter import Splitters
 
@@ -31,6 +32,7 @@ from mainstem.model import Outcome, QueueRead, Tier, topic_number_of
 from mainstem.rpc.messages.split import GroupPositions
 from mainstem.storage.errors import StorageError
 from mainstem.storage.role import Storage
+from mainstem.storage.store_files.store_file import MANY_GROUPS
 
 HEALED_SECONDS = 120.0
 """Simulated. When everything works again, everything must be done within."""
@@ -43,6 +45,9 @@ TIMES_READ = 2
 
 SEGMENTS_READ = 3
 """By a start, of those in which nothing is unsplit: the last one, and those that the blocks since then have begun."""
+
+MERGES_MAX = 200
+"""Of one node at the end of a run: they come to an end."""
 
 LEFT_BEHIND = "left behind"
 """The fault that only a snapshot puts right."""
@@ -65,6 +70,7 @@ class Outcomes:
     happened: dict[str, int] = field(default_factory=dict)
     served: dict[Tier, int] = field(default_factory=dict)
     splits: dict[str, int] = field(default_factory=dict)
+    merges: dict[str, int] = field(default_factory=dict)
 
 
 class NodeSplitters(Splitters):
@@ -103,6 +109,7 @@ class Run:
         self.splitters = {
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
+        self.mergers = mergers_of(self.cluster, seed)
 
     def play(self) -> Outcomes:
         handler = TroubleHandler(self.cluster, EXPECTED)
@@ -150,6 +157,7 @@ class Run:
         breaking = self.loop.create_task(self._looked_after(self.faults.run()))
         nodes = self.cluster.nodes.values()
         splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in nodes]
+        splitting += [self.loop.create_task(self._looked_after(self._merge(node))) for node in nodes]
         for _ in range(int(self._seconds * 2)):
             await asyncio.sleep(0.5)
             self.cluster.check_tasks()
@@ -214,6 +222,26 @@ class Run:
         except Exception as error:
             self.cluster.report(error if isinstance(error, Violation) else caused("a splitter", error))
 
+    async def _merge(self, node: SimulatedNode) -> None:
+        """Those that merge files of one node, well-behaved or not; they run on its host and die with it."""
+        mergers = self.mergers[node.node_id]
+        while True:
+            await asyncio.sleep(mergers.rng.choice([0.1, 0.3, 1.0]))
+            if node.serving is not None:
+                await node.call(self._merge_once(node, mergers, mergers.rng.random() < 0.85), patience=30)
+
+    async def _merge_once(self, node: SimulatedNode, mergers: Mergers, forward: bool) -> None:
+        node.merging = asyncio.current_task()
+        try:
+            await (mergers.merge() if forward else mergers.replay())
+        except (MainstemError, OSError, PowerLoss):
+            pass  # the same work is given again
+        except asyncio.CancelledError:
+            if node.serving is not None:
+                raise
+        except Exception as error:
+            self.cluster.report(error if isinstance(error, Violation) else caused("a merge", error))
+
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
@@ -226,7 +254,7 @@ class Run:
         cluster.check_tasks()
         cluster.history.check_promises()
         await self._compare_tables()
-        await asyncio.gather(*(self._check_extents(node, all_split=False) for node in cluster.nodes.values()))
+        await asyncio.gather(*(self._check_extents(node) for node in cluster.nodes.values()))
         await asyncio.gather(*map(self._read_all, cluster.nodes.values()))
         await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
         if self._rng.random() < 0.3:
@@ -319,6 +347,8 @@ class Run:
             if written and not any(group.unsplit_bytes for group in positions):
                 split = {group.group: group.applied_index for group in node.storage.groups}
                 await self._compare_history(node, split)
+                if await self._merge_all(node):
+                    await self._compare_history(node, split)
                 return
             try:
                 await node.call(splitters.split(well_behaved=True), patience=60)
@@ -327,10 +357,24 @@ class Run:
             await asyncio.sleep(self.cluster.settings.journal.flush_interval_seconds / 2)
         raise Violation(f"node {node.node_id}: never split: {log.positions()}", "S")
 
+    async def _merge_all(self, node: SimulatedNode) -> bool:
+        """Merge whatever is worth it, and all runs at the end. Whether there was anything to merge."""
+        mergers = self.mergers.get(node.node_id)
+        if mergers is None:
+            return False
+        before = mergers.outcomes.get("merged", 0)
+        for _ in range(MERGES_MAX):
+            try:
+                if not await node.call(mergers.merge(well_behaved=True, drain=True), patience=60):
+                    return mergers.outcomes.get("merged", 0) > before
+            except (StorageError, OSError):  # a disk that was broken a moment ago
+                await asyncio.sleep(0.5)
+        raise Violation(f"node {node.node_id}: there is always more to merge: {mergers.outcomes}", "S")
+
     async def _compare_history(self, node: SimulatedNode, split: dict[int, int]) -> None:
         """The queue store of this node alone holds the whole history, each batch once, in order (F), up to block
         `split` of each write group: coordinators may write on meanwhile."""
-        await self._check_extents(node, all_split=True)
+        await self._check_extents(node, split)
         storage, history = node.storage, self.cluster.history
         for queue_id in self._queue_ids:
             queue, group = history.queue(queue_id), storage.group_of(queue_id)
@@ -347,12 +391,12 @@ class Run:
                 history.check_read(what, queue_id, offset, found.batches, end)
                 offset = end
 
-    async def _check_extents(self, node: SimulatedNode, *, all_split: bool) -> None:
-        """What the indexes of a node's runs say, in the order that readers go by: no batch twice, and no hole behind a
-        queue's log start (F), up to its end if everything is split. Runs go one by one from a queue that is deleted: in
-        its log, or in that of another write group that took the topic from this node, where nobody reads it then."""
+    async def _check_extents(self, node: SimulatedNode, split: Mapping[int, int] | None = None) -> None:
+        """What the indexes of a node's files say, in the order that readers go by: no batch twice, and no hole behind a
+        queue's log start (F), up to its end at block `split` of each write group if all that is split. Runs go one by
+        one from a queue that is deleted: in its log, or in that of another write group that took the topic from this
+        node, where nobody reads it then."""
         storage, history = node.storage, self.cluster.history
-        applied = {group.group: group.applied_index for group in storage.groups}
         ends: dict[int, int] = {}
 
         async def extents() -> None:
@@ -374,17 +418,39 @@ class Run:
                     ends[queue_id] = last + 1
 
         await node.call(extents(), patience=60)
-        if not all_split:
+        self._check_spans(node)
+        if split is None:
             return
         for queue_id in self._queue_ids:
             queue = history.queue(queue_id)
-            end = queue.end_after(applied[storage.group_of(queue_id)])
+            end = queue.end_after(split[storage.group_of(queue_id)])
             require(
                 ends.get(queue_id, 0) >= end or end <= queue.log_start,
                 f"node {node.node_id}: queue {queue_id:#x}: a hole in the split history, it ends at "
                 f"{ends.get(queue_id, 0)} of {end}, the log starts at {queue.log_start}",
                 "F",
             )
+
+    def _check_spans(self, node: SimulatedNode) -> None:
+        """Files of a write group cover its blocks once, and a merged one has queues of its own write group alone."""
+        manifest = node.storage.queue_store.manifest
+        for group in range(self.cluster.settings.groups):
+            covered = 0
+            for span in manifest.spans(group):
+                what = f"node {node.node_id}, write group {group}: "
+                for entry in span:
+                    owner = manifest.files[entry.name].group
+                    require(
+                        owner in (MANY_GROUPS, group),
+                        f"{what}{entry.name} is counted for it, and has queues of write group {owner}",
+                        "F",
+                    )
+                require(
+                    span.after >= covered,
+                    f"{what}files cover blocks from {span.after} on, others have those up to {covered}",
+                    "F",
+                )
+                covered = span.upto
 
     async def _start_again(self) -> None:
         """A whole cluster that was stopped finds everything again."""
@@ -431,11 +497,14 @@ class Run:
         history, nodes = self.cluster.history, self.cluster.nodes.values()
         served: dict[Tier, int] = {}
         splits: dict[str, int] = {}
+        merges: dict[str, int] = {}
         for node in nodes:
             for tier, count in node.storage.read_path.served.items():
                 served[tier] = served.get(tier, 0) + count
             for kind, count in self.splitters[node.node_id].outcomes.items():
                 splits[kind] = splits.get(kind, 0) + count
+            for kind, count in self.mergers[node.node_id].seen().items():
+                merges[kind] = merges.get(kind, 0) + count
         return Outcomes(
             history.trace,
             self.clients.acknowledged,
@@ -447,7 +516,15 @@ class Run:
             self.faults.happened,
             served,
             splits,
+            merges,
         )
+
+
+def mergers_of(cluster: SimulatedCluster, seed: int) -> dict[int, Mergers]:
+    """By node. What they draw moves nothing else that the seed decides."""
+    return {
+        node_id: Mergers(node, random.Random(f"{seed} merges {node_id}")) for node_id, node in cluster.nodes.items()
+    }
 
 
 def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Outcomes:

@@ -22,14 +22,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.simulation.cluster.faults import ROTTEN_MANIFEST
+from tests.simulation.cluster.faults import MERGE_CRASH, ROTTEN_MANIFEST
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.rivals import RIVALS
 from tests.simulation.cluster.run import Run, play
 from tests.simulation.find import more_at_length, seed_that_finds
+from tests.simulation.oracle import Violation
 from tests.simulation.steps import parting
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +52,9 @@ BROUGHT_TO_LIGHT_BY = {
     "refuse-what-may-be-committed": ["transfer", "cut off"],
     "owner-epoch-not-checked": [RIVALS, "transfer"],
     "manifest-not-summed": [ROTTEN_MANIFEST],
+    "input-removed-before-the-replace": [MERGE_CRASH],
+    "output-left-out": ["crash"],
+    "merged-for-another-group": ["crash"],
 }
 """Per planted bug the faults that show it."""
 
@@ -79,6 +84,37 @@ def test_machines_that_take_a_queue_from_each_other_write_behind_what_they_know(
 def test_planted_bugs_are_found_by_the_invariants_they_break(name: str, tmp_path: Path) -> None:
     with planted(name):
         assert seed_that_finds(play, BREAKS[name], range(1, 1 + SEEDS_TO_FIND), tmp_path, BROUGHT_TO_LIGHT_BY[name])
+
+
+MERGE_MESSAGES = {
+    "input-removed-before-the-replace": "is removed, and the manifest counts on it",
+    "output-left-out": "a hole in the split history",
+    "merged-for-another-group": "is counted for it, and has queues of write group",
+}
+"""What is said of bugs in merges."""
+
+
+@pytest.mark.parametrize("name", MERGE_MESSAGES)
+def test_planted_bugs_of_merges_are_found_by_their_own_messages(name: str, tmp_path: Path) -> None:
+    said = []
+    with planted(name):
+        for seed in range(1, 6):
+            try:
+                play(seed, tmp_path / str(seed), faults=["metadata"])
+            except Violation as violation:
+                said.append(str(violation))
+    assert any(MERGE_MESSAGES[name] in message for message in said), said
+
+
+def test_runs_merge_runs_into_packed_files_and_segments_and_are_killed_meanwhile(tmp_path: Path) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(1, 9):
+        seen.update(play(seed, tmp_path / str(seed), faults=[MERGE_CRASH, "transfer"]).merges)
+    assert seen["merged"] > 40
+    assert seen["pack"] > 40
+    assert seen["log"] > 40
+    assert seen["killed"] > 3
+    assert seen["gone"] + seen["refused"] > 0
 
 
 @pytest.mark.long

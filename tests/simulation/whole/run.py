@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.cluster.lives import ClusterLoop
-from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run, mergers_of
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.whole.admin import Admin, Asker, Committer
 from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Watchman, Work
@@ -49,6 +49,7 @@ class WholeRun(Run):
         self.splitters = {
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
+        self.mergers = mergers_of(self.cluster, seed)
 
     # --- the story ----------------------------------------------------------------------------------------
 
@@ -61,7 +62,7 @@ class WholeRun(Run):
         for _ in range(100):
             if len(self.work.partitions()) >= 2:
                 return
-            await admin.create(configs={"retention.ms": "-1"})
+            await admin.create(configs={"retention.ms": "-1", "segment.bytes": "3000"})
         raise Violation("no topic can be created", "S")
 
     def _load(self) -> Iterator[Coroutine[Any, Any, None]]:
