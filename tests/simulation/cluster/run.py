@@ -503,7 +503,8 @@ class Run:
                 served[tier] = served.get(tier, 0) + count
             for kind, count in self.splitters[node.node_id].outcomes.items():
                 splits[kind] = splits.get(kind, 0) + count
-            for kind, count in self.mergers[node.node_id].seen().items():
+        for mergers in self.mergers.values():
+            for kind, count in mergers.seen().items():
                 merges[kind] = merges.get(kind, 0) + count
         return Outcomes(
             history.trace,

@@ -19,14 +19,16 @@ from tests.simulation.oracle import require
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame
-from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
+from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX, path_of
 
 Harm = Callable[[SimulatedNode, str, random.Random], None]
 
 
 def batches_of(node: SimulatedNode, path: str) -> tuple[int, int]:
-    """Where the batches of a run begin and end."""
+    """Where the batches of a file begin and end."""
     content = node.disk2.content(path)
+    if path.endswith(SEGMENT_SUFFIX):
+        return 0, len(content)
     return FRAME_BYTES, FRAME_BYTES + FileFrame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, path).batch_bytes
 
 
@@ -38,6 +40,8 @@ def flip_batch(node: SimulatedNode, path: str, rng: random.Random) -> None:
 
 def flip_index(node: SimulatedNode, path: str, rng: random.Random) -> None:
     _start, end = batches_of(node, path)
+    if path.endswith(SEGMENT_SUFFIX):
+        path, end = path.removesuffix(SEGMENT_SUFFIX) + EXTENTS_SUFFIX, FRAME_BYTES
     size = len(node.disk2.content(path))
     node.disk2.flip(path, 8 * rng.randrange(end, size) + rng.randrange(8))
 
@@ -56,9 +60,10 @@ def cut_short(node: SimulatedNode, path: str, rng: random.Random) -> None:
 
 def swap(node: SimulatedNode, path: str, rng: random.Random) -> None:
     """The file is its neighbour's."""
-    runs = [other for other in node.disk2.paths() if other.startswith(f"{RUNS_DIRECTORY}/") and other != path]
-    if runs:
-        node.disk2.put(path, node.disk2.content(rng.choice(runs)))
+    suffix = path[path.rindex(".") :]
+    others = [other for other in node.disk2.paths() if other.endswith(suffix) and other != path]
+    if others:
+        node.disk2.put(path, node.disk2.content(rng.choice(others)))
 
 
 def lose(node: SimulatedNode, path: str, rng: random.Random) -> None:
@@ -80,7 +85,9 @@ class Rotting(Run):
 
     harms: list[Harm]
     share = 0.5
-    """Of its runs."""
+    """Of its files."""
+    merged = False
+    """Its runs are merged before, those of others are not."""
 
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
@@ -95,14 +102,18 @@ class Rotting(Run):
             await asyncio.gather(*working)
         for task in splitting:
             task.cancel()
-        await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
         node = rng.choice(list(cluster.nodes.values()))
+        mergers, self.mergers = self.mergers, {}
+        await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
+        if self.merged:
+            self.mergers = {node.node_id: mergers[node.node_id]}
+            require(await self._merge_all(node), "nothing was merged before")
         named = sorted(node.storage.queue_store.manifest.files)
         require(bool(named), "nothing was split before")
         node.lose_power(keep_all=True)
         harmed = rng.sample(named, max(1, int(self.share * len(named))))
         for name in harmed:
-            rng.choice(self.harms)(node, f"{RUNS_DIRECTORY}/{name}", rng)
+            rng.choice(self.harms)(node, path_of(name), rng)
         require(await node.restart(), f"node {node.node_id} does not start with rotten runs")
         await self._come_upon(node)
         await self._mended(node)
@@ -125,7 +136,8 @@ class Rotting(Run):
                     try:
                         await store.history.read(queue_id, node.storage.group_of(queue_id), offset, 1)
                     except StorageError as error:
-                        require(".run" in str(error), f"the error names no run: {error}")
+                        stem = name.rpartition(".")[0]
+                        require(stem in str(error), f"the error does not name {name}: {error}")
 
             return True
 
@@ -152,6 +164,21 @@ def test_harmed_runs_come_back_from_the_other_replicas(tmp_path: Path, harm: str
     run.play()
     assert run.came_upon
     assert run.mended
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_harmed_merged_files_come_back_from_replicas_that_have_other_files(tmp_path: Path, harm: str) -> None:
+    kinds = set()
+    for seed in (3, 4):
+        (directory := tmp_path / str(seed)).mkdir()
+        run = Rotting(seed, directory, seconds=1.0, faults=[LEFT_BEHIND])
+        run.harms = [HARMS[harm]]
+        run.merged = True
+        run.share = 1.0
+        run.play()
+        kinds |= {kind for mergers in run.mergers.values() for kind in mergers.kinds}
+        assert run.mended
+    assert kinds == {"pack", "log"}
 
 
 @pytest.mark.parametrize("seed", more_at_length(range(1, 5)))

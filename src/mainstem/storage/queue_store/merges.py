@@ -284,7 +284,8 @@ class Merges:
         merge = self.under_way(merge_id)
         if merge is None:
             raise StorageError("this merge is not under way: its lease has ended, or it was given up")
-        held = [*names, *(entry.name for entry in merge.entries)]  # also when the lease ends meanwhile
+        # also when the lease ends meanwhile
+        held = [*(file.name for file in outputs), *(entry.name for entry in merge.entries)]
         for name in held:
             self._orphans.hold(name)
         try:
@@ -302,8 +303,8 @@ class Merges:
         self.merged_files += len(merge.entries)
         self.merged_bytes += size
         self.last = DoneMerge(merge.group, merge.level, len(merge.entries), len(outputs), size, self._clock.monotonic())
-        for name in names:
-            await self._look_at(name, groups, bounds)
+        for file in outputs:
+            await self._look_at(file.name, groups, bounds)
         log.info(
             "write group %d: %d files are merged into %d of %d bytes, on level %d", merge.group, len(merge.entries),
             len(outputs), sum(file.bytes for file in outputs), merge.level,
