@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.fakes.files import SimulatedFiles
 from tests.kernel.fetch_world import asking, at, number_of, records_of
+from tests.simulation.merger import Mergers
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem import kernel
 from mainstem.model import Outcome, Tier
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.queue_store.queue_history import NearRun
+from mainstem.storage.role import Storage
+from mainstem.storage.store_files.store_file import FileKind, kind_of
 
 QUEUES = 12
 CODES = tuple(range(100, 200))
@@ -82,6 +90,17 @@ class Reader:
             pass
 
 
+@dataclasses.dataclass
+class Merging:
+    """A node as those that merge know it."""
+
+    storage: Storage
+    serving: Storage | None
+    disk2: SimulatedFiles
+    manifest_path: str
+    is_handing_in: bool = False
+
+
 async def alone(node: SmallNode, partition: int) -> list[bytes]:
     """A queue read by itself."""
     batches: list[bytes] = []
@@ -114,6 +133,54 @@ def test_fetches_of_many_queues_bring_what_reads_of_each_do(tmp_path: Path, home
         assert home == "journal" or served[Tier.QUEUE_STORE] + served[Tier.READ_CACHE] > 0
 
     simulated(tmp_path, story, prepare)
+
+
+@pytest.mark.parametrize("bytes_max", [20_000, 1 << 20])
+def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes_max: int) -> None:
+    """Large queues fill segments, small ones lie in packed files, and what is newer in runs."""
+
+    def prepare_merges(node: SmallNode) -> None:
+        prepare(node)
+        node.topics[0] = dataclasses.replace(node.topics[0], configs={"segment.bytes": "9000"})
+
+    async def story(node: SmallNode) -> None:
+        mergers = Mergers(Merging(node.storage, node.storage, node.disk2, str(node.manifest_path)), random.Random(1))
+        mergers.lines = MergeLines(9_000, 30_000, 40_000, 60_000, 50_000)
+
+        async def publish_all() -> None:
+            await publish(node, 6, range(6))
+            await publish(node, 6, range(6, QUEUES), size=100)
+            await node.split()
+
+        for _ in range(4):
+            await publish_all()
+        while await mergers.merge(well_behaved=True, drain=True):
+            pass
+        await publish_all()
+        await publish(node, 150, [0])  # so that the journal's segments before can go
+        await node.split()
+        await node.rounds(6)
+        history = node.storage.queue_store.history
+        kinds = {kind_of(name) for name in node.storage.queue_store.manifest.files}
+        assert kinds == set(FileKind)
+        near = history.near
+        read: set[FileKind] = set()
+
+        async def watched(queue_id: int, group: int, offset: int) -> list[NearRun]:
+            found = await near(queue_id, group, offset)
+            read.update(kind_of(one.source.name) for one in found)
+            return found
+
+        history.near = watched  # type: ignore[method-assign]
+        reader = Reader(node, bytes_max=bytes_max)
+        await reader.read_all(partition_bytes=min(bytes_max, 30_000))
+        for partition in range(QUEUES):
+            assert reader.found[partition] == await alone(node, partition), partition
+            assert len(reader.found[partition]) == node.offsets(QUEUE + partition).high_watermark
+        assert read == kinds
+        assert node.storage.messages.plan_reads.together > 3 * QUEUES
+
+    simulated(tmp_path, story, prepare_merges)
 
 
 def test_rot_of_one_batch_fails_its_queue_alone(tmp_path: Path) -> None:
