@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,7 @@ from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import TopicFacts, measure
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.role import Storage
+from mainstem.storage.split.split_lease import LEASE_SECONDS
 from mainstem.storage.store_files.store_file import TEMPORARY_INFIX, StoreFile, index_path_of, path_of
 
 FINISHED_MAX = 5
@@ -99,6 +100,8 @@ class Mergers:
         self.lines.validate()
         self._lease = 0
         """Counts those who had it."""
+        self._ends = 0.0
+        """When the last one is given up: nobody hears of it since then."""
         self._finished: list[tuple[str, list[StoreFile]]] = []
         self.outcomes: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
@@ -106,11 +109,21 @@ class Mergers:
 
     async def merge(self, *, well_behaved: bool = False, drain: bool = False) -> bool:
         """Make one merge, if there is one to make. Whether there may be another."""
-        rng, log = self.rng, self._node.storage.merge_log
-        log._lines = self.lines
+        self._node.storage.merge_log._lines = self.lines
         self._lease += 1
         lease = self._lease
-        work = await log.work(lambda: self._lease == lease, (), drain=drain or rng.random() < 0.2)
+        clock = asyncio.get_running_loop().time
+        self._ends = float("inf")
+        in_force: Callable[[], bool] = lambda: self._lease == lease and clock() < self._ends  # noqa: E731
+        try:
+            return await self._merge(in_force, well_behaved=well_behaved, drain=drain)
+        finally:
+            if self._lease == lease:
+                self._ends = clock() + LEASE_SECONDS
+
+    async def _merge(self, in_force: Callable[[], bool], *, well_behaved: bool, drain: bool) -> bool:
+        rng, log = self.rng, self._node.storage.merge_log
+        work = await log.work(in_force, (), drain=drain or rng.random() < 0.2)
         if not work.merge_id:
             return work.more
         killed = None if well_behaved or rng.random() > KILLED_SHARE else rng.choice(STEPS)

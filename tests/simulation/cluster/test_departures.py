@@ -13,12 +13,16 @@ from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.planted import BREAKS, RETURN_PLANTS, planted
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Run
+from tests.simulation.merger import Mergers
 from tests.simulation.oracle import Violation, require
 
 from mainstem.kernel import COMMITTED_END, LOG_START
 from mainstem.raft import RaftError
 from mainstem.storage.errors import StorageError
-from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
+from mainstem.storage.split.split_lease import LEASE_SECONDS
+from mainstem.storage.store_files.store_file import PACKED_DIRECTORY, QUEUES_DIRECTORY, RUNS_DIRECTORY
+
+STORE_DIRECTORIES = (RUNS_DIRECTORY, PACKED_DIRECTORY, QUEUES_DIRECTORY)
 
 GRACE_SECONDS = 1.0
 """For files that no manifest names: here only the test has them looked for."""
@@ -41,7 +45,7 @@ class ThereAndBack(Run):
         splitting = {node_id: self._splitting(node) for node_id, node in cluster.nodes.items()}
         await asyncio.sleep(3.0)
         old = cluster.nodes[rng.choice(list(cluster.placements[0]))]
-        files = await self._runs(old)
+        files = self._files(old)
         require(bool(files), "nothing was split before the move")
         self._move(old, new)
         if self.crashes:
@@ -80,6 +84,7 @@ class ThereAndBack(Run):
         new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
         cluster.nodes[new.node_id] = new
         self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
+        self.mergers[new.node_id] = Mergers(new, random.Random(new.node_id))
         for node in cluster.nodes.values():
             await node.start()
         await cluster.create_topic(3, patience=30)
@@ -91,7 +96,7 @@ class ThereAndBack(Run):
             await asyncio.gather(*working)
 
     def _splitting(self, node: SimulatedNode) -> asyncio.Task[None]:
-        return self.loop.create_task(self._looked_after(self._split(node)))
+        return self.loop.create_task(self._looked_after(self._split_and_merge(node)))
 
     def _move(self, old: SimulatedNode, new: SimulatedNode) -> None:
         for group, replicas in self.cluster.placements.items():
@@ -148,14 +153,15 @@ class ThereAndBack(Run):
 
     async def _until_removed(self, node: SimulatedNode) -> None:
         """Retention takes the files, once it has seen them for as long as it leaves any file alone."""
+        await asyncio.sleep(LEASE_SECONDS)  # of a merge that nobody finishes
         for _ in range(3):
             await node.call(node.storage.maintenance.retain(), patience=60)
             await asyncio.sleep(GRACE_SECONDS + 0.1)
-        files = await self._runs(node)
+        files = self._files(node)
         require(not files, f"node {node.node_id} has runs of nobody: {files}")
 
-    async def _runs(self, node: SimulatedNode) -> list[str]:
-        return await node.call(node.disk2.names(RUNS_DIRECTORY), patience=60) or []
+    def _files(self, node: SimulatedNode) -> list[str]:
+        return [path for path in node.disk2.paths() if path.partition("/")[0] in STORE_DIRECTORIES]
 
 
 class CrashingOnTheWay(ThereAndBack):

@@ -14,6 +14,7 @@ import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run, play
 from tests.simulation.find import more_at_length
+from tests.simulation.merger import Mergers
 
 CRASHES_MAX = 60
 
@@ -30,7 +31,8 @@ class Story(Run):
         await self.cluster.create_topic(3, patience=30)
         working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
         splitting = [
-            self.loop.create_task(self._looked_after(self._split(node))) for node in self.cluster.nodes.values()
+            self.loop.create_task(self._looked_after(self._split_and_merge(node)))
+            for node in self.cluster.nodes.values()
         ]
         await asyncio.sleep(1.0)
         node = self._rng.choice(list(self.cluster.nodes.values()))
@@ -90,7 +92,9 @@ class Replacement(Run):
             await node.start()
         await cluster.create_topic(3, patience=30)
         working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
-        splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in cluster.nodes.values()]
+        splitting = [
+            self.loop.create_task(self._looked_after(self._split_and_merge(node))) for node in cluster.nodes.values()
+        ]
         await asyncio.sleep(3.0)
         old = rng.choice(list(cluster.nodes.values()))
         old.lose_power()
@@ -98,10 +102,11 @@ class Replacement(Run):
         new = SimulatedNode(cluster, len(cluster.nodes) + 1, self.directory, rng.randrange(1 << 30))
         cluster.nodes[new.node_id] = new
         self.splitters[new.node_id] = NodeSplitters(new, random.Random(rng.random()))
+        self.mergers[new.node_id] = Mergers(new, random.Random(new.node_id))
         await new.start()
         for group, replicas in cluster.placements.items():
             cluster.placements[group] = [new.node_id if one == old.node_id else one for one in replicas]
-        splitting.append(self.loop.create_task(self._looked_after(self._split(new))))
+        splitting.append(self.loop.create_task(self._looked_after(self._split_and_merge(new))))
         for _ in range(rng.randint(0, 3)):
             await asyncio.sleep(rng.choice([0.3, 1.0, 3.0]))
             new.lose_power()
