@@ -459,7 +459,11 @@ class Faults:
             return
         node.lose_power(keep_all=True)
         node.boot()
-        path = max(path for path in node.disk1.paths() if path.startswith("journal/0") and path.endswith(".wal"))
+        segments = [path for path in node.disk1.paths() if path.startswith("journal/0") and path.endswith(".wal")]
+        if not segments:  # nothing was ever written
+            await self._restarted(node)
+            return
+        path = max(segments)
         last = max(blocks_in(node.disk1.content(path), position_of(_sequence(path), 0)),
                    key=lambda header: header.position, default=None)  # fmt: skip
         if last is not None:
