@@ -57,6 +57,7 @@ from mainstem.storage.queue_store.stored_runs import QueueFile
 from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService
+from mainstem.storage.store_files.store_file import kind_of
 from mainstem.supervised import Supervision
 
 NO_USAGE = QueueUsage(0, 0)
@@ -291,7 +292,7 @@ class LocalNodeViews:
             files=[
                 FileView(
                     name=file.name,
-                    kind="run",
+                    kind=kind_of(file.name).value,
                     file_bytes=file.file_bytes,
                     queue_bytes=file.queue_bytes,
                     first_offset=file.first_offset,

@@ -10,9 +10,11 @@ import random
 import shutil
 import sqlite3
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -64,6 +66,9 @@ class Story:
         self.left: list[str] = []
         """Files of the killed merge."""
         self.after: list[str] = []
+        self.shown: list[dict[str, Any]] = []
+        """Files of the bulk queue, as the node's view has them."""
+        self.levels: list[dict[str, Any]] = []
         self.load: Load
         self.reader: SlowReader
         self.again: Reading = {}
@@ -93,6 +98,8 @@ class Story:
             what="the reader",
         )
         self.after = self.files()
+        self.shown = self.node.get(f"/v1/topics/{BULK.topic}")["partitions"][0]["files"]
+        self.levels = self.node.get("/v1/store")["levels"]
         self.again = read_all(self.node.kafka, self.ends())
         assert self.node.stop() == 0, self.node.output
         self.node.start()
@@ -172,6 +179,14 @@ def test_all_runs_are_merged(story: Story) -> None:
     assert story.left, "the first merge had begun to write when it was killed"
     assert not any(name.endswith(".run") for name in story.after)
     assert any(name.endswith(".pack") for name in story.after)
+
+
+def test_the_views_name_the_kinds_of_files(story: Story) -> None:
+    assert "queue segment" in {file["kind"] for file in story.shown}
+    shown = Counter[str]()
+    for level in story.levels:
+        shown[level["kind"]] += level["files"]
+    assert shown == {"queue segment": 1, "packed file": sum(name.endswith(".pack") for name in story.after)}
 
 
 def test_a_reader_sees_each_message_once_while_they_are_merged(story: Story) -> None:

@@ -121,7 +121,7 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """`run` (many queues) or `segment` (this queue only)."""
+    """`run` or `packed file` (many queues), or `queue segment` (this queue only)."""
     file_bytes: int
     queue_bytes: int
     """Bytes of this queue in it."""
