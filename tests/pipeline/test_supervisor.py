@@ -200,7 +200,9 @@ def test_a_splitter_is_started_for_a_merge_alone_and_the_node_is_seldom_asked(tm
     bench.run(test)
 
 
-def test_an_error_of_a_look_at_merges_does_not_end_the_supervisor(tmp_path: Path) -> None:
+def test_an_error_of_a_look_at_merges_does_not_end_the_supervisor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = Bench(tmp_path, SLEEP, IDLE)
     bench.work.error = StorageError("disk 2 is away")
 
@@ -211,6 +213,8 @@ def test_an_error_of_a_look_at_merges_does_not_end_the_supervisor(tmp_path: Path
         await bench.until(lambda: bench.starts == 1)
 
     bench.run(test)
+    assert bench.work.looks == 1
+    assert "what waits to be merged cannot be told: disk 2 is away" in caplog.text
 
 
 def test_no_splitter_is_started_for_merges_where_they_are_off(tmp_path: Path) -> None:
