@@ -148,12 +148,15 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
         (["split", "status"], "3.run: runs/3.run: it is not there"),
         (["store", "status"], "  all      1  packed file      1  1.0 GiB  1.0 GiB"),
         (["store", "status"], "write group 1: 7 files, 9.0 GiB, to level 2, for 1 min 1 s"),
-        (["store", "status"], "write group 0: 128 files into 3, 1.0 GiB"),
+        (["store", "status"], "write group 0: 128 files into 3, 1.0 GiB, to level 1, 1 h 1 min ago"),
         (["store", "status"], "8.0 GiB are worth merging"),
         (["store", "status"], "3.run: runs/3.run: it is not there"),
     ],
 )
-def test_text_for_people(arguments: list[str], part: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_for_people(
+    arguments: list[str], part: str, node: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # no field is wrapped
     assert run([*arguments, "--http", node]) == 0
     assert part in capsys.readouterr().out
 
