@@ -44,6 +44,27 @@ def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
     run(scenario())
 
 
+def test_the_kernel_takes_little_for_a_reader_that_does_not_read() -> None:
+    """What it takes nobody counts, and all connections share: four megabytes, left alone."""
+
+    async def scenario() -> None:
+        async with serving(response_bytes_unsent_max=16_000_000) as (server, dispatcher):
+            address = server.addresses[0]
+            with socket.socket() as deaf:
+                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)  # before it connects: it stays so
+                deaf.connect((address.host, address.port))
+                deaf.sendall(framed(LARGE) * 8)
+                await until(lambda: len(dispatcher.seen) == 8)
+                (connection,) = server.connections
+                settled: list[int] = []
+                while len(settled) < 20 or len(set(settled[-20:])) > 1:
+                    settled.append(connection.bytes_unsent)
+                    await asyncio.sleep(0.005)
+                assert 8 * (LARGE_REPLY_BYTES + 4) - settled[-1] < 1_000_000
+
+    run(scenario())
+
+
 def test_those_who_do_not_read_are_closed_when_memory_is_short_and_those_who_read_are_served() -> None:
     """Beyond the bound a connection that holds nothing still gets its responses."""
 
