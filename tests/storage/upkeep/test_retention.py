@@ -131,6 +131,26 @@ def test_what_no_look_found_keeps_nothing_from_going_by_size() -> None:
     assert limits.log_starts.tolist() == [40]
 
 
+def test_what_was_merged_between_two_sources_is_not_counted_twice() -> None:
+    """A run is looked at, then merged with the one behind it: part of the merged file's first extent was counted."""
+    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
+    measured = LiveBytes(queue_ids, starts)
+    for row in ((1, 0, 9, 0, 100), (1, 5, 19, 0, 150), (1, 20, 29, 0, 100)):
+        measured.feed(extent_rows(row))
+    assert measured.bytes.tolist() == [200]
+    limits = LogStarts(
+        queue_ids,
+        starts,
+        retention_ms=numpy.array([-1]),
+        retention_bytes=numpy.array([250]),  # of the 300 that there may be at the most
+        live_bytes=measured.bytes,
+        missing=measured.missing,
+        now_ms=NOW,
+    )
+    limits.feed(extent_rows((1, 0, 9, 0, 100), (1, 10, 19, 0, 100), (1, 20, 29, 0, 100)), 0, FOREVER_MS)
+    assert limits.log_starts.tolist() == [0]
+
+
 def test_no_queues_no_extents_no_changes() -> None:
     none = numpy.zeros(0, numpy.int64)
     limits = LogStarts(
