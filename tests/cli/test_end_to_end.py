@@ -327,6 +327,7 @@ def test_data_has_the_documented_keys(mainstem: Shell) -> None:
         "bench latency": mainstem("bench", "latency", "-t", "keys", "--rate", "50", "--seconds", "0.1", "--json"),
         "topic delete": mainstem("topic", "delete", "keys", "--yes", "--json"),
         "split status": mainstem("split", "status", "--json"),
+        "store status": mainstem("store", "status", "--json"),
         "cluster status": mainstem("cluster", "status", "--json"),
         "cluster feature-level": mainstem("cluster", "feature-level", "--json"),
         "doctor": mainstem("doctor", "--json"),
