@@ -310,7 +310,11 @@ ELSEWHERE = {"cluster transfer-leader", "cluster replace", "split prepare"}
 """They need other nodes, or minutes: `test_commands.py` has the first two."""
 
 
-def test_data_has_the_documented_keys(mainstem: Shell) -> None:
+def directories(node: Serving) -> list[str]:
+    return ["--write-dir", str(node.write_dir), "--store-dir", str(node.store_dir)]
+
+
+def test_data_has_the_documented_keys(node: Serving, mainstem: Shell) -> None:
     outputs = {
         "topic create": mainstem("topic", "create", "keys", "--partitions", "1", "--json"),
         "produce": mainstem("produce", "keys", "-k", "a", "-H", "b=c", "--json", stdin=b"x\n"),
@@ -328,6 +332,7 @@ def test_data_has_the_documented_keys(mainstem: Shell) -> None:
         "topic delete": mainstem("topic", "delete", "keys", "--yes", "--json"),
         "split status": mainstem("split", "status", "--json"),
         "store status": mainstem("store", "status", "--json"),
+        "store verify": mainstem("store", "verify", *directories(node), "--json"),
         "cluster status": mainstem("cluster", "status", "--json"),
         "cluster feature-level": mainstem("cluster", "feature-level", "--json"),
         "doctor": mainstem("doctor", "--json"),

@@ -10,5 +10,6 @@ command = LazyGroup(
     commands_by_name={
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
+        "verify": LazyCommand("mainstem.cli.store.verify", "Read every byte and compare it with what describes it."),
     },
 )

@@ -6,12 +6,14 @@ name. The seal costs what the change costs, as both of its sums are kept up to d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import google_crc32c
 import msgspec
@@ -185,24 +187,7 @@ class Database:
                 raise FormatError(f"{self._path}: manifest schema {version}, this version reads up to {SCHEMA_VERSION}")
             self.version = version
             database.execute(_ADDED)
-            (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-            if verdict != "ok":
-                raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
-            if self._has_keys(database) != (version > FIRST_SCHEMA_VERSION):
-                raise FormatError(
-                    f"{self._path}: the manifest is damaged (its tables are not those of version {version}); {_REMEDY}"
-                )
-            contents = self._contents(database)
-            self._sums.ranges = database.execute(_SUM_OF_RANGES).fetchone()
-            if self._is_sealed(database, contents.commits) is False:
-                raise FormatError(
-                    f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
-                )
-            self._sums.rows = _sum_of(database, self._tables)
-            if self._sum_to_write(database) != self._written_sum(database):
-                raise FormatError(
-                    f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
-                )
+            contents = self._checked(database)
             for table in self._tables:
                 self._keep_sum(database, table)
             database.execute("BEGIN IMMEDIATE")
@@ -211,6 +196,57 @@ class Database:
             return contents
         except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
             raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+
+    def read(self) -> Contents:
+        """What the manifest says, checked as when it is opened. Nothing is written to it, and it may be another
+        process's: sqlite gives one state of it. Raises as `open`."""
+        if not os.path.exists(self._path):
+            raise FormatError(f"{self._path}: there is no manifest; {_REMEDY}")
+        log = Path(f"{self._path}-wal")
+        # Without a log beside it nobody has the database open, and reading it makes no file.
+        while not log.exists():
+            contents = self._read("immutable=1")
+            if not log.exists():
+                return contents
+        return self._read("mode=ro")
+
+    def _read(self, how: str) -> Contents:
+        place = f"file:{quote(os.path.abspath(self._path))}?{how}"
+        try:
+            with contextlib.closing(sqlite3.connect(place, uri=True, isolation_level=None)) as database:
+                database.execute("BEGIN")
+                (self.version,) = database.execute("PRAGMA user_version").fetchone()
+                if not FIRST_SCHEMA_VERSION <= self.version <= SCHEMA_VERSION:
+                    raise FormatError(
+                        f"{self._path}: manifest schema {self.version}, this version reads up to {SCHEMA_VERSION}"
+                    )
+                if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seen'").fetchone() is None:
+                    database.execute(_ADDED.replace("TABLE", "TEMP TABLE", 1))
+                return self._checked(database)
+        except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
+            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+
+    def _checked(self, database: sqlite3.Connection) -> Contents:
+        """All that the database says, and the sums of it. Raises `FormatError` where it is not what was written."""
+        (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if verdict != "ok":
+            raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
+        if self._has_keys(database) != (self.version > FIRST_SCHEMA_VERSION):
+            raise FormatError(
+                f"{self._path}: the manifest is damaged (its tables are not those of version {self.version}); {_REMEDY}"
+            )
+        contents = self._contents(database)
+        self._sums.ranges = database.execute(_SUM_OF_RANGES).fetchone()
+        if self._is_sealed(database, contents.commits) is False:
+            raise FormatError(
+                f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
+            )
+        self._sums.rows = _sum_of(database, self._tables)
+        if self._sum_to_write(database) != self._written_sum(database):
+            raise FormatError(
+                f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
+            )
+        return contents
 
     @property
     def _tables(self) -> list[str]:

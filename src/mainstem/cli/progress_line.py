@@ -1,0 +1,76 @@
+"""The line on stderr that tells how far something is: in place on a terminal, else a new one now and then.
+
+The line is made when it is due, not when it is offered, so that a loop may offer one per turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstem.cli.output import size, stderr
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+_TERMINAL_SECONDS = 0.25
+_PIPE_SECONDS = 5.0
+
+progress_option = click.option(
+    "--progress/--no-progress", default=None, help="Show how far it is. Default: on a terminal."
+)
+
+
+class ProgressLine(contextlib.AbstractContextManager["ProgressLine"]):
+    """`shown` as the option --progress/--no-progress has it: None is yes on a terminal."""
+
+    def __init__(
+        self,
+        shown: bool | None,
+        *,
+        console: Console | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console or stderr()
+        self._shown = self._console.is_terminal if shown is None else shown
+        self._seconds = _TERMINAL_SECONDS if self._console.is_terminal else _PIPE_SECONDS
+        self._monotonic = monotonic
+        self._live: Live | None = None
+        self._told_at = monotonic()
+        self._bytes = 0
+
+    def __enter__(self) -> ProgressLine:
+        if self._shown and self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, transient=True, auto_refresh=False, redirect_stdout=False)
+            self._live.start()
+        self._told_at = self._monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def offer(self, done_bytes: int, rest: Callable[[], str]) -> None:
+        """`done_bytes` so far; `rest` makes what follows the speed."""
+        now = self._monotonic()
+        passed = now - self._told_at
+        if not self._shown or passed < self._seconds:
+            return
+        line = f"{size(int((done_bytes - self._bytes) / passed))}/s, {rest()}"
+        self._told_at, self._bytes = now, done_bytes
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            self._console.print(line, soft_wrap=True)

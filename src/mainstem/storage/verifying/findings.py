@@ -1,0 +1,54 @@
+"""What a check of a store finds, and what whoever reads it is to do."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.storage.store_files.store_file import FileKind, kind_of
+
+FINDINGS_PER_FILE_MAX = 20
+"""A file of zeros has a finding per extent; more than these say nothing new."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not what it should be."""
+
+    path: str
+    """Below the store's directory; of the manifest, whole."""
+    position: int | None
+    """Of the first wrong byte, or of the extent or entry that has it; None: `what` says more, or the whole file is."""
+    what: str
+    advice: str
+    name: str = ""
+    """The store file that it belongs to, as the manifest has it; empty: none."""
+
+
+class UnnamedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in the store that the manifest does not name. It does not count, and harms nobody."""
+
+    path: str
+    bytes: int
+    kind: str
+    """`temporary`: written by a split or a merge, or left when one died; `orphan`: written and not recorded, or not
+    removed yet; `unknown`: none of Mainstem's."""
+
+
+MANIFEST_ADVICE = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
+MARK_ADVICE = "`mainstem store repair` writes it anew from the manifest"
+KAFKA_INDEX_ADVICE = "no message is lost, a node does not read this file; `mainstem store repair` makes it anew"
+ORPHAN_ADVICE = "a running node removes these by itself, some time after it first saw them"
+
+
+def file_advice(path: str) -> str:
+    """What to do about a store file whose content is not what it was."""
+    return (
+        "in a cluster: run the node, which takes what is damaged from another replica; `mainstem split status` names "
+        f"it until then. A node alone: restore {path} from a copy"
+    )
+
+
+def extents_advice(name: str, path: str) -> str:
+    """The same about a file's index."""
+    if kind_of(name) is FileKind.SEGMENT:
+        return "`mainstem store repair` makes it anew from the .log; or " + file_advice(path)
+    return file_advice(path)
