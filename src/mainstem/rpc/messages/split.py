@@ -97,6 +97,10 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_queue: int = 0
     last_queue: int = 0
     first_offset: int = -1
+    clean_ms: int = -1
+    """When the compaction began that wrote it; -1: none did."""
+    horizon_ms: int = -1
+    """When the first of its tombstones may go; -1: none has a time."""
 
 
 class SplitProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -214,6 +214,20 @@ class Manifest:
         seen = {file.name: max(known) for file in outputs} if len(known) == len(times) else {}
         return await self._exchange({group: (inputs, [(after, upto, file) for file in outputs])}, None, seen)
 
+    async def rewrite(self, group: int, outputs: Mapping[FileRange, Sequence[StoreFile]]) -> list[str]:
+        """Put other files, or none, in the place of some merged files of a write group, each within the blocks of its
+        input, all in one transaction. Returns the files that no write group needs any more. The caller has checked that
+        all inputs count. What retention knows of when an input was there holds for its outputs."""
+        assert all(entry in self.entries(entry.name) and entry.group == group for entry in outputs)
+        new = [(entry.after, entry.upto, file) for entry, files in outputs.items() for file in files]
+        seen = {
+            file.name: self.seen[entry.name]
+            for entry, files in outputs.items()
+            for file in files
+            if entry.name in self.seen
+        }
+        return await self._exchange({group: (list(outputs), new)}, None, seen)
+
     async def _exchange(
         self,
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],

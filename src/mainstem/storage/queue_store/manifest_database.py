@@ -51,7 +51,7 @@ _KEYS_SCHEMA = """
 CREATE TABLE keys (
     name TEXT PRIMARY KEY REFERENCES files (name) ON DELETE CASCADE, level INTEGER NOT NULL,
     write_group INTEGER NOT NULL, first_queue INTEGER NOT NULL, last_queue INTEGER NOT NULL,
-    first_offset INTEGER NOT NULL
+    first_offset INTEGER NOT NULL, clean_ms INTEGER NOT NULL, horizon_ms INTEGER NOT NULL
 ) WITHOUT ROWID
 """
 """Made with the first merged file, when the manifest becomes one of version 2."""
@@ -67,7 +67,7 @@ _COLUMNS = (
     "min_timestamp",
     "max_timestamp",
 )
-_KEYS = ("level", "group", "first_queue", "last_queue", "first_offset")
+_KEYS = ("level", "group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms")
 assert StoreFile.__struct_fields__ == _COLUMNS + _KEYS
 
 _SUMMED = {
@@ -77,7 +77,7 @@ _SUMMED = {
     "positions": ("write_group", "position", "applied_index"),
     "dropped": ("name", "dropped_ms"),
     "seen": ("name", "seen_ms"),
-    "keys": ("name", "level", "write_group", "first_queue", "last_queue", "first_offset"),
+    "keys": ("name", "level", "write_group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms"),
 }
 """All that the manifest says: tables and their columns. `keys` is in version 2 only."""
 
@@ -450,7 +450,7 @@ def _additions(group: int, entries: Entries) -> list[Statement]:
         for _after, _upto, file in entries
     ]
     statements += [
-        ("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", (file.name, *_keys_of(file)))
+        ("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", (file.name, *_keys_of(file)))
         for _after, _upto, file in entries
         if file.is_merged
     ]

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy
 import numpy.typing
 
@@ -30,7 +31,7 @@ from mainstem.storage.queue_store.run_copy import RunCopies
 from mainstem.storage.queue_store.run_reader import Run, RunGone
 from mainstem.storage.queue_store.spans import FileRange, Span
 from mainstem.storage.queue_store.stored_runs import StoredRuns
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class Merge(NamedTuple):
     in_force: Callable[[], bool]
     since: float
     """By the monotonic clock."""
+    compacts: bool = False
+    """It is a compaction: each input has outputs of its own in its place (`compactions.py`)."""
 
 
 class DoneMerge(NamedTuple):
@@ -197,10 +200,19 @@ class Merges:
         entries = tuple(entry for span in found.spans for entry in span)
         files = tuple(self._manifest.files[entry.name] for entry in entries)
         merge = Merge(found.group, found.level, entries, files, in_force, self._clock.monotonic())
-        self._under_way[merge_id] = merge
-        for entry in entries:
-            self._orphans.hold(entry.name)
+        self.hold(merge_id, merge)
         return merge
+
+    def hold(self, merge_id: str, merge: Merge) -> None:
+        """Begin a merge: its files stay until it ends."""
+        self._under_way[merge_id] = merge
+        for entry in merge.entries:
+            self._orphans.hold(entry.name)
+
+    def end(self, merge_id: str) -> None:
+        """End a merge, if it is under way still."""
+        if merge_id in self._under_way:
+            self._end(merge_id)
 
     async def _summary(
         self, group: int, groups: int, span: Span, bounds: BoundsOf, give_up: float
@@ -282,8 +294,9 @@ class Merges:
         if self._done.get(merge_id) == names:
             return
         merge = self.under_way(merge_id)
-        if merge is None:
+        if merge is None or merge.compacts:
             raise StorageError("this merge is not under way: its lease has ended, or it was given up")
+        outputs = [as_clean_as(merge.inputs, file) for file in outputs]
         # also when the lease ends meanwhile
         held = [*(file.name for file in outputs), *(entry.name for entry in merge.entries)]
         for name in held:
@@ -294,8 +307,7 @@ class Merges:
         finally:
             for name in held:
                 self._orphans.let_go(name)
-        if merge_id in self._under_way:
-            self._end(merge_id)
+        self.end(merge_id)
         self._done[merge_id] = names
         while len(self._done) > DONE_REMEMBERED:
             del self._done[next(iter(self._done))]
@@ -373,6 +385,16 @@ def _summary_of(index: ExtentIndex, file: StoreFile, live_of: LiveBounds) -> Spa
     dead = int(lengths[~live & ((ends > 0) | file.is_merged)].sum())  # what other write groups have in a run is not
     summary = summarize(0, 0, file.level, queue_ids[there], sizes[there], rows=int(live.sum()), dead_bytes=dead)
     return summary._replace(bytes=summary.bytes + dead)
+
+
+def as_clean_as(inputs: Sequence[StoreFile], output: StoreFile) -> StoreFile:
+    """An output of a merge, which is compacted as far as all of its inputs are."""
+    horizons = [file.horizon_ms for file in inputs if file.horizon_ms != NO_HORIZON]
+    return msgspec.structs.replace(
+        output,
+        clean_ms=min((file.clean_ms for file in inputs), default=NEVER_COMPACTED),
+        horizon_ms=min(horizons, default=NO_HORIZON),
+    )
 
 
 def _together(span: Span, parts: Sequence[SpanSummary]) -> SpanSummary:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest_database import Entries, GroupCommit
-from mainstem.storage.queue_store.spans import FileRange, check_keys, check_whole_spans
+from mainstem.storage.queue_store.spans import FileRange, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.queue_store.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.stored_runs import StoredRuns
 from mainstem.storage.store_files.store_file import StoreFile
@@ -120,16 +121,41 @@ class RunChanges:
             check_keys(outputs)
             files = {entry.name: manifest.files[entry.name] for entry in inputs}
             gone = await manifest.merge(group, inputs, outputs)
-            await self._mark()
-            for name in files:
-                self._runs.search.run(name).witness = None  # it may not count for its write group any more
-            for name in gone:
-                run = self._runs.search.run(name)
-                self._runs.search.forget(run)
-                if is_kept(group):
-                    self._runs.lingering[name] = files[name]
-                elif self._marked >= manifest.commits:  # else they go as orphans: an older manifest would miss them
-                    await self._runs.remove(run)
+            await self._replaced(files, gone, linger=is_kept(group))
+
+    async def rewrite(
+        self,
+        group: int,
+        outputs: Mapping[FileRange, Sequence[StoreFile]],
+        is_kept: Callable[[int], bool] = lambda group: False,
+    ) -> None:
+        """Put other files, which must be here, in the place of merged files of a write group, each within the blocks
+        and the keys of its input; of an input without an output nothing is left. Durable, all of it in one step, when
+        it returns; the rest is as for `merge`."""
+        manifest = self._runs.manifest
+        async with self.lock:
+            check_rewritten(manifest.spans(group), manifest.files, outputs)
+            for file in chain.from_iterable(outputs.values()):
+                if file.name in manifest.files:
+                    raise StorageError(f"{file.name}: it is no new file")
+                await self._runs.verify(file)
+            files = {entry.name: manifest.files[entry.name] for entry in outputs}
+            gone = await manifest.rewrite(group, outputs)
+            await self._replaced(files, gone, linger=is_kept(group))
+
+    async def _replaced(self, files: Mapping[str, StoreFile], gone: Iterable[str], *, linger: bool) -> None:
+        """Let go of inputs that others took the place of. `linger`: those that no write group needs stay meanwhile."""
+        manifest = self._runs.manifest
+        await self._mark()
+        for name in files:
+            self._runs.search.run(name).witness = None  # it may not count for its write group any more
+        for name in gone:
+            run = self._runs.search.run(name)
+            self._runs.search.forget(run)
+            if linger:
+                self._runs.lingering[name] = files[name]
+            elif self._marked >= manifest.commits:  # else they go as orphans: an older manifest would miss them
+                await self._runs.remove(run)
 
     async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
         """Drop what memory holds of replaced runs, and forget those that the manifest forgot."""

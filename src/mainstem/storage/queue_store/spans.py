@@ -93,6 +93,35 @@ def check_keys(files: Iterable[StoreFile]) -> None:
             raise StorageError(f"{one.name} and {other.name}: merged files of the same blocks whose keys overlap")
 
 
+def check_rewritten(
+    spans: Sequence[Span], files: Mapping[str, StoreFile], outputs: Mapping[FileRange, Sequence[StoreFile]]
+) -> None:
+    """Raises `StorageError` unless merged files of some spans may be replaced by these: all of them count, and the
+    files of each span can still be told apart by their keys. `files` describes those that count."""
+    if not outputs:
+        raise StorageError("nothing is rewritten")
+    changed: dict[Span, list[StoreFile]] = {}
+    for entry, new in outputs.items():
+        place = bisect.bisect_left(spans, entry.upto, key=attrgetter("upto"))
+        span = spans[place] if place < len(spans) else None
+        if span is None or entry not in span or entry in span.runs:
+            raise StorageError(
+                f"{entry.name}: it is no merged file that counts for write group {entry.group} as it did"
+            )
+        old = files[entry.name]
+        for file in new:
+            if not _is_within(file, old):
+                raise StorageError(f"{file.name}: it has other keys, or another level, than {old.name}")
+        changed.setdefault(span, [files[one.name] for one in span if one not in outputs]).extend(new)
+    for left in changed.values():
+        check_keys(file for file in left if file.is_merged)
+
+
+def _is_within(file: StoreFile, old: StoreFile) -> bool:
+    keys = (file.first_queue, file.first_offset) >= (old.first_queue, old.first_offset)
+    return keys and file.last_queue <= old.last_queue and file.group == old.group and file.level == old.level
+
+
 def check_whole_spans(spans: Sequence[Span], entries: Collection[FileRange]) -> None:
     """Raises `StorageError` unless the entries are some neighbouring spans, all of each."""
     if not entries:

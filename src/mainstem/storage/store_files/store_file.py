@@ -33,6 +33,8 @@ TEMPORARY_INFIX = ".tmp-"
 
 MANY_GROUPS = -1
 NO_OFFSET = -1
+NEVER_COMPACTED = -1
+NO_HORIZON = -1
 
 
 class FileKind(enum.Enum):
@@ -64,6 +66,11 @@ class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
     last_queue: int = 0
     first_offset: int = NO_OFFSET
     """The first offset of `first_queue` in it."""
+    clean_ms: int = NEVER_COMPACTED
+    """When the compaction began that wrote it, by the agreed time: all of its queues that could be compacted then are;
+    `NEVER_COMPACTED`: none was, or not all of them."""
+    horizon_ms: int = NO_HORIZON
+    """When the first of its tombstones may go."""
 
     @property
     def is_merged(self) -> bool:
