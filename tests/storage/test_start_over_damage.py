@@ -169,6 +169,36 @@ def test_a_hole_that_the_checkpoint_knows_is_mended_while_the_node_runs(tmp_path
     simulated(tmp_path, story, two_groups)
 
 
+def test_a_write_group_whose_blocks_are_whole_waits_until_their_segments_are_indexed(tmp_path: Path) -> None:
+    """Nothing else finds blocks of before the checkpoint: its readers would be told of holes."""
+
+    async def story(node: SmallNode) -> None:
+        bad, good = await filled(node)
+        node.storage.journal.seal_index = never  # type: ignore[method-assign, assignment]
+        await node.storage.checkpointer.checkpoint()
+        position = node.storage.groups[0].blocks.position_of(10)
+        left: list[tuple[str, bytes]] = []
+
+        async def harm() -> None:
+            for path in node.disk1.paths():
+                if path.endswith(".idx"):
+                    await node.disk1.remove(path)
+            left.append(spoiled(node, position))
+
+        await killed(node, harm)
+        journal = node.storage.journal
+        indexed, journal.seal_index = journal.seal_index, never  # type: ignore[method-assign, assignment]
+        ((path, whole),) = left
+        node.disk1.put(path, whole)
+        await asyncio.sleep(2 * DAMAGE_SECONDS)
+        await only_the_other_is_served(node, bad, good)
+        journal.seal_index = indexed  # type: ignore[method-assign]
+        await asyncio.sleep(10.0)
+        await all_is_served(node, bad, good)
+
+    simulated(tmp_path, story, two_groups)
+
+
 @pytest.mark.parametrize("which", ["oldest", "middle"])
 def test_a_missing_sealed_segment_is_noticed_and_costs_the_write_groups_that_had_unsplit_blocks_in_it(
     tmp_path: Path, which: str

@@ -242,6 +242,21 @@ def test_a_queue_missing_from_most_segments_is_found_in_the_others(tmp_path: Pat
     simulated(tmp_path, story)
 
 
+def test_the_rows_of_the_open_segment_have_no_block_that_a_snapshot_replaced(tmp_path: Path) -> None:
+    """Memory's index may still have it: a reader of many queues would be served what is not in the log any more."""
+
+    async def story(node: SmallNode) -> None:
+        await node.fill(3)
+        storage, blocks = node.storage, node.storage.groups[0].blocks
+        second = blocks.position_of(blocks.last_index() - 1)
+        storage.state.journal_map.dead.add(second)
+        sealed = SealedSegments(storage.journal, storage.queue_store.cache, storage.state.index)
+        (open_segment,), _first = await sealed.near(QUEUE, 0, 1, blocks.position_of(blocks.last_index() - 2))
+        assert list(open_segment.extents.rows["base_offset"]) == [0, 2]
+
+    simulated(tmp_path, story)
+
+
 def test_neighbours_are_read_together_and_strangers_apart() -> None:
     def place(position: int, length: int = 100) -> BatchPlace:
         return BatchPlace(1 << 32 | position, length, 0, 0, 0)

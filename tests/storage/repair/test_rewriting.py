@@ -224,32 +224,68 @@ def test_a_block_that_was_moved_since_stays_where_it_is() -> None:
     assert group.blocks.position_of(2) == newer
 
 
+class Stuck(NamedTuple):
+    """A write group whose log is written and undecided, far behind the end of the journal."""
+
+    group: WriteGroup
+    rewriting: Rewriting
+    clock: FakeClock
+    rewritten: list[list[int]]
+    """The indexes of the blocks that each rewriting took."""
+    anew: list[set[int]]
+    """The segments whose indexes were made anew."""
+
+
+def stuck(count: int) -> Stuck:
+    group, copies = log_of(count)
+    clock, rewritten, anew = FakeClock(), list[list[int]](), list[set[int]]()
+
+    async def index_anew(segments: Any) -> None:
+        anew.append(set(segments))
+
+    async def rewrite(number: int, wanted: Any) -> int:
+        rewritten.append([copy.index for copy in wanted])
+        return len(wanted)
+
+    journal: Any = SimpleNamespace(segment_bytes=1 << 14, end=position_of(9, 4096), index_anew=index_anew)
+    write_loop: Any = SimpleNamespace(out_of_space=False, rewrite=rewrite)
+    rewriting = Rewriting(journal, [group], write_loop, clock, lambda: True)
+
+    async def copy(group: WriteGroup, index: int) -> BlockCopy:
+        return copies[index - 1]
+
+    rewriting._copy = copy  # type: ignore[method-assign]
+    return Stuck(group, rewriting, clock, rewritten, anew)
+
+
 def test_the_indexes_of_segments_that_blocks_have_left_are_made_anew() -> None:
     """After a start a segment may be indexed with blocks that are undecided: it would be read for them, and be gone."""
 
     async def story() -> None:
-        group, copies = log_of(3)
-        clock, anew = FakeClock(), list[set[int]]()
+        log = stuck(3)
+        await log.rewriting.round()
+        log.clock.advance(UNDECIDED_SECONDS + 1)
+        await log.rewriting.round()
+        assert log.rewritten == [[1, 2, 3]]
+        assert log.rewriting.rewritten_blocks == 3
+        assert log.anew == [{1}]
 
-        async def index_anew(segments: Any) -> None:
-            anew.append(set(segments))
+    asyncio.run(story())
 
-        async def rewrite(number: int, wanted: Any) -> int:
-            assert [copy.index for copy in wanted] == [1, 2, 3]
-            return len(wanted)
 
-        journal: Any = SimpleNamespace(segment_bytes=1 << 14, end=position_of(9, 4096), index_anew=index_anew)
-        write_loop: Any = SimpleNamespace(out_of_space=False, rewrite=rewrite)
-        rewriting = Rewriting(journal, [group], write_loop, clock, lambda: True)
+def test_a_block_that_has_become_the_first_undecided_one_waits_anew() -> None:
+    """A write group that decides block after block is not stuck, however long it has had undecided blocks."""
 
-        async def copy(group: WriteGroup, index: int) -> BlockCopy:
-            return copies[index - 1]
-
-        rewriting._copy = copy  # type: ignore[method-assign]
-        await rewriting.round()
-        clock.advance(UNDECIDED_SECONDS + 1)
-        await rewriting.round()
-        assert rewriting.rewritten_blocks == 3
-        assert anew == [{1}]
+    async def story() -> None:
+        log = stuck(3)
+        for decided in range(3):
+            log.group.applied_index = decided
+            await log.rewriting.round()
+            log.clock.advance(UNDECIDED_SECONDS - 1)
+            await log.rewriting.round()
+            assert log.rewritten == []
+        log.clock.advance(2)
+        await log.rewriting.round()
+        assert log.rewritten == [[3]]
 
     asyncio.run(story())
