@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.manifest_database import GroupCommit
-from mainstem.storage.queue_store.spans import FileRange, Span, check_keys, check_whole_spans
+from mainstem.storage.queue_store.spans import FileRange, Span, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.store_files.store_file import StoreFile
 
 GROUPS = (0, 1, 2)
@@ -30,11 +30,13 @@ def run(name: str) -> StoreFile:
     )  # fmt: skip
 
 
-def packed(name: str, group: int, first: tuple[int, int], last: int, level: int = 1) -> StoreFile:
+def packed(
+    name: str, group: int, first: tuple[int, int], last: int, level: int = 1, clean_ms: int = -1, horizon_ms: int = -1
+) -> StoreFile:
     return StoreFile(
         name=f"{name}.pack", retention_class="forever", bytes=9, batch_bytes=8, batch_count=7, record_count=6,
         queue_count=5, min_timestamp=-1, max_timestamp=4, level=level, group=group, first_queue=first[0],
-        last_queue=last, first_offset=first[1],
+        last_queue=last, first_offset=first[1], clean_ms=clean_ms, horizon_ms=horizon_ms,
     )  # fmt: skip
 
 
@@ -83,9 +85,11 @@ class Model:
 
 async def a_change(manifest: Manifest, model: Model, choice: random.Random, number: int) -> None:
     """One random change, made in both; an error of the manifest leaves the model as it was."""
-    kind = choice.choice(["commit", "commit", "commit", "merge", "merge", "drop", "mend", "supersede", "see"])
+    kind = choice.choice(
+        ["commit", "commit", "commit", "merge", "merge", "rewrite", "rewrite", "drop", "mend", "supersede", "see"]
+    )
     group = choice.choice(GROUPS)
-    spans = model.spans[group]
+    spans, seen = model.spans[group], dict(manifest.seen)
     if kind == "commit":
         files = [run(f"{number}-{part}") for part in range(choice.randint(0, 2))]
         chosen = [each for each in GROUPS if choice.random() < 0.7]
@@ -115,6 +119,27 @@ async def a_change(manifest: Manifest, model: Model, choice: random.Random, numb
         before = set(model.files)
         model.settle()
         assert set(gone) == before - set(model.files)
+    elif kind == "rewrite":
+        there = [entry for entry in manifest.ranges(group) if model.files[entry.name].is_merged]
+        rewritten = {entry: model.files[entry.name] for entry in choice.sample(there, choice.randint(0, len(there)))}
+        if not rewritten:
+            return
+        made = {
+            entry: [
+                packed(f"{number}-{at}-{part}", group, (old.first_queue, part), old.last_queue, 1, number, 9 * number)
+                for part in range(choice.randint(0, 1))
+            ]
+            for at, (entry, old) in enumerate(rewritten.items())
+        }
+        gone = await manifest.rewrite(group, made)
+        by_name = {entry.name: [file.name for file in new_files] for entry, new_files in made.items()}
+        for at, (after, upto, held) in enumerate(spans):
+            spans[at] = after, upto, [new for name in held for new in by_name.get(name, [name])]
+        model.files.update((file.name, file) for new_files in made.values() for file in new_files)
+        model.settle()
+        assert set(gone) == set(by_name)
+        for entry, new_files in made.items():
+            assert all(manifest.seen.get(file.name) == seen.get(entry.name) for file in new_files)
     elif kind == "drop" and model.files:
         going = set(choice.sample(sorted(model.files), min(len(model.files), choice.randint(1, 3))))
         await manifest.drop(going, number)
@@ -282,6 +307,40 @@ def test_a_look_into_a_span_goes_to_the_file_that_may_hold_an_offset_and_those_b
 def test_files_whose_keys_overlap_are_no_span(other: StoreFile) -> None:
     with pytest.raises(StorageError, match="keys overlap"):
         check_keys([other, packed("a", 0, (1, 7), 5)])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "wrong"),
+    [
+        ({}, "nothing is rewritten"),
+        ({"a": ["x"], "run": []}, "no merged file"),
+        ({"gone": ["x"]}, "no merged file"),
+        ({"a": ["early"]}, "other keys"),
+        ({"a": ["late"]}, "other keys"),
+        ({"a": ["level"]}, "other keys, or another level"),
+        ({"b": ["reaching"]}, "keys overlap"),
+        ({"b": ["x", "same"]}, "other keys"),
+    ],
+)  # fmt: skip
+def test_a_file_is_rewritten_within_its_span_and_its_keys(outputs: dict[str, list[str]], wrong: str) -> None:
+    files = {
+        name: packed(name, 0, *keys)
+        for name, keys in {
+            "a": ((1, 7), 5), "b": ((5, 100), 9), "c": ((9, 50), 12), "x": ((2, 0), 4), "same": ((5, 100), 6),
+            "early": ((1, 6), 5), "late": ((2, 0), 6), "reaching": ((6, 0), 9),
+        }.items()
+    } | {"level": packed("level", 0, (2, 0), 4, level=2), "run": run("run")}  # fmt: skip
+    entries = {name: FileRange(at, 0, 3, 9, name) for at, name in enumerate(("a", "b", "c"))}
+    entries |= {"gone": FileRange(7, 0, 3, 9, "gone"), "run": FileRange(8, 0, 9, 10, "run")}
+    spans = [Span([entries[name] for name in "abc"], files), Span([entries["run"]], files)]
+    if wrong == "keys overlap":
+        files["reaching"] = packed("reaching", 0, (5, 100), 9)
+        files["a"] = packed("a", 0, (1, 7), 6)
+    chosen = {entries[name]: [files[one] for one in made] for name, made in outputs.items()}
+    with pytest.raises(StorageError, match=wrong):
+        check_rewritten(spans, files, chosen)
+    whole = {entries["a"]: [files["x"]], entries["b"]: [], entries["c"]: []}
+    check_rewritten(spans, files, whole)
 
 
 def test_a_walk_over_all_files_has_none_twice_when_others_go_meanwhile(tmp_path: Path) -> None:

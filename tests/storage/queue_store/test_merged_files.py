@@ -89,6 +89,26 @@ class Merges:
             self.held[name] = part
         return files
 
+    async def rewrite(self, group: int) -> set[Batch]:
+        """Write some merged files again, at once, without some batches: those."""
+        manifest = self.bench.store.manifest
+        there = [entry for entry in manifest.ranges(group) if manifest.files[entry.name].is_merged]
+        left_out: set[Batch] = set()
+        outputs: dict[FileRange, list[StoreFile]] = {}
+        for entry in self.choice.sample(there, self.choice.randint(0, len(there))):
+            old = manifest.files[entry.name]
+            kept = [batch for batch in self.held[entry.name] if self.choice.random() < 0.6]
+            left_out |= set(self.held[entry.name]) - set(kept)
+            self.merges += 1
+            name = f"{self.merges}.pack"
+            if "/" in entry.name and kept:
+                name = segment_name("orders", old.first_queue, f"m{self.merges}", kept[0].base_offset)
+            outputs[entry] = [write_merged(self.bench.files, name, group, kept, level=old.level)] if kept else []
+            self.held[name] = kept
+        if outputs:
+            await self.bench.store.changes.rewrite(group, outputs, self.bench.store.copies.is_kept)
+        return left_out
+
     async def merge(self, group: int) -> None:
         inputs = self.chosen(group)
         if inputs:
@@ -152,6 +172,86 @@ def test_f_each_reader_sees_each_batch_once_however_files_are_merged_meanwhile(s
             assert {path for path in bench.files.paths() if path != "store.mark"} == merges.named()
 
         Bench(directory, config).run(scenario)
+
+
+@given(st.integers(0, 2**32))
+def test_f_each_reader_sees_each_batch_once_that_stays_however_files_are_rewritten_meanwhile(seed: int) -> None:
+    choice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as directory:
+
+        async def scenario(bench: Bench) -> None:
+            merges = Merges(bench, choice)
+            for _ in range(choice.randint(1, 8)):
+                await merges.split()
+                if choice.random() < 0.6:
+                    await merges.merge(choice.randrange(2))
+            found: dict[int, list[bytes]] = {queue_id: [] for queue_id in merges.logs}
+
+            async def reader(queue_id: int) -> None:
+                offset = 0
+                while (stored := await bench.store.history.read(queue_id, queue_id % 2, offset, bytes_max)) is not None:
+                    found[queue_id] += map(bytes, stored.batches)
+                    assert stored.next_offset > offset
+                    offset = stored.next_offset
+                    for _ in range(choice.randint(0, 5)):
+                        await asyncio.sleep(0)
+
+            bytes_max = choice.choice([1, 700, 70_000])
+            left_out: set[Batch] = set()
+            async with asyncio.TaskGroup() as readers:
+                for queue_id in merges.logs:
+                    readers.create_task(reader(queue_id))
+                for _ in range(choice.randint(1, 8)):
+                    for _ in range(choice.randint(0, 20)):
+                        await asyncio.sleep(0)
+                    if choice.random() < 0.7:
+                        left_out |= await merges.rewrite(choice.randrange(2))
+                    else:
+                        await merges.merge(choice.randrange(2))
+            if choice.random() < 0.5:
+                await bench.restart()
+            for queue_id, log in merges.logs.items():
+                stays = [batch for batch in log if batch not in left_out]
+                gone = {batch.data for batch in log if batch in left_out}
+                order = {batch.data: at for at, batch in enumerate(log)}
+                assert [data for data in found[queue_id] if data not in gone] == [batch.data for batch in stays]
+                places = [order[data] for data in found[queue_id]]
+                assert places == sorted(set(places)), "what goes is seen once at the most, in its place"
+                for offset in choice.choices(range(40), k=3):
+                    expected = [batch.data for batch in stays if batch.last_offset >= offset]
+                    assert await read_all(bench.store, queue_id, queue_id % 2, offset, bytes_max) == expected
+            assert {path for path in bench.files.paths() if path != "store.mark"} == merges.named()
+
+        Bench(directory).run(scenario)
+
+
+def test_a_rewriting_is_refused_when_an_input_does_not_count_any_more(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        batches = [make_batch(2, number) for number in range(5)]
+        store = bench.store
+        await store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        nothing: dict[FileRange, list[StoreFile]] = {}
+        whole: dict[FileRange, list[StoreFile]] = {store.manifest.ranges(0)[0]: []}
+        for wrong in (whole, nothing):
+            with pytest.raises(StorageError, match=r"no merged file|nothing is rewritten"):
+                await store.changes.rewrite(0, wrong)
+        await store.changes.merge(0, store.manifest.ranges(0), [write_merged(bench.files, "a.pack", 0, batches)])
+        (entry,) = store.manifest.ranges(0)
+        fewer = write_merged(bench.files, "b.pack", 0, batches[2:])
+        await bench.files.remove(path_of("b.pack"))
+        with pytest.raises((StorageError, OSError)):
+            await store.changes.rewrite(0, {entry: [fewer]})
+        assert await read_all(store, 2, 0, 0, 1000) == [batch.data for batch in batches]
+        fewer = write_merged(bench.files, "c.pack", 0, batches[2:])
+        await store.changes.rewrite(0, {entry: [fewer]})
+        assert await read_all(store, 2, 0, 0, 1000) == [batch.data for batch in batches[2:]]
+        again = write_merged(bench.files, "d.pack", 0, batches[3:])
+        with pytest.raises(StorageError, match="no merged file that counts"):
+            await store.changes.rewrite(0, {entry: [again]})
+        with pytest.raises(StorageError, match="no new file"):
+            await store.changes.rewrite(0, {store.manifest.ranges(0)[0]: [fewer]})
+
+    Bench(tmp_path).run(scenario)
 
 
 def test_a_merge_is_refused_when_an_input_does_not_count_any_more(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.placement import Placement, Stay
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.merges import as_clean_as
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
@@ -131,6 +132,19 @@ class Node:
             files.append(write_merged(self.bench.files, name, work.group, part, level=work.level))
             self.merges.held[name] = part
         return files
+
+
+def test_what_is_merged_is_compacted_as_far_as_all_of_it_was() -> None:
+    def file(clean_ms: int, horizon_ms: int) -> StoreFile:
+        return StoreFile(
+            name="a.pack", retention_class="compact", bytes=1, batch_bytes=1, batch_count=1, record_count=1,
+            queue_count=1, min_timestamp=0, max_timestamp=0, clean_ms=clean_ms, horizon_ms=horizon_ms,
+        )  # fmt: skip
+
+    new = file(-1, -1)
+    assert as_clean_as([file(9, -1), file(7, 80)], new) == file(7, 80)
+    assert as_clean_as([file(9, 70), file(-1, -1), file(8, 60)], new) == file(-1, 60)
+    assert as_clean_as([file(9, -1)], file(3, 3)) == file(9, -1)
 
 
 @given(st.integers(0, 2**32))
