@@ -41,6 +41,8 @@ COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+"""The base timestamp is the time from which on the tombstones of a compacted batch may go."""
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 """All fields, in the order above."""
@@ -53,3 +55,4 @@ LEADER_EPOCH = struct.Struct(">i")
 CHECKSUM = struct.Struct(">I")
 ATTRIBUTES = struct.Struct(">h")
 TIMESTAMP = struct.Struct(">q")
+RECORD_COUNT = struct.Struct(">i")

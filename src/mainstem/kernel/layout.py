@@ -158,3 +158,36 @@ class Verdict(enum.IntEnum):
 CHUNK_BYTES = 4 << 20
 """Memory the payloads of blocks are put into: as much as the largest block of the default configuration, small
 against the write cache."""
+
+# --- records --------------------------------------------------------------------------------------------
+
+RECORD_BYTES_MIN = 7
+"""A record of one byte for each of its parts."""
+
+RECORD_GROWTH_MAX = 10
+"""Bytes that a record may gain when the difference of its timestamp is stated anew: nine of that, one of its length."""
+
+KEY_PLACE_FIELDS = 6
+"""Of a row that says where a batch's records lie: position, length, records, base offset, last offset delta, whether it
+is a control batch."""
+
+KEY_ROW_BYTES = 25
+"""Of a row for a record: offset (i64), upper and lower half of its key's hash (u64), kind (u8)."""
+
+
+class RecordKind(enum.IntEnum):
+    VALUE = 0
+    """It has a key and a value."""
+    TOMBSTONE = 1
+    """It has a key and no value."""
+    NO_KEY = 2
+    CONTROL = 3
+    """It is of a control batch."""
+
+
+RULING_FIELDS = 3
+"""Of a row that says what stays of a batch: a range of the offsets that do, or a negative number for all; and the
+delete horizon of its tombstones."""
+
+SIEVED_FIELDS = 8
+"""Of a row for a batch that stays: as `walk_batches` writes, and the number of the batch it was."""

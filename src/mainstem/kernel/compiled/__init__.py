@@ -23,6 +23,8 @@ from mainstem.kernel.compiled.produce import (
 from mainstem.kernel.compiled.producer_states import Producers as ProducerStates
 from mainstem.kernel.compiled.queue_table import QueueTable
 from mainstem.kernel.compiled.recent_index import IndexedBlock, RecentIndex
+from mainstem.kernel.compiled.record_keys import key_rows, keyed_hash
+from mainstem.kernel.compiled.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.compiled.record_walk import first_keyless, walk_timestamps
 from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
@@ -69,10 +71,14 @@ __all__ = [
     "first_damaged",
     "first_keyless",
     "gather_extents",
+    "key_rows",
+    "keyed_hash",
     "scan_burst",
     "scan_fetch",
     "scan_more",
     "scan_produce",
+    "sieve_batches",
+    "sieve_records",
     "untrack",
     "walk_batches",
     "walk_timestamps",

@@ -1,19 +1,14 @@
 """Walking the records of a batch in place. See the twin. The interpreter is let go of where it is much to read."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
+from mainstem.kernel.compiled.record cimport Record, read_record
 from mainstem.kernel.pure.record_walk import TimestampWalk
 
 cdef Py_ssize_t LARGE_BYTES = 64 * 1024
 """Some tens of microseconds of work. With less, an event loop that lets go would wait longer to get back."""
-
-cdef struct Record:
-    int64_t stop
-    int64_t timestamp_delta
-    int64_t offset_delta
-    bint keyless
 
 cdef struct Walk:
     bint found
@@ -25,73 +20,6 @@ cdef struct Walk:
     Py_ssize_t rising_count
     bint all_rising
     int64_t damaged_at
-
-
-cdef inline bint read_signed(const uint8_t *data, int64_t end, int64_t *position, int64_t *value) noexcept nogil:
-    """False at the end of the data, or beyond 64 bits."""
-    cdef uint64_t bits = 0
-    cdef uint64_t byte
-    cdef int shift = 0
-    cdef int64_t at = position[0]
-    while shift < 70:
-        if at >= end:
-            return False
-        byte = data[at]
-        at += 1
-        if shift == 63 and (byte & 0x7F) > 1:
-            return False
-        bits |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            position[0] = at
-            value[0] = <int64_t> ((bits >> 1) ^ (~(bits & 1) + 1))
-            return True
-        shift += 7
-    return False
-
-
-cdef inline bint skip_bytes(
-    const uint8_t *data, int64_t end, int64_t stop, int64_t *position, bint *null
-) noexcept nogil:
-    cdef int64_t size
-    if not read_signed(data, end, position, &size):
-        return False
-    null[0] = size == -1
-    if size == -1:
-        return True
-    if size < 0 or position[0] > stop or size > stop - position[0]:
-        return False
-    position[0] += size
-    return True
-
-
-cdef bint read_record(const uint8_t *data, int64_t end, int64_t start, Record *record) noexcept nogil:
-    cdef int64_t position = start
-    cdef int64_t size, header_count, number
-    cdef bint null
-    if not read_signed(data, end, &position, &size):
-        return False
-    if size < 0 or size > end - position:
-        return False
-    record.stop = position + size
-    position += 1  # attributes, which say nothing so far
-    if not read_signed(data, end, &position, &record.timestamp_delta):
-        return False
-    if not read_signed(data, end, &position, &record.offset_delta):
-        return False
-    if not skip_bytes(data, end, record.stop, &position, &record.keyless):
-        return False
-    if not skip_bytes(data, end, record.stop, &position, &null):
-        return False
-    if not read_signed(data, end, &position, &header_count):
-        return False
-    if header_count < 0 or header_count > record.stop - position:
-        return False
-    for number in range(header_count):
-        if not skip_bytes(data, end, record.stop, &position, &null) or null:
-            return False
-        if not skip_bytes(data, end, record.stop, &position, &null):
-            return False
-    return position == record.stop
 
 
 cdef void timestamps(
@@ -136,7 +64,7 @@ cdef void keys(
         if not read_record(data, end, position, &record):
             damaged_at[0] = position
             return
-        if record.keyless:
+        if record.key_size < 0:
             keyless[0] = number
             return
         position = record.stop

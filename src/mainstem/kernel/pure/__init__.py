@@ -23,6 +23,8 @@ from mainstem.kernel.pure.produce import (
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.kernel.pure.recent_index import Entry, IndexedBlock, RecentIndex
+from mainstem.kernel.pure.record_keys import key_rows, keyed_hash
+from mainstem.kernel.pure.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.pure.record_walk import TimestampWalk, first_keyless, walk_timestamps
 from mainstem.kernel.pure.watches import Watch, Watches
 
@@ -58,10 +60,14 @@ __all__ = [
     "first_damaged",
     "first_keyless",
     "gather_extents",
+    "key_rows",
+    "keyed_hash",
     "scan_burst",
     "scan_fetch",
     "scan_more",
     "scan_produce",
+    "sieve_batches",
+    "sieve_records",
     "untrack",
     "walk_batches",
     "walk_timestamps",

@@ -1,8 +1,6 @@
 """Walks the inflated records of a batch in place, to find their timestamps and whether all have a key.
 
-No object is made per record. A walk goes over the whole batch once; a malformed record ends it there, and the records
-before the damage still count. Every length is checked against the record it stands in, every record against the bytes
-that are there. The names of headers are lengths here, not text.
+A walk goes over the whole batch once; a malformed record ends it there, and the records before the damage still count.
 
 Timestamps are told as differences from the batch's base timestamp, offsets as differences from its base offset.
 """
@@ -11,13 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mainstem.kernel.pure.record import read_record
 from mainstem.model import Buffer
 
 Place = tuple[int, int]
 """The offset delta and the timestamp delta of a record."""
-
-_SHIFT_END = 70
-"""A number has ten bytes of seven bits at the most."""
 
 
 class TimestampWalk(NamedTuple):
@@ -47,16 +43,16 @@ def walk_timestamps(
     position = 0
     for _ in range(record_count):
         try:
-            stop, timestamp_delta, offset_delta, _ = _read_record(view, position)
+            record = read_record(view, position)
         except (IndexError, ValueError):
             return TimestampWalk(found, greatest, tuple(rising), all_rising, position)
-        position = stop
-        if offset_delta < offset_delta_min:
+        position = record.stop
+        if record.offset_delta < offset_delta_min:
             continue
-        place = offset_delta, timestamp_delta
-        if found is None and timestamp_delta >= timestamp_delta_min:
+        place = record.offset_delta, record.timestamp_delta
+        if found is None and record.timestamp_delta >= timestamp_delta_min:
             found = place
-        if greatest is None or timestamp_delta > greatest[1]:
+        if greatest is None or record.timestamp_delta > greatest[1]:
             greatest = place
             if len(rising) < rising_max:
                 rising.append(place)
@@ -73,57 +69,10 @@ def first_keyless(body: Buffer, record_count: int) -> tuple[int, int]:
     position = 0
     for number in range(record_count):
         try:
-            stop, _, _, keyless = _read_record(view, position)
+            record = read_record(view, position)
         except (IndexError, ValueError):
             return -1, position
-        if keyless:
+        if record.key_size < 0:
             return number, -1
-        position = stop
+        position = record.stop
     return -1, -1 if position == len(view) else position
-
-
-def _read_record(view: memoryview, position: int) -> tuple[int, int, int, bool]:
-    """(Where it ends, timestamp delta, offset delta, whether it has no key). Raises IndexError or ValueError for what
-    is no record."""
-    size, start = _read_signed(view, position)
-    stop = start + size
-    if size < 0 or stop > len(view):
-        raise ValueError
-    timestamp_delta, position = _read_signed(view, start + 1)  # behind the attributes, which say nothing so far
-    offset_delta, position = _read_signed(view, position)
-    keyless, position = _skip_bytes(view, position, stop)
-    _, position = _skip_bytes(view, position, stop)
-    header_count, position = _read_signed(view, position)
-    if not 0 <= header_count <= stop - position:
-        raise ValueError
-    for _ in range(header_count):
-        nameless, position = _skip_bytes(view, position, stop)
-        if nameless:
-            raise ValueError
-        _, position = _skip_bytes(view, position, stop)
-    if position != stop:
-        raise ValueError
-    return stop, timestamp_delta, offset_delta, keyless
-
-
-def _skip_bytes(view: memoryview, position: int, stop: int) -> tuple[bool, int]:
-    """Whether they are null, and the position behind them."""
-    size, position = _read_signed(view, position)
-    if size == -1:
-        return True, position
-    if size < 0 or position + size > stop:
-        raise ValueError
-    return False, position + size
-
-
-def _read_signed(view: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, _SHIFT_END, 7):
-        byte = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >= 1 << 64:
-                break
-            return (value >> 1) ^ -(value & 1), position
-    raise ValueError
