@@ -36,9 +36,12 @@ from mainstem.console.views import (
     SplitGroupView,
     SplitView,
     StoreGroupView,
+    StoreUsageView,
     StoreView,
     TopicSummary,
+    TopicUsageView,
     TopicView,
+    UsageLevelView,
     WriteGroupView,
 )
 from mainstem.model import OWN_LEVELS, Node, QueueUsage, Topic
@@ -54,6 +57,7 @@ from mainstem.storage.journal.format import segment_name
 from mainstem.storage.queue_store import levels
 from mainstem.storage.queue_store.levels import LevelCount
 from mainstem.storage.queue_store.stored_runs import QueueFile
+from mainstem.storage.queue_store.topic_usage import Ranking, TopicShare, ranking, share
 from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService
@@ -61,6 +65,9 @@ from mainstem.storage.store_files.store_file import kind_of
 from mainstem.supervised import Supervision
 
 NO_USAGE = QueueUsage(0, 0)
+
+TOPICS_RANKED_MAX = 1_000
+"""Topics told one by one: those with the most bytes. The answer stays below a megabyte."""
 
 VIEWS_PER_TURN = 250
 """Topics built within one turn of the event loop: about a millisecond."""
@@ -394,6 +401,42 @@ class LocalNodeViews:
             ),
             damaged_files=[DamagedRunView(**run._asdict()) for run in store.damaged.all()],
             store_disk=disk(self._store_dir, store.runs.file_bytes()),
+        )
+
+    async def store_usage(self, topic: str | None) -> StoreUsageView | None:
+        lookups, store = self._nameserver.lookups, self._storage.queue_store
+        asked = None if topic is None else lookups.topic(topic)
+        if topic is not None and asked is None:
+            return None
+        journal = await self._storage.usage.journal_of_topics()
+        usage = await store.topic_usage.of_store()
+        if asked is None:
+            found = await asyncio.to_thread(ranking, usage, journal, TOPICS_RANKED_MAX)
+        else:
+            found = Ranking([share(usage, journal, asked.number)], TopicShare(-1, 0, []), 0)
+        return StoreUsageView(
+            topics=[self._share_view(one) for one in found.largest],
+            topics_left_out=found.others_count,
+            others=self._share_view(found.others),
+            levels=_levels(await levels.of_store(store.manifest)),
+            journal_bytes=int(journal.bytes.sum()),
+            unread_files=usage.unread_files,
+            unread_bytes=usage.unread_bytes,
+            write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
+            store_disk=disk(self._store_dir, store.runs.file_bytes()),
+        )
+
+    def _share_view(self, one: TopicShare) -> TopicUsageView:
+        topic = self._nameserver.lookups.topic_by_number(one.topic)
+        return TopicUsageView(
+            topic_number=one.topic if one.topic >= 0 else None,
+            name=topic.name if topic is not None else None,
+            journal_bytes=one.journal_bytes,
+            stored_bytes=sum(count for _level, _files, count in one.levels),
+            levels=[
+                UsageLevelView(level=level, kind=kind.value, files=files, bytes=count)
+                for (level, kind), files, count in one.levels
+            ],
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

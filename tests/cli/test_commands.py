@@ -42,6 +42,8 @@ def node() -> Iterator[str]:
         "/v1/cluster": (200, encode(asyncio.run(views.cluster()))),
         "/v1/split": (200, encode(asyncio.run(views.split()))),
         "/v1/store": (200, encode(asyncio.run(views.store()))),
+        "/v1/store/usage": (200, encode(asyncio.run(views.store_usage(None)))),
+        "/v1/store/usage/flights": (200, encode(asyncio.run(views.store_usage("flights")))),
         "/readyz": (200, b"ready\n"),
     }
     with serving(answers) as address:
@@ -151,6 +153,17 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
         (["store", "status"], "write group 0: 128 files into 3, 1.0 GiB, to level 1, 1 h 1 min ago"),
         (["store", "status"], "8.0 GiB are worth merging"),
         (["store", "status"], "3.run: runs/3.run: it is not there"),
+        (["store", "usage"], "flights                           1.0 GiB  ####################"),
+        (["store", "usage"], "├ journal                         2.5 KiB  #"),
+        (["store", "usage"], "└ level 1, packed files        1  1.0 GiB  ####################"),
+        (["store", "usage"], "(deleted topic, number 7)         2.0 MiB  #"),
+        (["store", "usage"], "1,234 other topics"),
+        (["store", "usage"], "queue store  4 files, 1.0 GiB, of which 1.0 GiB are batches"),
+        (
+            ["store", "usage"],
+            "12 files with 3.0 GiB that topics share were not looked at yet, or cannot be read; ask again",
+        ),
+        (["store", "usage", "--topic", "flights"], "└ level 1, packed files"),
     ],
 )
 def test_text_for_people(
@@ -191,7 +204,7 @@ def test_doctor_fails_for_a_node_that_is_not_well(capsys: pytest.CaptureFixture[
     assert [check["name"] for check in found["checks"] if check["state"] == "failed"] == ["node"]
 
 
-@pytest.mark.parametrize("words", ["split status", "store status", "cluster status", "doctor"])
+@pytest.mark.parametrize("words", ["split status", "store status", "store usage", "cluster status", "doctor"])
 def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*words.split(), "--http", node, "--json"]) == 0
     documented = documented_keys()[words]

@@ -266,6 +266,23 @@ def test_the_store_of_a_new_node_is_empty_and_nothing_waits_to_be_merged(mainste
     assert "nothing is worth merging" in text
 
 
+def test_usage_has_what_the_journal_holds_of_each_topic(mainstem: Shell) -> None:
+    mainstem("topic", "create", "heavy", "--partitions", "2")
+    mainstem("topic", "create", "light", "--partitions", "1")
+    mainstem("produce", "heavy", stdin=b"x" * 400_000 + b"\n")
+    mainstem("produce", "light", stdin=b"x\n")
+    usage = json.loads(mainstem("store", "usage", "--json"))
+    by_name = {topic["name"]: topic for topic in usage["topics"]}
+    assert by_name["heavy"]["journal_bytes"] > 400_000 > by_name["light"]["journal_bytes"] > 0
+    assert usage["journal_bytes"] == sum(topic["journal_bytes"] for topic in usage["topics"])
+    sizes = [topic["journal_bytes"] for topic in usage["topics"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (usage["topics_left_out"], usage["unread_files"], usage["levels"]) == (0, 0, [])
+    (one,) = json.loads(mainstem("store", "usage", "--topic", "light", "--json"))["topics"]
+    assert one == by_name["light"]
+    assert "there is no topic no-such" in mainstem("store", "usage", "--topic", "no-such", code=1)
+
+
 def test_topics_are_shown_without_http(mainstem: Shell) -> None:
     mainstem("topic", "create", "alone", "--partitions", "2")
     mainstem("produce", "alone", "-p", "1", stdin=b"x\ny\n")
@@ -332,6 +349,7 @@ def test_data_has_the_documented_keys(node: Serving, mainstem: Shell) -> None:
         "topic delete": mainstem("topic", "delete", "keys", "--yes", "--json"),
         "split status": mainstem("split", "status", "--json"),
         "store status": mainstem("store", "status", "--json"),
+        "store usage": mainstem("store", "usage", "--json"),
         "store verify": mainstem("store", "verify", *directories(node), "--json"),
         "cluster status": mainstem("cluster", "status", "--json"),
         "cluster feature-level": mainstem("cluster", "feature-level", "--json"),

@@ -29,7 +29,10 @@ from mainstem.console.views import (
     SplitGroupView,
     SplitView,
     StoreGroupView,
+    StoreUsageView,
     StoreView,
+    TopicUsageView,
+    UsageLevelView,
     WriteGroupView,
 )
 
@@ -101,6 +104,25 @@ STORE = StoreView(
     store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
 )  # fmt: skip
 
+TOPIC = "a-topic-with-a-name-that-is-longer-than-a-terminal-is-wide-as-some-generated-names-are-0123456789"
+SEGMENT_USAGE = UsageLevelView(level=2, kind="queue segment", files=123_456, bytes=1023 << 40)
+USAGE = StoreUsageView(
+    topics=[
+        TopicUsageView(
+            topic_number=1, name=TOPIC, journal_bytes=17, stored_bytes=1023 << 40, levels=[SEGMENT_USAGE]
+        ),
+        TopicUsageView(topic_number=2**32 - 1, name=None, journal_bytes=0, stored_bytes=5, levels=[]),
+    ],
+    topics_left_out=123_456,
+    others=TopicUsageView(topic_number=None, name=None, journal_bytes=1, stored_bytes=0, levels=[]),
+    levels=[SEGMENTS],
+    journal_bytes=1 << 40,
+    unread_files=123_456,
+    unread_bytes=1023 << 40,
+    write_disk=DiskView(path=DIRECTORY, used_bytes=1 << 38, free_bytes=1 << 41, total_bytes=1 << 42),
+    store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
+)  # fmt: skip
+
 
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +135,7 @@ def node() -> Iterator[str]:
         "/v1/cluster": (200, msgspec.json.encode(CLUSTER)),
         "/v1/split": (200, msgspec.json.encode(SPLIT)),
         "/v1/store": (200, msgspec.json.encode(STORE)),
+        "/v1/store/usage": (200, msgspec.json.encode(USAGE)),
         "/readyz": (503, b"disk 1 failed: " + DIRECTORY.encode() + b": Input/output error\n"),
     }
     with serving(answers) as address:
@@ -179,6 +202,14 @@ def test_cluster_status(shown: Callable[..., str], node: str) -> None:
         f"{DIRECTORY}: 256.0 GiB used by Mainstem, 2.0 TiB of 4.0 TiB free",
     ):  # fmt: skip
         assert holds(text, value), value
+
+
+def test_store_usage(shown: Callable[..., str], node: str) -> None:
+    text = shown("store", "usage", "--http", node)
+    for value in (TOPIC, "├ journal", "└ level 2, queue segments", "123,456", "1023.0 TiB", "123,456 other topics"):
+        assert holds(text, value), value
+    assert "##" in text
+    assert holds(text, "(deleted topic, number 4294967295)")
 
 
 def test_nodes_and_write_groups_come_in_order(shown: Callable[..., str], node: str) -> None:

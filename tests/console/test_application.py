@@ -13,7 +13,7 @@ from tests.console.views import FLIGHTS, FakeViews
 from mainstem.console.application import Console
 from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
-from mainstem.console.views import ClusterView, SplitView, StoreView, TopicView
+from mainstem.console.views import ClusterView, SplitView, StoreUsageView, StoreView, TopicView
 from mainstem.model import HistogramSample, Sample
 
 
@@ -50,6 +50,14 @@ def test_views_arrive_as_they_are() -> None:
     assert msgspec.json.decode(store.content, type=StoreView) == asyncio.run(views.store())
     assert [summary["name"] for summary in topics.json()["topics"]] == ["flights"]
     assert endpoint.json() == {"host": "127.0.0.1", "port": 9093, "store_dir": "/store"}
+
+
+def test_the_usage_of_the_store_is_that_of_all_topics_or_of_one() -> None:
+    views = FakeViews()
+    everything, one, none = get("/v1/store/usage", "/v1/store/usage/flights", "/v1/store/usage/nothing", views=views)
+    assert msgspec.json.decode(everything.content, type=StoreUsageView) == asyncio.run(views.store_usage(None))
+    assert msgspec.json.decode(one.content, type=StoreUsageView) == asyncio.run(views.store_usage("flights"))
+    assert (none.status_code, none.json()) == (404, {"error": "there is no topic nothing"})
 
 
 def test_split_status_has_the_block_indexes_of_every_group() -> None:

@@ -22,9 +22,12 @@ from mainstem.console.views import (
     SplitGroupView,
     SplitView,
     StoreGroupView,
+    StoreUsageView,
     StoreView,
     TopicSummary,
+    TopicUsageView,
     TopicView,
+    UsageLevelView,
     WriteGroupView,
 )
 
@@ -205,6 +208,30 @@ class FakeViews:
             ),
             damaged_files=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
             store_disk=DiskView(path="/disk2", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32),
+        )
+
+    async def store_usage(self, topic: str | None) -> StoreUsageView | None:
+        if topic not in (None, FLIGHTS.name):
+            return None
+        runs = UsageLevelView(level=0, kind="run", files=3, bytes=2 << 20)
+        packed = UsageLevelView(level=1, kind="packed file", files=1, bytes=1 << 30)
+        flights = TopicUsageView(
+            topic_number=0, name=FLIGHTS.name, journal_bytes=2560, stored_bytes=(1 << 30) + (2 << 20),
+            levels=[runs, packed],
+        )  # fmt: skip
+        gone = TopicUsageView(topic_number=7, name=None, journal_bytes=0, stored_bytes=2 << 20, levels=[runs])
+        others = TopicUsageView(topic_number=None, name=None, journal_bytes=4096, stored_bytes=1 << 30, levels=[packed])
+        disk = DiskView(path="/disk", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32)
+        return StoreUsageView(
+            topics=[flights] if topic is not None else [flights, gone],
+            topics_left_out=0 if topic is not None else 1_234,
+            others=others,
+            levels=(await self.store()).levels,
+            journal_bytes=6656,
+            unread_files=12,
+            unread_bytes=3 << 30,
+            write_disk=disk,
+            store_disk=disk,
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

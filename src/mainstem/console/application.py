@@ -64,6 +64,8 @@ class Console:
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
             Route("/v1/store", self._limited(self._store)),
+            Route("/v1/store/usage", self._limited(self._store_usage)),
+            Route("/v1/store/usage/{name}", self._limited(self._store_usage)),
             Route("/v1/split/endpoint", self._limited(self._split_endpoint)),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error})
@@ -141,6 +143,13 @@ class Console:
 
     async def _store(self, request: Request) -> Response:
         return _json(await self._views.store())
+
+    async def _store_usage(self, request: Request) -> Response:
+        name = request.path_params.get("name")
+        view = await self._views.store_usage(name)
+        if view is None:
+            raise HTTPException(404, f"there is no topic {name}")
+        return _json(view)
 
     async def _split_endpoint(self, request: Request) -> Response:
         endpoint = self._views.split_endpoint()

@@ -312,6 +312,51 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     store_disk: DiskView
 
 
+class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a topic has on one level of the queue store."""
+
+    level: int
+    kind: str
+    """run, packed file, queue segment"""
+    files: int
+    """Files that hold batches of the topic; others may have some in them, too."""
+    bytes: int
+    """Of the topic's batches, live or not."""
+
+
+class TopicUsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """What one topic has on both disks, or several together."""
+
+    topic_number: int | None
+    """None: several."""
+    name: str | None
+    """None: the topic is deleted, or these are several."""
+    journal_bytes: int
+    """Of batches in the journal, split or not, until their segments are pruned."""
+    stored_bytes: int
+    """Of batches in the queue store."""
+    levels: Sequence[UsageLevelView]
+
+
+class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """What topics take of this node's disks."""
+
+    topics: Sequence[TopicUsageView]
+    """Those with the most bytes, most first; or the one that was asked for."""
+    topics_left_out: int
+    others: TopicUsageView
+    """What is left out, together."""
+    levels: Sequence[LevelView]
+    """Of the whole store."""
+    journal_bytes: int
+    """Of batches of all topics."""
+    unread_files: int
+    """Files that topics share and that were not looked at yet, or cannot be read: what they hold is in no topic."""
+    unread_bytes: int
+    write_disk: DiskView
+    store_disk: DiskView
+
+
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the node's split service (node RPC), and the directory for runs."""
 
@@ -362,6 +407,10 @@ class NodeViews(Protocol):
     async def split(self) -> SplitView: ...
 
     async def store(self) -> StoreView: ...
+
+    async def store_usage(self, topic: str | None) -> StoreUsageView | None:
+        """Of all topics, or of one; None when there is no such topic."""
+        ...
 
     def split_endpoint(self) -> SplitEndpoint | None:
         """None on a node without the storage role."""

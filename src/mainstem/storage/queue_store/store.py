@@ -8,6 +8,7 @@ Its parts, each with a state of its own:
     copies     runs copied to other nodes and from them (`run_copy`)
     mending    damaged runs, made whole (`mending`)
     merges     what is merged, and its recording (`merges`)
+    usage      which topic has how much on which level (`topic_usage`)
     retention  runs that go since nothing in them is live (`run_retention`), and files that nobody names (`orphans`)
 
 All changes go through `changes` (`run_changes`): one at a time, manifest first. A file is deleted only when the
@@ -34,6 +35,7 @@ from mainstem.storage.queue_store.run_retention import RunRetention
 from mainstem.storage.queue_store.split_commits import SplitCommits
 from mainstem.storage.queue_store.store_mark import pair
 from mainstem.storage.queue_store.stored_runs import StoredRuns
+from mainstem.storage.queue_store.topic_usage import TopicUsage
 from mainstem.supervised import Supervision
 
 
@@ -71,6 +73,7 @@ class QueueStore:
         self.copies = RunCopies(self.runs, self.changes, self.orphans)
         self.mending = Mending(self.runs, self.changes, self.orphans, new_id)
         self.merges = Merges(self.runs, self.changes, self.copies, self.orphans, clock)
+        self.topic_usage = TopicUsage(self.runs, clock)
         self.retention = RunRetention(self.runs, self.changes, self.copies, self.orphans)
 
     @classmethod

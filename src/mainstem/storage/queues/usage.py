@@ -15,7 +15,9 @@ from mainstem.model import PARTITION_BITS, QueueUsage, partition_of, queue_id_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import all_rows
 from mainstem.storage.queue_liveness import GONE, UNKNOWN
+from mainstem.storage.queue_store import topic_sums
 from mainstem.storage.queue_store.stored_runs import GroupsAt, StoredRuns
+from mainstem.storage.queue_store.topic_sums import TopicSums
 
 QUEUES_PER_TURN = 5_000
 """Queues answered in one turn of the event loop: about a millisecond."""
@@ -117,6 +119,13 @@ class Usage:
                 if at % SHARES_PER_TURN == 0:
                     await asyncio.sleep(0)
         return found
+
+    async def journal_of_topics(self) -> TopicSums:
+        """Segments and bytes of batches in the journal per topic, live or not, split or not."""
+        parts: list[TopicSums] = []
+        async for _sequence, rows in all_rows(self._journal, self._index):
+            parts.append(await asyncio.to_thread(topic_sums.of_rows, rows))
+        return await asyncio.to_thread(topic_sums.together, parts)
 
     async def of_topics(self) -> dict[int, QueueUsage]:
         """Live bytes on disk 1 and on disk 2 per topic number, for all topics that hold any."""
