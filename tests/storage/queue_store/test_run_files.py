@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
+import pytest
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
-from mainstem.storage.extents.extent_index import QueueFilter
+from mainstem.storage.extents.extent_index import QueueFilter, QueueIds
+from mainstem.storage.queue_store import run_reader
 from mainstem.storage.queue_store.run_reader import Run, RunFiles
 
 
@@ -53,6 +56,31 @@ def test_who_joined_an_opening_finds_the_file_open_even_if_it_was_closed_before_
         assert files.open_count == 0
 
     asyncio.run(scenario())
+
+
+def test_an_index_of_many_queues_is_looked_at_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    class SeenFilter(QueueFilter):
+        def __init__(self, queue_ids: QueueIds) -> None:
+            note()
+            super().__init__(queue_ids)
+
+    def note(*_whatever: object) -> None:
+        seen.append(threading.current_thread() is threading.main_thread())
+
+    async def scenario() -> None:
+        files, runs = make_runs(1)
+        await RunFiles(files, index_bytes_max=0, open_files_max=2, check=note).index(runs[0])
+        assert runs[0].filter is not None
+
+    monkeypatch.setattr(run_reader, "QueueFilter", SeenFilter)
+    asyncio.run(scenario())
+    assert seen == [True, True], "an index of one queue is not worth a thread"
+    seen.clear()
+    monkeypatch.setattr(run_reader, "INLINE_INDEX_BYTES_MAX", 0)
+    asyncio.run(scenario())
+    assert seen == [False, False]
 
 
 def test_a_filter_never_denies_a_queue_and_denies_most_others() -> None:

@@ -14,6 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import numpy
 
@@ -32,6 +33,8 @@ from mainstem.storage.extents.format import (
     name_crc_of,
 )
 from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
+
+Result = TypeVar("Result")
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
@@ -80,6 +83,13 @@ def _checked_index(frame: FileFrame, content: bytes, where: str, first: int) -> 
     if not numpy.array_equal(positions, edges[:-1]) or int(edges[-1]) != first + frame.batch_bytes:
         raise FormatError(f"{where}: the extents of its index do not cover its batches")
     return index
+
+
+async def _beside_the_loop(index: ExtentIndex, work: Callable[[], Result]) -> Result:
+    """The result of work that grows with the rows of an index: in a thread where these are many."""
+    if index.rows.nbytes > INLINE_INDEX_BYTES_MAX:
+        return await asyncio.to_thread(work)
+    return work()
 
 
 class Run:
@@ -174,7 +184,7 @@ class RunFiles:
             self._damaged(run.name, error)
             raise
         if run.filter is None:
-            run.filter = QueueFilter(index.queues()[0])
+            run.filter = await _beside_the_loop(index, lambda: QueueFilter(index.queues()[0]))
         return index
 
     @asynccontextmanager
@@ -222,7 +232,7 @@ class RunFiles:
                 index = await self._look_beside(run, await file.size())
             else:
                 index = await load_index(file, path_of(run.name), run.name)
-        self._check(run.name, index)
+        await _beside_the_loop(index, lambda: self._check(run.name, index))
         return index
 
     async def _look_beside(self, run: Run, segment_bytes: int) -> ExtentIndex:
