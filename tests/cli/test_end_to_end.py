@@ -331,7 +331,7 @@ def directories(node: Serving) -> list[str]:
     return ["--write-dir", str(node.write_dir), "--store-dir", str(node.store_dir)]
 
 
-def test_data_has_the_documented_keys(node: Serving, mainstem: Shell) -> None:
+def test_data_has_the_documented_keys(node: Serving, mainstem: Shell, tmp_path: Path) -> None:
     outputs = {
         "topic create": mainstem("topic", "create", "keys", "--partitions", "1", "--json"),
         "produce": mainstem("produce", "keys", "-k", "a", "-H", "b=c", "--json", stdin=b"x\n"),
@@ -346,6 +346,7 @@ def test_data_has_the_documented_keys(node: Serving, mainstem: Shell) -> None:
         "bench produce": mainstem("bench", "produce", "-t", "keys", "-n", "5", "--json"),
         "bench consume": mainstem("bench", "consume", "-t", "keys", "--json"),
         "bench latency": mainstem("bench", "latency", "-t", "keys", "--rate", "50", "--seconds", "0.1", "--json"),
+        "store export": mainstem("store", "export", "keys", "--to", str(tmp_path), "--json"),
         "topic delete": mainstem("topic", "delete", "keys", "--yes", "--json"),
         "split status": mainstem("split", "status", "--json"),
         "store status": mainstem("store", "status", "--json"),

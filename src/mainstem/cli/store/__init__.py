@@ -8,6 +8,7 @@ command = LazyGroup(
     name="store",
     help="Look after the files of the queue store on disk 2.",
     commands_by_name={
+        "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
         "usage": LazyCommand("mainstem.cli.store.usage", "Show which topic takes how much, on which level."),

@@ -63,9 +63,9 @@ class SegmentWriter:
             self._target.abandon()
 
     def append(self, content: Buffer, extents: Array, batches: Integers) -> None:
-        """Append whole extents (`EXTENT_ROW`), `content` being their bytes; `batches` has a row of `BATCH_FIELDS` for
-        each batch in it. Raises as `ExtentsWriter.append`, and FormatError where the segment grows beyond what Kafka
-        can count."""
+        """Append whole extents (`EXTENT_ROW`) or batches (`BATCH_ROW`), `content` being their bytes; `batches` has a
+        row of `BATCH_FIELDS` for each batch in it. Raises as `ExtentsWriter.append`, and FormatError where the segment
+        grows beyond what Kafka can count."""
         assert not self._finished
         at = self._written.batch_bytes
         self._entries.add(batches, at)
