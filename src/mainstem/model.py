@@ -134,12 +134,14 @@ class Outcome(enum.Enum):
 class TopicSettings:
     """The effective settings of a topic, parsed from its configs over the node's defaults.
 
-    Names follow Kafka's topic configs with dots as underscores; times in ms, sizes in bytes, -1 is unlimited.
+    Names follow Kafka's topic configs (`retention.records` is Mainstem's own) with dots as underscores; times in ms,
+    sizes in bytes, -1 is unlimited.
     """
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
+    retention_records: int = -1
     max_message_bytes: int = 1_048_588
     min_insync_replicas: int = 1
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME

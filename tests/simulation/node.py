@@ -76,6 +76,7 @@ class Metadata:
             cleanup_policy=frozenset({rng.choice(["delete", "delete", "delete", "compact"])}),
             retention_ms=rng.choice([-1, 3000, 20_000, 600_000]),
             retention_bytes=rng.choice([-1, -1, 2000, 20_000]),
+            retention_records=-1 if number % 3 else 30,
             message_timestamp_type=rng.choice(list(TimestampType)),
         )
         topic = Topic(

@@ -198,22 +198,23 @@ class QueueOracle:
         require(log_start >= self.log_start, f"{what}: was {self.log_start} before", "B")
         require(log_start <= high_watermark, f"{what}: beyond the high watermark {high_watermark}", "B")
         if log_start > max(self.truncated_to, self.log_start):
-            self._check_retention(log_start, now_ms, what)
+            self._check_retention(log_start, high_watermark, now_ms, what)
         if final:
             self.log_start = log_start
 
-    def _check_retention(self, log_start: int, now_ms: int, what: str) -> None:
+    def _check_retention(self, log_start: int, high_watermark: int, now_ms: int, what: str) -> None:
         settings = self.settings
         first = self.place(max(self.truncated_to, self.log_start))
         last = self.place(log_start - 1)
         require(self.batches[last].end == log_start, f"{what}: inside a batch, moved by nobody", "M")
         require("delete" in settings.cleanup_policy, f"{what}: topic is not to be deleted from", "M")
         left_bytes = sum(len(kept.data) for kept in self.batches[last + 1 :])
+        outnumbered = 0 <= settings.retention_records <= high_watermark - log_start
         for kept in reversed(self.batches[first : last + 1]):
             aged_from = min(kept.max_timestamp, kept.appended_ms)  # a record of tomorrow is as old as its place here
             expired = settings.retention_ms >= 0 and aged_from < now_ms - settings.retention_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
-            require(expired or surplus, f"{what}: retention had no reason to remove {kept[:3]}", "M")
+            require(expired or surplus or outnumbered, f"{what}: retention had no reason to remove {kept[:3]}", "M")
             left_bytes += len(kept.data)
 
     # --- look-ups -----------------------------------------------------------------------------------------

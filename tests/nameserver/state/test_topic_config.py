@@ -32,6 +32,8 @@ def test_the_defaults_are_the_settings_of_a_topic_without_configs() -> None:
         ("retention.ms", "-1"),
         ("retention.ms", " 1000 "),
         ("retention.bytes", "0"),
+        ("retention.records", "-1"),
+        ("retention.records", LONG_MAX),
         ("cleanup.policy", "compact,delete"),
         ("cleanup.policy", "compact, delete"),
         ("compression.type", "zstd"),
@@ -56,6 +58,8 @@ def test_allowed(key: str, value: str) -> None:
         ("retention.ms", "1_000"),
         ("retention.ms", "٣"),
         ("retention.ms", str(2**63)),
+        ("retention.records", "-2"),
+        ("retention.records", "1.5"),
         ("max.message.bytes", str(2**31)),
         ("max.message.bytes", "1" * 5000),
         ("min.insync.replicas", "0"),
@@ -93,10 +97,11 @@ def test_unknown_keys_are_refused(key: str) -> None:
 def test_overrides_go_before_the_nodes_defaults() -> None:
     settings = topic_settings(
         {"retention.ms": "5", "message.timestamp.type": "LogAppendTime"},
-        {"retention.ms": "7", "cleanup.policy": "compact", "max.message.bytes": "100"},
+        {"retention.ms": "7", "retention.records": "9", "cleanup.policy": "compact", "max.message.bytes": "100"},
     )
     assert settings == TopicSettings(
         retention_ms=5,
+        retention_records=9,
         cleanup_policy=frozenset({"compact"}),
         max_message_bytes=100,
         message_timestamp_type=TimestampType.LOG_APPEND_TIME,

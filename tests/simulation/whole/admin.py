@@ -167,7 +167,7 @@ CONFIGS: tuple[dict[str, str], ...] = (
     {"retention.ms": "3000"},
     {"retention.ms": "600000"},
     {"retention.ms": "-1", "retention.bytes": "2000"},
-    {"retention.ms": "-1", "retention.bytes": "20000", "segment.bytes": "3000"},
+    {"retention.ms": "-1", "retention.bytes": "20000", "retention.records": "40", "segment.bytes": "3000"},
     {"min.insync.replicas": "2", "retention.ms": "-1"},
     {"min.insync.replicas": "3", "retention.ms": "-1"},
 )

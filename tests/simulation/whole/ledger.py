@@ -128,11 +128,12 @@ class Ledger:
         require(queue.batches[last].end == start, f"{what}: inside a batch, moved by nobody", "M")
         require("delete" in settings.cleanup_policy, f"{what}: the topic is not to be deleted from", "M")
         left_bytes = sum(kept.length for kept in queue.batches[last + 1 :])
+        outnumbered = 0 <= settings.retention_records <= queue.batches[-1].end - start
         for kept in reversed(queue.batches[first : last + 1]):
             expired = settings.retention_ms >= 0 and kept.max_timestamp + behind_ms < oldest_kept_ms
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
             require(
-                expired or surplus,
+                expired or surplus or outnumbered,
                 f"{what}: by a majority's clocks retention had no reason yet to remove {kept[:3]}",
                 "T",
             )

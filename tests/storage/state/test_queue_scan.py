@@ -38,8 +38,8 @@ def filled(seed: int) -> tuple[QueueTable, dict[int, tuple[int, int]]]:
 def test_live_queues_are_those_with_something_between_start_and_end(seed: int) -> None:
     table, found = filled(seed)
     live = asyncio.run(live_queues(table))
-    expected = sorted((queue_id, start) for queue_id, (start, end) in found.items() if start < end)
-    assert list(zip(live.queue_ids.tolist(), live.log_starts.tolist(), strict=True)) == expected
+    expected = sorted((queue_id, start, end) for queue_id, (start, end) in found.items() if start < end)
+    assert list(zip(*(column.tolist() for column in live), strict=True)) == expected
     assert live.queue_ids.dtype == numpy.uint64
 
 

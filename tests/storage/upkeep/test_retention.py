@@ -13,6 +13,9 @@ from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStart
 from mainstem.storage.upkeep.retention_pass import FOREVER_MS
 
 NOW = 1000
+QUEUES = [1, 2, 3, 5]
+NO_NUMBER = {"retention_records": numpy.array([-1]), "high_watermarks": numpy.array([0])}
+"""One queue whose number of records is not limited."""
 Extent = tuple[int, int, int, int, int]
 
 
@@ -43,20 +46,25 @@ def sources(draw: st.DrawFn) -> list[list[Extent]]:
     st.lists(st.integers(0, 12), min_size=4, max_size=4),
     st.lists(st.sampled_from([-1, 0, 200, 600, 5000]), min_size=4, max_size=4),
     st.lists(st.sampled_from([-1, 0, 30, 100, 1000]), min_size=4, max_size=4),
+    st.lists(st.sampled_from([-1, -1, 0, 3, 7, 1000]), min_size=4, max_size=4),
 )
 def test_log_starts_move_as_far_as_the_limits_say(
-    fed: list[list[Extent]], starts: list[int], ms: list[int], size: list[int]
+    fed: list[list[Extent]], starts: list[int], ms: list[int], size: list[int], number: list[int]
 ) -> None:
-    queue_ids = numpy.array([1, 2, 3, 5], numpy.uint64)
+    queue_ids = numpy.array(QUEUES, numpy.uint64)
     log_starts = numpy.array(starts, numpy.int64)
     measured = LiveBytes(queue_ids, log_starts)
     for source in fed:
         measured.feed(extent_rows(*source))
+    known = [extent for source in fed for extent in source]
+    ends = [1 + max([extent[2] for extent in known if extent[0] == queue_id], default=-1) for queue_id in QUEUES]
     limits = LogStarts(
         queue_ids,
         log_starts,
         retention_ms=numpy.array(ms),
         retention_bytes=numpy.array(size),
+        retention_records=numpy.array(number),
+        high_watermarks=numpy.array(ends),
         live_bytes=measured.bytes,
         missing=measured.missing,
         now_ms=NOW,
@@ -83,6 +91,9 @@ def test_log_starts_move_as_far_as_the_limits_say(
                 break
             total -= extent[4]
             expected = max(expected, extent[2] + 1)
+        for extent in extents:
+            if number[place] >= 0 and ends[place] - (extent[2] + 1) >= number[place]:
+                expected = max(expected, extent[2] + 1)
         assert limits.log_starts[place] == expected
 
 
@@ -102,6 +113,7 @@ def test_what_left_between_two_looks_is_not_made_up_for_by_what_is_left() -> Non
         starts,
         retention_ms=numpy.array([-1]),
         retention_bytes=numpy.array([100]),
+        **NO_NUMBER,
         live_bytes=measured.bytes,
         missing=measured.missing,
         now_ms=NOW,
@@ -122,6 +134,7 @@ def test_what_no_look_found_keeps_nothing_from_going_by_size() -> None:
         starts,
         retention_ms=numpy.array([-1]),
         retention_bytes=numpy.array([100]),
+        **NO_NUMBER,
         live_bytes=measured.bytes,
         missing=measured.missing,
         now_ms=NOW,
@@ -143,12 +156,30 @@ def test_what_was_merged_between_two_sources_is_not_counted_twice() -> None:
         starts,
         retention_ms=numpy.array([-1]),
         retention_bytes=numpy.array([250]),  # of the 300 that there may be at the most
+        **NO_NUMBER,
         live_bytes=measured.bytes,
         missing=measured.missing,
         now_ms=NOW,
     )
     limits.feed(extent_rows((1, 0, 9, 0, 100), (1, 10, 19, 0, 100), (1, 20, 29, 0, 100)), 0, FOREVER_MS)
     assert limits.log_starts.tolist() == [0]
+
+
+def test_what_is_missing_does_not_matter_to_the_number_of_those_left() -> None:
+    limits = LogStarts(
+        numpy.array([1], numpy.uint64),
+        numpy.array([0]),
+        retention_ms=numpy.array([-1]),
+        retention_bytes=numpy.array([-1]),
+        retention_records=numpy.array([15]),
+        high_watermarks=numpy.array([60]),
+        live_bytes=numpy.array([0]),
+        missing=numpy.array([0]),
+        now_ms=NOW,
+    )
+    for source in ((1, 0, 9, 0, 100), (1, 30, 39, 0, 100), (1, 40, 49, 0, 100), (1, 50, 59, 0, 100)):
+        limits.feed(extent_rows(source), undated_ms=0, seen_ms=FOREVER_MS)
+    assert limits.log_starts.tolist() == [40], "of 15 records 10 lie in the last extent, 5 in the one before"
 
 
 def test_no_queues_no_extents_no_changes() -> None:
@@ -158,6 +189,8 @@ def test_no_queues_no_extents_no_changes() -> None:
         none,
         retention_ms=none,
         retention_bytes=none,
+        retention_records=none,
+        high_watermarks=none,
         live_bytes=none,
         missing=none,
         now_ms=NOW,
@@ -179,6 +212,8 @@ def test_no_queues_no_extents_no_changes() -> None:
         (TopicSettings(retention_ms=2**62), False, "forever"),
         (TopicSettings(retention_ms=-1), False, "forever"),
         (TopicSettings(retention_ms=-1, retention_bytes=5), False, "bytes"),
+        (TopicSettings(retention_ms=-1, retention_records=5), False, "bytes"),
+        (TopicSettings(retention_ms=604_800_000, retention_records=5), False, "ms-1073741824"),
     ],
 )
 def test_retention_class(settings: TopicSettings, internal: bool, expected: str) -> None:

@@ -130,18 +130,23 @@ def forgetful(world: World) -> World:
     return world
 
 
-limits = st.tuples(st.sampled_from([-1, 1000, 5000]), st.sampled_from([-1, -1, 40]))
+Limits = tuple[int, int, int]
+"""`retention.ms`, `retention.bytes`, `retention.records`."""
+limits = st.tuples(st.sampled_from([-1, 1000, 5000]), st.sampled_from([-1, -1, 40]), st.sampled_from([-1, -1, 3]))
 
 
-def topics_of(chosen: Sequence[tuple[int, int]]) -> list[Topic]:
-    return [topic(number, 1, retention_ms=ms, retention_bytes=size) for number, (ms, size) in enumerate(chosen, 1)]
+def topics_of(chosen: Sequence[Limits]) -> list[Topic]:
+    return [
+        topic(number, 1, retention_ms=ms, retention_bytes=size, retention_records=records)
+        for number, (ms, size, records) in enumerate(chosen, 1)
+    ]
 
 
 def played(
     rising: bool,
     runs: list[list[Extent]],
-    chosen: list[tuple[int, int]],
-    later: list[tuple[int, int]],
+    chosen: list[Limits],
+    later: list[Limits],
     compare: Callable[[list[int], list[int]], None],
 ) -> None:
     extents = [
@@ -168,7 +173,7 @@ runs_of = st.lists(
 
 @given(runs_of, st.lists(limits, min_size=3, max_size=3), st.lists(limits, min_size=3, max_size=3))
 def test_looking_at_few_runs_comes_to_the_same(
-    runs: list[list[Extent]], chosen: list[tuple[int, int]], later: list[tuple[int, int]]
+    runs: list[list[Extent]], chosen: list[Limits], later: list[Limits]
 ) -> None:
     def same(found: list[int], expected: list[int]) -> None:
         assert found == expected
@@ -177,9 +182,7 @@ def test_looking_at_few_runs_comes_to_the_same(
 
 
 @given(runs_of, st.lists(limits, min_size=3, max_size=3), st.lists(limits, min_size=3, max_size=3))
-def test_with_any_times_no_more_is_lost(
-    runs: list[list[Extent]], chosen: list[tuple[int, int]], later: list[tuple[int, int]]
-) -> None:
+def test_with_any_times_no_more_is_lost(runs: list[list[Extent]], chosen: list[Limits], later: list[Limits]) -> None:
     def no_more(found: list[int], expected: list[int]) -> None:
         assert all(mine <= its for mine, its in zip(found, expected, strict=True))
 
@@ -209,6 +212,21 @@ def test_sizes_are_added_up_from_runs_that_have_such_queues_only() -> None:
         for _ in range(2):
             assert await world.round(START_MS) == [0, 0], "no prefix leaves 95 bytes"
         assert {int(name.split(".")[0]) % 2 for name in world.looked_at} == {1}
+
+    asyncio.run(story())
+
+
+def test_numbers_of_records_are_looked_at_in_runs_that_have_such_queues_only() -> None:
+    async def story() -> None:
+        runs = [[(1 + place % 2, START_MS, 10)] for place in range(20)]
+        world = World(runs, [topic(1, 1, retention_ms=-1), topic(2, 1, retention_ms=-1, retention_records=4)])
+        assert await world.round(START_MS) == [0, 6]
+        assert len(world.looked_at) == 20, "what is in them is not known yet"
+        world.table.set(world.table.find(queue_id_of(2, 0)), LOG_START, 0)
+        assert await world.round(START_MS) == [0, 6]
+        assert {int(name.split(".")[0]) % 2 for name in world.looked_at} == {1}
+        await world.round(START_MS)
+        assert world.looked_at == [], "no queue has more than it may keep"
 
     asyncio.run(story())
 

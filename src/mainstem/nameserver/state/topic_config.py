@@ -1,4 +1,5 @@
-"""Kafka's topic configs as Mainstem understands them: one table, and the settings that follow from it.
+"""Kafka's topic configs as Mainstem understands them, and one of its own (`retention.records`): one table, and the
+settings that follow from it.
 
 Strategy: a config either has an effect, or is accepted because tools always send it and ignoring it does no
 harm (its documentation then says so), or is refused. Nothing that protects messages or readers is ignored:
@@ -239,6 +240,15 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How long a 'delete' topic keeps its records; -1 is for ever.",
         ),
         TopicConfig(
+            name="retention.records",
+            type=ConfigType.LONG,
+            default="-1",
+            minimum=-1,
+            broker_names=("log.retention.records",),
+            documentation="How many offsets a partition of a 'delete' topic keeps, the oldest going first; -1 is no "
+            "limit. A little more may remain, never less. Mainstem's own: Kafka has no such config.",
+        ),
+        TopicConfig(
             name="segment.bytes",
             type=ConfigType.INT,
             default="1073741824",
@@ -322,6 +332,7 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         cleanup_policy=frozenset(cast(tuple[str, ...], value("cleanup.policy"))),
         retention_ms=cast(int, value("retention.ms")),
         retention_bytes=cast(int, value("retention.bytes")),
+        retention_records=cast(int, value("retention.records")),
         max_message_bytes=cast(int, value("max.message.bytes")),
         min_insync_replicas=cast(int, value("min.insync.replicas")),
         message_timestamp_type=TimestampType(value("message.timestamp.type")),

@@ -23,10 +23,11 @@ Cells = numpy.typing.NDArray[numpy.int64]
 
 
 class LiveQueues(NamedTuple):
-    """Queues that hold batches, ascending by id, and their log starts."""
+    """Queues that hold batches, ascending by id, their log starts and high watermarks."""
 
     queue_ids: QueueIds
     log_starts: numpy.typing.NDArray[numpy.int64]
+    high_watermarks: numpy.typing.NDArray[numpy.int64]
 
 
 def chunks(table: QueueTable) -> Iterator[Cells]:
@@ -41,10 +42,10 @@ def chunks(table: QueueTable) -> Iterator[Cells]:
 
 async def live_queues(table: QueueTable) -> LiveQueues:
     """The queues whose log start lies before their high watermark; a chunk per turn of the event loop."""
-    found = [numpy.zeros((0, 2), numpy.int64)]
+    found = [numpy.zeros((0, 3), numpy.int64)]
     for slots in chunks(table):
         live = numpy.flatnonzero(slots[:, COMMITTED_END] > slots[:, LOG_START])
-        found.append(slots[live][:, [QUEUE_ID, LOG_START]])
+        found.append(slots[live][:, [QUEUE_ID, LOG_START, COMMITTED_END]])
         await asyncio.sleep(0)
     return await asyncio.to_thread(_sorted, found)
 
@@ -54,7 +55,7 @@ def _sorted(found: list[Cells]) -> LiveQueues:
     rows = numpy.concatenate(found)
     queue_ids = rows[:, 0].astype(numpy.uint64)
     order = numpy.argsort(queue_ids)
-    return LiveQueues(queue_ids[order], rows[order, 1])
+    return LiveQueues(queue_ids[order], rows[order, 1], rows[order, 2])
 
 
 async def topics_with_data(table: QueueTable) -> set[int]:

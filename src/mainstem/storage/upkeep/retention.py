@@ -29,7 +29,8 @@ BUCKET_MS_MAX = 1 << 37
 
 def retention_class(settings: TopicSettings, internal: bool) -> str:
     """The class of runs a topic's batches go to: topics of one class lose their data at about the same time,
-    so that whole runs become free. 'internal', 'compact', 'ms-<power of two>', 'bytes' or 'forever'."""
+    so that whole runs become free. 'internal', 'compact', 'ms-<power of two>', 'forever', or 'bytes' for those that
+    are bounded by size or by number of records only."""
     if internal:
         return "internal"
     if "compact" in settings.cleanup_policy:
@@ -37,7 +38,7 @@ def retention_class(settings: TopicSettings, internal: bool) -> str:
     if 0 <= settings.retention_ms <= BUCKET_MS_MAX:
         bucket = max(BUCKET_MS_MIN, 1 << max(settings.retention_ms - 1, 0).bit_length())
         return f"ms-{bucket}"
-    return "forever" if settings.retention_bytes < 0 else "bytes"
+    return "forever" if settings.retention_bytes < 0 and settings.retention_records < 0 else "bytes"
 
 
 def live(rows: Rows, log_starts: Numbers) -> Flags:
@@ -91,9 +92,11 @@ class LogStarts:
     """New log starts of some queues.
 
     By time: the longest prefix of extents whose every timestamp is before now - `retention_ms`. By size: the longest
-    prefix whose removal leaves at least `retention_bytes` of `live_bytes`. The further one counts. Limits per queue, -1
-    is unlimited; times in ms. Sources may come and go between two passes over all of them: where more offsets are
-    missing than the `missing` ones were, the remaining bytes are unknown, and no more extents expire by size."""
+    prefix whose removal leaves at least `retention_bytes` of `live_bytes`. By number: the longest prefix that ends
+    `retention_records` offsets before the high watermark. The furthest one counts. Limits per queue, -1 is unlimited;
+    times in ms. Sources may come and go between two passes over all of them: where more offsets are missing than the
+    `missing` ones were, the remaining bytes are unknown, and no more extents expire by size. A number needs no pass of
+    its own, and what is missing does not matter to it: offsets say how many are left."""
 
     def __init__(
         self,
@@ -102,6 +105,8 @@ class LogStarts:
         *,
         retention_ms: Numbers,
         retention_bytes: Numbers,
+        retention_records: Numbers,
+        high_watermarks: Numbers,
         live_bytes: Numbers,
         missing: Numbers,
         now_ms: int,
@@ -111,6 +116,8 @@ class LogStarts:
         """The result, once every source was fed."""
         self._oldest_kept = numpy.where(retention_ms < 0, numpy.iinfo(numpy.int64).min, now_ms - retention_ms)
         self._surplus = numpy.where(retention_bytes < 0, 0, numpy.maximum(live_bytes - retention_bytes, 0))
+        self._first_kept = numpy.where(retention_records < 0, 0, high_watermarks - retention_records)
+        """Offsets from here on are not removed for their number."""
         self._missing = missing.copy()
         self._left_out_ms = -1
         """The newest time in the sources left out so far; -1: none was."""
@@ -151,7 +158,8 @@ class LogStarts:
         self._shrinking[queues] &= surplus == ends - firsts
         self._surplus[queues] -= sums[firsts + surplus] - sums[firsts]
 
-        leaving = numpy.maximum(expired, surplus)
+        outnumbered = _prefix(rows["last_offset"] < self._first_kept[places], firsts, ends)
+        leaving = numpy.maximum(numpy.maximum(expired, surplus), outnumbered)
         moved = leaving > 0
         starts = rows["last_offset"][firsts[moved] + leaving[moved] - 1] + 1
         self.log_starts[queues[moved]] = numpy.maximum(self.log_starts[queues[moved]], starts)

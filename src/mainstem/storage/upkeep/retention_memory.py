@@ -1,8 +1,9 @@
 """Remembers facts about runs between rounds of retention, so that a round need not read the index of every run.
 
-A run never changes, so two facts about it hold until a topic's limits change: when its first live extent will be too
-old (`due_ms`), and whether it has extents of a queue whose size is limited. For a run that retention has not read yet,
-the manifest knows how old its oldest batch is. A change of any limit makes retention read all runs once more.
+A run never changes, so some facts about it hold until a topic's limits change: when its first live extent will be too
+old (`due_ms`), and whether it has extents of a queue whose size, or number of records, is limited. For a
+run that retention has not read yet, the manifest knows how old its oldest batch is. A change of any limit makes
+retention read all runs once more.
 """
 
 from __future__ import annotations
@@ -23,17 +24,30 @@ NEVER_MS = int(numpy.iinfo(numpy.int64).max)
 
 
 class TopicLimits(NamedTuple):
-    """The limits of all topics that hold batches, ascending by number; both are UNLIMITED where retention does not
+    """The limits of all topics that hold batches, ascending by number; all are UNLIMITED where retention does not
     apply."""
 
     numbers: Numbers
     retention_ms: Numbers
     retention_bytes: Numbers
+    retention_records: Numbers
+
+
+class LimitedQueues(NamedTuple):
+    """The queues that hold batches and that retention applies to, ascending by id, and the limits of each."""
+
+    queue_ids: QueueIds
+    log_starts: Numbers
+    high_watermarks: Numbers
+    retention_ms: Numbers
+    retention_bytes: Numbers
+    retention_records: Numbers
 
 
 class _Known(NamedTuple):
     due_ms: int
     sized: bool
+    counted: bool
 
 
 class RunMemory:
@@ -41,12 +55,12 @@ class RunMemory:
 
     def __init__(self) -> None:
         none = numpy.zeros(0, numpy.int64)
-        self._limits = TopicLimits(none, none, none)
+        self._limits = TopicLimits(none, none, none, none)
         self._known: dict[tuple[str, tuple[int, ...]], _Known] = {}
         self._used: dict[tuple[str, tuple[int, ...]], _Known] = {}
         """Facts used in this round; those not used are forgotten with the next."""
         self._shortest_ms = NEVER_MS
-        self._sized = False
+        self._sized = self._counted = False
 
     def begin(self, limits: TopicLimits) -> None:
         """Begin a round with these limits. Topics that were not in the last round had no live record then, so the runs
@@ -54,20 +68,24 @@ class RunMemory:
         _numbers, mine, before = numpy.intersect1d(
             limits.numbers, self._limits.numbers, assume_unique=True, return_indices=True
         )
-        same = (limits.retention_ms[mine] == self._limits.retention_ms[before]).all() and (
-            limits.retention_bytes[mine] == self._limits.retention_bytes[before]
-        ).all()
+        same = all((new[mine] == old[before]).all() for new, old in zip(limits[1:], self._limits[1:], strict=True))
         self._known = self._used if same else {}
         self._used = {}
         self._limits = limits
         timed = limits.retention_ms[limits.retention_ms >= 0]
         self._shortest_ms = int(timed.min()) if len(timed) else NEVER_MS
         self._sized = bool((limits.retention_bytes != UNLIMITED).any())
+        self._counted = bool((limits.retention_records != UNLIMITED).any())
 
     def has_sized(self, file: StoreFile, groups: Sequence[int]) -> bool:
         """Whether a run may have extents of queues whose size is limited."""
         known = self._recall(file, groups)
         return self._sized if known is None else known.sized
+
+    def has_counted(self, file: StoreFile, groups: Sequence[int]) -> bool:
+        """Whether a run may have extents of queues whose number of records is limited."""
+        known = self._recall(file, groups)
+        return self._counted if known is None else known.counted
 
     def has_expired(self, file: StoreFile, groups: Sequence[int], now_ms: int, seen_ms: int) -> bool:
         """Whether a run may have live extents that are too old; the run existed by `seen_ms`."""
@@ -85,25 +103,24 @@ class RunMemory:
         rows: Rows,
         undated_ms: int,
         seen_ms: int,
-        queue_ids: QueueIds,
-        log_starts: Numbers,
-        retention_ms: Numbers,
-        retention_bytes: Numbers,
+        limited: LimitedQueues,
     ) -> None:
         """Learn from the extents of a run that count, and the limits of all queues in them; times are as in
         `LogStarts.feed`."""
-        due_ms, sized = NEVER_MS, False
+        due_ms, sized, counted = NEVER_MS, False, False
+        queue_ids = limited.queue_ids
         if len(rows) and len(queue_ids):
             places = numpy.minimum(queue_ids.searchsorted(rows["queue_id"]), len(queue_ids) - 1)
-            live = (queue_ids[places] == rows["queue_id"]) & (rows["last_offset"] >= log_starts[places])
+            live = (queue_ids[places] == rows["queue_id"]) & (rows["last_offset"] >= limited.log_starts[places])
             places, times = places[live], rows["max_timestamp"][live]
-            sized = bool((retention_bytes[places] != UNLIMITED).any())
-            timed = retention_ms[places] >= 0
+            sized = bool((limited.retention_bytes[places] != UNLIMITED).any())
+            counted = bool((limited.retention_records[places] != UNLIMITED).any())
+            timed = limited.retention_ms[places] >= 0
             if timed.any():
                 times = numpy.minimum(numpy.where(times < 0, undated_ms, times)[timed], seen_ms)
-                keeps = numpy.minimum(retention_ms[places][timed], NEVER_MS - numpy.maximum(times, 0))
+                keeps = numpy.minimum(limited.retention_ms[places][timed], NEVER_MS - numpy.maximum(times, 0))
                 due_ms = int((times + keeps).min())
-        self._used[file.name, tuple(groups)] = _Known(due_ms, sized)
+        self._used[file.name, tuple(groups)] = _Known(due_ms, sized, counted)
 
     def _recall(self, file: StoreFile, groups: Sequence[int]) -> _Known | None:
         key = file.name, tuple(groups)

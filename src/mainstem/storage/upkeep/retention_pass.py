@@ -1,4 +1,5 @@
-"""One round of retention moves log starts by age and size, in the queue store and on unsplit data alike.
+"""One round of retention moves log starts by age, size and number of records, in the queue store and on unsplit data
+alike.
 
 A record is as old as its timestamp says, or as long as this node has seen it, whichever is older: a timestamp of the
 year 9999 keeps nothing. A majority's clocks give the time (`agreed_clock`); while they do not, no record expires by
@@ -31,7 +32,7 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.state.queue_scan import live_queues, topics_with_data
 from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts, retention_class
-from mainstem.storage.upkeep.retention_memory import RunMemory, TopicLimits
+from mainstem.storage.upkeep.retention_memory import LimitedQueues, RunMemory, TopicLimits
 
 log = logging.getLogger(__name__)
 
@@ -74,24 +75,15 @@ class RetentionUnit(NamedTuple):
     than."""
 
 
-class LimitedQueues(NamedTuple):
-    """The queues that hold batches and that retention applies to, ascending by id, and the limits of each."""
-
-    queue_ids: QueueIds
-    log_starts: Numbers
-    retention_ms: Numbers
-    retention_bytes: Numbers
-
-
 def may_lose(topic: Topic) -> bool:
-    """Whether records of a topic leave by age or size."""
+    """Whether records of a topic leave by age, size or number."""
     settings = topic.settings
-    unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0
+    unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0 and settings.retention_records < 0
     return DELETE in settings.cleanup_policy and not unlimited and not topic.internal
 
 
 class RetentionPass:
-    """Moves log starts by the topics' `retention.ms` and `retention.bytes`."""
+    """Moves log starts by the topics' `retention.ms`, `retention.bytes` and `retention.records`."""
 
     def __init__(
         self,
@@ -129,7 +121,7 @@ class RetentionPass:
 
     async def move_log_starts(self) -> int:
         """Apply retention as of now; durable when it returns. Returns how many queues lost records. While the agreed
-        time is unknown, only sizes count."""
+        time is unknown, only sizes and numbers count."""
         time = self._clock.now()
         if time is not None:
             sealed = {segment.sequence for segment in self._journal.segments() if segment.sealed}
@@ -137,7 +129,7 @@ class RetentionPass:
             # a run that is written meanwhile was not there yet
             runs_seen = await self._store.retention.first_seen(time.latest)
         limited = await self._limited_queues()
-        queue_ids, starts, retention_ms, retention_bytes = limited
+        queue_ids, starts, ends, retention_ms, retention_bytes, retention_records = limited
         if time is None:
             runs_seen = {}
             retention_ms = numpy.full_like(retention_ms, UNLIMITED)
@@ -145,10 +137,11 @@ class RetentionPass:
             return 0
         live = LiveBytes(queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
-            async for source in self._sources(limited, runs_seen, None):
+            async for source in self._sources(limited, runs_seen, None, sized=True):
                 if source.rows is not None:
                     live.feed(source.rows)
         surplus = (retention_bytes >= 0) & (live.bytes > retention_bytes)
+        outnumbered = (retention_records >= 0) & (ends - starts > retention_records)
         now_ms = time.earliest if time is not None else 0
         moved = await asyncio.to_thread(
             LogStarts,
@@ -156,11 +149,14 @@ class RetentionPass:
             starts,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
+            retention_records=retention_records,
+            high_watermarks=ends,
             live_bytes=live.bytes,
             missing=live.missing,
             now_ms=now_ms,
         )
-        async for source in self._sources(limited, runs_seen, now_ms, sized=bool(surplus.any())):
+        sized, counted = bool(surplus.any()), bool(outnumbered.any())
+        async for source in self._sources(limited, runs_seen, now_ms, sized=sized, counted=counted):
             if source.rows is None:
                 moved.left_out(source.seen_ms)
             else:
@@ -180,40 +176,56 @@ class RetentionPass:
         numbers, which = await asyncio.to_thread(_topics_of, live.queue_ids)
         places = {number: place for place, number in enumerate(numbers.tolist())}
         limited = numpy.zeros(len(numbers), numpy.bool_)
-        retention_ms, retention_bytes = (numpy.full(len(numbers), UNLIMITED, numpy.int64) for _ in range(2))
+        retention_ms, retention_bytes, retention_records = (
+            numpy.full(len(numbers), UNLIMITED, numpy.int64) for _ in range(3)
+        )
         for looked_at, topic in enumerate(self._topics(), 1):
             place = places.get(topic.number)
             if place is not None and may_lose(topic):
                 limited[place] = True
                 retention_ms[place] = topic.settings.retention_ms
                 retention_bytes[place] = topic.settings.retention_bytes
+                retention_records[place] = topic.settings.retention_records
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-        limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes)
+        limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes, retention_records)
         await asyncio.to_thread(self._memory.begin, limits)
 
         def chosen() -> LimitedQueues:
             kept = limited[which]
             topics = which[kept]
             return LimitedQueues(
-                live.queue_ids[kept], live.log_starts[kept], retention_ms[topics], retention_bytes[topics]
+                live.queue_ids[kept],
+                live.log_starts[kept],
+                live.high_watermarks[kept],
+                retention_ms[topics],
+                retention_bytes[topics],
+                retention_records[topics],
             )
 
         return await asyncio.to_thread(chosen)
 
     async def _sources(
-        self, limited: LimitedQueues, runs_seen: Mapping[str, int], now_ms: int | None, *, sized: bool = True
+        self,
+        limited: LimitedQueues,
+        runs_seen: Mapping[str, int],
+        now_ms: int | None,
+        *,
+        sized: bool,
+        counted: bool = False,
     ) -> AsyncIterator[RetentionUnit]:
         """Yield the sources, oldest first. A source not seen before is as young as it says. Skipped are runs in which
-        no record is too old (`now_ms` None: in any run) and, if sizes are asked for, no queue has a limited size. While
-        a run cannot be read none is skipped, as it could not be told from those."""
+        no record is too old (`now_ms` None: in any run), no queue has a limited size, if sizes are asked for, and none
+        a limited number of records, if these are (`counted`). While a run cannot be read none is skipped, as it could
+        not be told from those."""
         all_of_them = len(self._store.damaged) > 0
         for place, (file, groups) in enumerate(self._store.runs.in_order()):
             if place % RUNS_PER_TURN == 0:
                 await asyncio.sleep(0)
             seen_ms = runs_seen.get(file.name, FOREVER_MS)
             wanted = all_of_them or (sized and self._memory.has_sized(file, groups))
+            wanted = wanted or (counted and self._memory.has_counted(file, groups))
             if not wanted and now_ms is not None:
                 wanted = self._memory.has_expired(file, groups, now_ms, seen_ms)
             if not wanted:
@@ -229,9 +241,9 @@ class RetentionPass:
             undated_ms = newest_ms if newest_ms >= 0 else seen_ms
             if file.name in runs_seen:
                 if len(rows) > ROWS_AT_ONCE_MAX:
-                    await asyncio.to_thread(self._memory.learn, file, groups, rows, undated_ms, seen_ms, *limited)
+                    await asyncio.to_thread(self._memory.learn, file, groups, rows, undated_ms, seen_ms, limited)
                 else:
-                    self._memory.learn(file, groups, rows, undated_ms, seen_ms, *limited)
+                    self._memory.learn(file, groups, rows, undated_ms, seen_ms, limited)
             yield RetentionUnit(rows, undated_ms, seen_ms)
             await asyncio.sleep(0)
         for segment in self._journal.segments():
