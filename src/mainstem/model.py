@@ -142,6 +142,7 @@ class TopicSettings:
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
     retention_records: int = -1
+    segment_bytes: int = 1 << 30
     max_message_bytes: int = 1_048_588
     min_insync_replicas: int = 1
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME

@@ -97,11 +97,18 @@ def test_unknown_keys_are_refused(key: str) -> None:
 def test_overrides_go_before_the_nodes_defaults() -> None:
     settings = topic_settings(
         {"retention.ms": "5", "message.timestamp.type": "LogAppendTime"},
-        {"retention.ms": "7", "retention.records": "9", "cleanup.policy": "compact", "max.message.bytes": "100"},
+        {
+            "retention.ms": "7",
+            "retention.records": "9",
+            "segment.bytes": "99",
+            "cleanup.policy": "compact",
+            "max.message.bytes": "100",
+        },
     )
     assert settings == TopicSettings(
         retention_ms=5,
         retention_records=9,
+        segment_bytes=99,
         cleanup_policy=frozenset({"compact"}),
         max_message_bytes=100,
         message_timestamp_type=TimestampType.LOG_APPEND_TIME,

@@ -20,7 +20,7 @@ from tests.storage.queue_store.test_merged_files import QUEUES, Merges, groups_a
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
 from mainstem.kernel import crc32c
-from mainstem.model import Topic
+from mainstem.model import Topic, TopicSettings
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.merge import (
     AskLive,
@@ -72,8 +72,8 @@ class Node:
         self.bench.run(whole)
 
     def opened(self) -> None:
-        configs = {"segment.bytes": "9"}
-        topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, configs=configs)
+        settings = TopicSettings(segment_bytes=9)
+        topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, settings=settings)
         self.log = LocalMergeLog(
             self.bench.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
             lambda: [topic], lambda one: "forever", lambda: self.allowed, self.lines,

@@ -14,7 +14,7 @@ from tests.storage.queue_store.runs import Batch, make_batch, write
 from tests.storage.queue_store.test_merged_files import groups_at
 from tests.storage.queue_store.test_store import log_starts, read_all
 
-from mainstem.model import Topic
+from mainstem.model import Topic, TopicSettings
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
@@ -55,8 +55,8 @@ class RealStore:
 
     async def open(self) -> None:
         self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(), self.clock)
-        configs = {"segment.bytes": "40000"}
-        topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, configs=configs)
+        settings = TopicSettings(segment_bytes=40000)
+        topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, settings=settings)
         self.log = LocalMergeLog(
             self.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
             lambda: [topic], lambda one: "forever", lambda: True, LINES,

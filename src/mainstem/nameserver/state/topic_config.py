@@ -255,8 +255,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             minimum=14,
             maximum=INT_MAX,
             broker_names=("log.segment.bytes",),
-            documentation="The size of one file of a partition's log.",
-            without_effect=_JOURNAL,
+            documentation="How many bytes of a partition go to a file of their own, in Kafka's format, when the queue "
+            "store merges what it has; less than 134217728 counts as that. Retention does not wait for a file to fill.",
         ),
         TopicConfig(
             name="segment.index.bytes",
@@ -284,7 +284,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             minimum=1,
             broker_names=("log.roll.ms", "log.roll.hours"),
             documentation="The age at which a file of a partition's log is closed.",
-            without_effect=_JOURNAL,
+            without_effect=f"{_JOURNAL} Nothing waits for a file to be closed: retention removes what is due from any.",
         ),
         TopicConfig(
             name="unclean.leader.election.enable",
@@ -333,6 +333,7 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         retention_ms=cast(int, value("retention.ms")),
         retention_bytes=cast(int, value("retention.bytes")),
         retention_records=cast(int, value("retention.records")),
+        segment_bytes=cast(int, value("segment.bytes")),
         max_message_bytes=cast(int, value("max.message.bytes")),
         min_insync_replicas=cast(int, value("min.insync.replicas")),
         message_timestamp_type=TimestampType(value("message.timestamp.type")),

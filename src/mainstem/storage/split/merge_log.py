@@ -23,9 +23,6 @@ from mainstem.storage.queue_store.merges import LiveBounds
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
-SEGMENT_BYTES = 1 << 30
-"""`segment.bytes` of topics that do not set it: Kafka's default."""
-
 TOPICS_PER_TURN = 2_000
 """Topics looked at in one turn of the event loop: about a millisecond."""
 
@@ -130,8 +127,7 @@ class LocalMergeLog:
     async def _known_topics(self) -> dict[int, MergeTopic]:
         known: dict[int, MergeTopic] = {}
         for looked_at, topic in enumerate(self._topics(), 1):
-            segment_bytes = int(topic.configs.get("segment.bytes", SEGMENT_BYTES))
-            known[topic.number] = MergeTopic(topic.name, self._class_of(topic), segment_bytes)
+            known[topic.number] = MergeTopic(topic.name, self._class_of(topic), topic.settings.segment_bytes)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return known
