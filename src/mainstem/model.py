@@ -40,7 +40,8 @@ class FeatureLevel(enum.IntEnum):
     name files of producers; undecided blocks that lie in the journal twice."""
 
     MERGED = 3
-    """Files of the queue store that are merged: packed files and queue segments, which snapshots name as well."""
+    """Files of the queue store that are merged: packed files and queue segments, which snapshots name as well; in all
+    files of the queue store an index of aborted transactions."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:

@@ -22,12 +22,28 @@ def batches_in(extent: bytes) -> list[bytes]:
     return batches
 
 
+def rows_and_aborted(data: bytes, footer: FileFrame) -> tuple[bytes, bytes]:
+    """The index rows of a file, and what lies between them and the footer."""
+    end = footer.rows_position + 64 * footer.row_count
+    return data[footer.rows_position : end], data[end:-FRAME_BYTES]
+
+
+def check_aborted(content: bytes, footer: FileFrame, position: int) -> None:
+    """The index of aborted transactions, from this position on: not there in version 1, empty in version 2."""
+    if footer.version == 1:
+        assert content == b""
+    else:
+        found = FileFrame.unpack(content, int.from_bytes(b"MSABT1", "little"), "aborted transactions")
+        assert found == FileFrame(found.magic, 0, position, 0, 0, -1, -1, footer.name_crc, 2)
+
+
 def read_run(path: Path) -> dict[int, list[bytes]]:
     """The batches of a run by queue, in the order the index gives them; checks every checksum."""
     data = path.read_bytes()
     footer = FileFrame.unpack(data[-FRAME_BYTES:], RUN_MAGIC, str(path))
     assert FileFrame.unpack(data[:FRAME_BYTES], RUN_MAGIC, str(path)).row_count == 0
-    index = data[footer.rows_position : -FRAME_BYTES]
+    index, behind = rows_and_aborted(data, footer)
+    check_aborted(behind, footer, footer.rows_position + len(index))
     assert google_crc32c.value(index) == footer.rows_crc
     queues: dict[int, list[bytes]] = {}
     position = FRAME_BYTES

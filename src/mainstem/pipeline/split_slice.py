@@ -18,6 +18,7 @@ import pyarrow
 from mainstem.pipeline.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.journal_slice import Bytes, Pace
 from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
+from mainstem.storage.extents.format import ABORTED_VERSION
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import RUN_SUFFIX
@@ -74,11 +75,12 @@ def split_slice(
     class_of = numpy.array([-1 if name is None else numbers[name] for name in class_of_topic], numpy.int64)[topic_of]
     order = numpy.lexsort((batches.rows["base_offset"], batches.rows["queue_id"]))
     first = work.extents[0]
+    run_format = min(work.run_format, ABORTED_VERSION)  # a node of a later version may allow more
     files = []
     for name in names:
         chosen = order[class_of[order] == numbers[name]]
         run_name = f"{first.sequence:012d}-{first.start:010d}-{new_name()}{RUN_SUFFIX}"
-        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, pace))
+        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, pace, run_format))
     return SplitSlice(
         ranges=work.ranges,
         files=tuple(files),
@@ -97,13 +99,14 @@ def _write_run(
     order: Integers,
     open_target: OpenTarget,
     pace: Pace,
+    run_format: int,
 ) -> RunFile:
     directory = batches.rows[order]
     described = numpy.zeros(len(order), BATCH_ROW)
     for field in COPIED_FIELDS:
         described[field] = directory[field]
     described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
-    with RunWriter(name, open_target(name)) as writer:
+    with RunWriter(name, open_target(name), run_format) as writer:
         writer.append(gather(batches, buffer, order, pace), described)
         summary = writer.finish()
     return RunFile(retention_class=retention_class, **summary._asdict())

@@ -184,6 +184,7 @@ class StorageParts:
             RetentionClasses(state.table, setup.topics, setup.was_deleted).of_held,
             setup.journal_path,
             self.damage,
+            setup.run_format,
         )
         self.checkpointer = Checkpointer(
             setup.write_files,

@@ -11,6 +11,7 @@ from mainstem.ports import Clock, Files, SideWork
 from mainstem.side_thread import AtOnce
 from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.extents.format import ABORTED_VERSION, FORMAT_VERSION
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -65,3 +66,7 @@ class StorageSetup:
     def writes_merged(self) -> bool:
         """Whether the cluster's feature level allows merged files of the queue store."""
         return self.feature_level() >= FeatureLevel.MERGED
+
+    def run_format(self) -> int:
+        """The newest format version of runs that the cluster's feature level allows."""
+        return ABORTED_VERSION if self.writes_merged() else FORMAT_VERSION

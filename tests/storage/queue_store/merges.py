@@ -8,7 +8,7 @@ from pathlib import Path
 
 import google_crc32c
 import numpy
-from tests.fakes.run_reader import batches_in, read_run
+from tests.fakes.run_reader import batches_in, check_aborted, read_run, rows_and_aborted
 from tests.storage.queue_store.runs import Batch, write
 
 from mainstem.model import Buffer
@@ -148,9 +148,11 @@ def read_segment(root: Path, file: StoreFile) -> list[bytes]:
 
 
 def check_extents(data: bytes, content: bytes, file: StoreFile) -> None:
-    assert FileFrame.unpack(data[:FRAME_BYTES], INDEX_MAGIC, "header") == FileFrame(INDEX_MAGIC)
+    assert FileFrame.unpack(data[:FRAME_BYTES], INDEX_MAGIC, "header") == FileFrame(INDEX_MAGIC, version=2)
     footer = FileFrame.unpack(data[-FRAME_BYTES:], INDEX_MAGIC, "footer")
-    index = data[FRAME_BYTES:-FRAME_BYTES]
+    index, behind = rows_and_aborted(data, footer)
+    check_aborted(behind, footer, FRAME_BYTES + len(index))
+    assert footer.version == 2
     assert google_crc32c.value(index) == footer.rows_crc
     assert google_crc32c.value(file.name.encode()) == footer.name_crc
     assert (footer.rows_position, footer.batch_bytes) == (FRAME_BYTES, len(content))

@@ -15,7 +15,17 @@ from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
-from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, RUN_MAGIC, FileFrame, name_crc_of
+from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.format import (
+    ABORTED_VERSION,
+    EXTENT_ROW,
+    FORMAT_VERSION,
+    FRAME_BYTES,
+    INDEX_MAGIC,
+    RUN_MAGIC,
+    FileFrame,
+    name_crc_of,
+)
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunSummary, RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
 
@@ -140,10 +150,14 @@ class SimulatedTarget:
 
 
 def write_run(
-    files: SimulatedFiles, name: str, batches: Iterable[Batch], retention_class: str = "forever"
+    files: SimulatedFiles,
+    name: str,
+    batches: Iterable[Batch],
+    retention_class: str = "forever",
+    version: int = FORMAT_VERSION,
 ) -> StoreFile:
     """A finished run in memory, described as a commit does."""
-    summary = write(RunWriter(name, SimulatedTarget(files, name)), batches)
+    summary = write(RunWriter(name, SimulatedTarget(files, name), version), batches)
     return StoreFile(retention_class=retention_class, **summary._asdict())
 
 
@@ -152,11 +166,11 @@ def write_merged(
 ) -> StoreFile:
     """A packed file or, by its name, a queue segment with its siblings, described as a merge does."""
     batches = in_order(batches)
-    file = write_run(files, name, batches)
+    file = write_run(files, name, batches, version=ABORTED_VERSION)
     if len(paths_of(name)) > 1:
         content = files.content(path_of(name))
         footer = FileFrame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, name)
-        rows = numpy.frombuffer(content[footer.rows_position : -FRAME_BYTES], EXTENT_ROW).copy()
+        rows = numpy.frombuffer(content, EXTENT_ROW, footer.row_count, footer.rows_position).copy()
         rows["position"] -= FRAME_BYTES
         frame = footer._replace(
             magic=INDEX_MAGIC,
@@ -164,7 +178,9 @@ def write_merged(
             rows_position=FRAME_BYTES,
             name_crc=name_crc_of(name),
         )
-        files.put(index_path_of(name), FileFrame(INDEX_MAGIC).pack() + rows.tobytes() + frame.pack())
+        header = FileFrame(INDEX_MAGIC, version=ABORTED_VERSION)
+        aborted = empty_section(FRAME_BYTES + rows.nbytes, frame.name_crc)
+        files.put(index_path_of(name), header.pack() + rows.tobytes() + aborted + frame.pack())
         files.put(path_of(name), content[FRAME_BYTES : footer.rows_position])
         for path in paths_of(name)[2:]:
             files.put(path, path.encode())

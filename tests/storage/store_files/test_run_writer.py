@@ -22,7 +22,7 @@ from tests.storage.queue_store.runs import (
 )
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import EXTENT_BYTES
+from mainstem.storage.extents.format import ABORTED_VERSION, EXTENT_BYTES, FORMAT_VERSION
 from mainstem.storage.queue_store.run_reader import load_index
 from mainstem.storage.store_files.run_target import WINDOW_BYTES, LocalRunTarget
 from mainstem.storage.store_files.run_writer import RunWriter
@@ -42,10 +42,10 @@ def batch_lists(draw: st.DrawFn) -> list[Batch]:
     return batches
 
 
-@given(batch_lists(), st.integers(1, 20))
-def test_a_run_holds_its_batches_whatever_the_pieces(batches: list[Batch], piece: int) -> None:
+@given(batch_lists(), st.integers(1, 20), st.sampled_from([FORMAT_VERSION, ABORTED_VERSION]))
+def test_a_run_holds_its_batches_whatever_the_pieces(batches: list[Batch], piece: int, version: int) -> None:
     files = WatchedFiles()
-    summary = write(RunWriter("a.run", SimulatedTarget(files, "a.run")), batches, piece)
+    summary = write(RunWriter("a.run", SimulatedTarget(files, "a.run"), version), batches, piece)
     data = files.content("runs/a.run")
 
     async def load() -> numpy.ndarray:

@@ -76,6 +76,8 @@ class Slice(msgspec.Struct, frozen=True):
     ranges: tuple[GroupRange, ...]
     extents: tuple[SegmentExtent, ...]
     bytes: int
+    run_format: int = 1
+    """The newest format version of runs that the cluster's feature level allows."""
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,8 +2,9 @@
 
 A run holds the batches of one slice and one retention class, sorted by (queue, offset):
 
-    header (64 bytes) · batches · index (rows of `EXTENT_ROW`) · footer (64 bytes)
+    header (64 bytes) · batches · index (rows of `EXTENT_ROW`) · aborted transactions · footer (64 bytes)
 
+The index of aborted transactions (`aborted.py`) is there from format version 2 on.
 An index row describes an extent: contiguous bytes of consecutive batches of one queue, cut at `EXTENT_BYTES` so that
 a reader who finds an offset by binary search has little to skip. A sealed journal segment has an index of the same
 rows (one batch per extent) in a file of its own, header · rows · footer, whose positions point into the segment.
@@ -45,6 +46,8 @@ assert EXTENT_ROW_BYTES == 64
 RUN_MAGIC = 0x314E5552534D  # "MSRUN1"
 INDEX_MAGIC = 0x315844494D53  # "SMIDX1"
 FORMAT_VERSION = 1
+ABORTED_VERSION = 2
+"""Of files of the queue store that have an index of aborted transactions, from `FeatureLevel.MERGED` on."""
 FRAME = struct.Struct("<QIIQQQqqII")
 """Header and footer alike: magic · format version · CRC32C of the index rows · position of the first index
 row · number of index rows · bytes of batches · smallest and largest `max_timestamp` (ms; -1 when empty) ·
@@ -67,11 +70,12 @@ class FileFrame(NamedTuple):
     name_crc: int = 0
     """CRC of the run's name; 0: not stated. In the footer of a segment's index: the segment's
     `index_files.identity_of`."""
+    version: int = FORMAT_VERSION
 
     def pack(self) -> bytes:
         body = FRAME.pack(
             self.magic,
-            FORMAT_VERSION,
+            self.version,
             self.rows_crc,
             self.rows_position,
             self.row_count,
@@ -92,11 +96,11 @@ class FileFrame(NamedTuple):
         found, version, rows_crc, position, count, size, low, high, name_crc, crc = FRAME.unpack(buffer)
         if found != magic:
             raise FormatError(f"{where}: magic {found:#x} where {magic:#x} is expected")
-        if version != FORMAT_VERSION:
-            raise FormatError(f"{where}: format {version}, this version reads {FORMAT_VERSION}")
+        if not FORMAT_VERSION <= version <= ABORTED_VERSION:
+            raise FormatError(f"{where}: format {version}, this version reads {FORMAT_VERSION} to {ABORTED_VERSION}")
         if google_crc32c.value(bytes(buffer[:-4])) != crc:
             raise FormatError(f"{where}: frame fails its CRC")
-        return cls(found, rows_crc, position, count, size, low, high, name_crc)
+        return cls(found, rows_crc, position, count, size, low, high, name_crc, version)
 
 
 def name_crc_of(name: str) -> int:

@@ -19,7 +19,7 @@ from mainstem.lru import Lru
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
-from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, FileFrame
+from mainstem.storage.extents.format import EXTENT_ROW, FORMAT_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame
 from mainstem.storage.journal.blocks import Rows
 from mainstem.storage.journal.inventory import SegmentInfo
 from mainstem.storage.journal.segment_files import TEMPORARY, index_path
@@ -55,6 +55,8 @@ def unpack_index(content: bytes, where: str, identity: int = 0) -> ExtentIndex:
     the segment with this `identity`, if the file names its segment."""
     FileFrame.unpack(content[:FRAME_BYTES], INDEX_MAGIC, where)
     footer = FileFrame.unpack(content[FRAME_BYTES:][-FRAME_BYTES:], INDEX_MAGIC, where)
+    if footer.version != FORMAT_VERSION:
+        raise FormatError(f"{where}: format {footer.version}, an index of the journal has {FORMAT_VERSION}")
     if footer.rows_position != FRAME_BYTES:
         raise FormatError(f"{where}: index rows at byte {footer.rows_position}, not {FRAME_BYTES}")
     if identity and footer.name_crc not in (0, identity):

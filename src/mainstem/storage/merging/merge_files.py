@@ -21,7 +21,7 @@ from mainstem.kernel import crc32c, gather_extents, walk_batches
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_index import Rows
-from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.extents.format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.merging.merge_inputs import (
     InputDamaged,
     InputFile,
@@ -193,7 +193,7 @@ def _write_packed(
     level: int,
 ) -> Iterator[StoreFile]:
     bounds: list[Rows] = []
-    with RunWriter(name, open_file(path_of(name))) as writer:
+    with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION) as writer:
         for content, rows, batches in mover.move(found):
             writer.append([content], rows, int(batches[:, 4].min()))
             bounds = [*bounds[:1], rows[[0, -1]]]

@@ -18,6 +18,7 @@ import numpy
 
 from mainstem.kernel import crc32c
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.aborted import check_section, fits
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.extents.format import (
     EXTENT_ROW,
@@ -152,13 +153,17 @@ def _footer(descriptor: int, file: InputFile) -> FileFrame:
     if size < 2 * FRAME_BYTES:
         raise FormatError(f"{where}: {size} bytes have no room for header and footer")
     magic = INDEX_MAGIC if file.has_index_beside else RUN_MAGIC
-    content = bytearray(FRAME_BYTES)
-    read_exactly(descriptor, memoryview(content), size - FRAME_BYTES, where)
-    frame = FileFrame.unpack(bytes(content), magic, f"{where}: footer at {size - FRAME_BYTES}")
+    tail = bytearray(2 * FRAME_BYTES)
+    read_exactly(descriptor, memoryview(tail), size - len(tail), where)
+    frame = FileFrame.unpack(bytes(tail[FRAME_BYTES:]), magic, f"{where}: footer at {size - FRAME_BYTES}")
     if frame.name_crc not in (0, name_crc_of(file.name)):
         raise FormatError(f"{where}: this is another file's index")
-    if frame.rows_position + frame.row_count * EXTENT_ROW_BYTES + FRAME_BYTES != size:
+    rows_end = frame.rows_position + frame.row_count * EXTENT_ROW_BYTES
+    behind_rows = size - FRAME_BYTES - rows_end
+    if not fits(frame, behind_rows):
         raise FormatError(f"{where}: {frame.row_count} index rows from {frame.rows_position} on do not fit its size")
+    if behind_rows:
+        check_section(bytes(tail[:FRAME_BYTES]), frame, rows_end, behind_rows, where)
     return frame
 
 

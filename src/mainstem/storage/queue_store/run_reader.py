@@ -23,6 +23,7 @@ from mainstem.model import Buffer
 from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.extents.aborted import check_section, fits
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
 from mainstem.storage.extents.format import (
     EXTENT_ROW_BYTES,
@@ -51,21 +52,27 @@ async def load_index(file: File, where: str, name: str, segment_bytes: int | Non
     size = await file.size()
     if size < 2 * FRAME_BYTES:
         raise FormatError(f"{where}: {size} bytes have no room for header and footer")
-    if FileFrame.unpack(await file.read(0, FRAME_BYTES), magic, f"{where}: header") != FileFrame(magic):
+    header = FileFrame.unpack(await file.read(0, FRAME_BYTES), magic, f"{where}: header")
+    if header != FileFrame(magic, version=header.version):
         raise FormatError(f"{where}: header describes what only a footer can")
     footer_position = size - FRAME_BYTES
-    frame = FileFrame.unpack(
-        await file.read(footer_position, FRAME_BYTES), magic, f"{where}: footer at {footer_position}"
-    )
+    tail = await file.read(footer_position - FRAME_BYTES, 2 * FRAME_BYTES)
+    frame = FileFrame.unpack(tail[FRAME_BYTES:], magic, f"{where}: footer at {footer_position}")
     if frame.name_crc != name_crc_of(name) and (frame.name_crc or segment_bytes is not None):
         raise FormatError(f"{where}: this is another file's")
     rows_bytes = frame.row_count * EXTENT_ROW_BYTES
     rows_position = FRAME_BYTES + (frame.batch_bytes if segment_bytes is None else 0)
-    if frame.rows_position != rows_position or rows_position + rows_bytes != footer_position:
+    rows_end = rows_position + rows_bytes
+    behind_rows = footer_position - rows_end
+    if frame.rows_position != rows_position or not fits(frame, behind_rows):
         raise FormatError(
             f"{where}: {frame.batch_bytes} bytes of batches and {frame.row_count} index rows do not make up "
             f"its {size} bytes"
         )
+    if header.version != frame.version:
+        raise FormatError(f"{where}: its header is of format {header.version}, its footer of format {frame.version}")
+    if behind_rows:
+        check_section(tail[:FRAME_BYTES], frame, rows_end, behind_rows, where)
     if segment_bytes is not None and segment_bytes != frame.batch_bytes:
         raise FormatError(f"{where}: it describes a segment of {frame.batch_bytes} bytes, this has {segment_bytes}")
     first = FRAME_BYTES if segment_bytes is None else 0

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.format import FORMAT_VERSION
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
@@ -30,7 +31,9 @@ class LocalSplitLog:
         retention_classes: Callable[[], Awaitable[dict[int, str]]],
         journal_path: str,
         damage: JournalDamage,
+        run_format: Callable[[], int] = lambda: FORMAT_VERSION,
     ) -> None:
+        """`run_format`: the newest format version in which runs may be written."""
         self._groups = groups
         self._journal = journal
         self._map = state.journal_map
@@ -39,6 +42,7 @@ class LocalSplitLog:
         self._retention_classes = retention_classes
         self._journal_path = journal_path
         self._damage = damage
+        self._run_format = run_format
 
     def positions(self) -> list[GroupPositions]:
         durable = self._durable()
@@ -82,6 +86,7 @@ class LocalSplitLog:
                     for start, end in self._walkable(stretch.places)
                 ),
                 bytes=stretch.bytes,
+                run_format=self._run_format(),
             )
             for stretch in self._map.stretches(after, bounded, bytes_max)
         ]

@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
-from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame, name_crc_of
+from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.format import (
+    ABORTED_VERSION,
+    FORMAT_VERSION,
+    FRAME_BYTES,
+    RUN_MAGIC,
+    FileFrame,
+    name_crc_of,
+)
 from mainstem.storage.store_files.extents_writer import BATCH_ROW, Array, ExtentsWriter
 from mainstem.storage.store_files.run_target import RunTarget
 
@@ -36,12 +44,15 @@ class RunSummary(NamedTuple):
 class RunWriter:
     """Writes one run. Use as a context manager: leaving it without `finish` abandons the run."""
 
-    def __init__(self, name: str, target: RunTarget) -> None:
+    def __init__(self, name: str, target: RunTarget, version: int = FORMAT_VERSION) -> None:
+        """`version`: of the format; `ABORTED_VERSION` adds an index of aborted transactions, which is empty."""
+        assert version in (FORMAT_VERSION, ABORTED_VERSION), version
         self._name = name
+        self._version = version
         self._target = target
         self._written = ExtentsWriter(name, target, FRAME_BYTES)
         self._finished = False
-        target.write(FileFrame(RUN_MAGIC).pack())
+        target.write(FileFrame(RUN_MAGIC, version=version).pack())
 
     def __enter__(self) -> RunWriter:
         return self
@@ -64,23 +75,28 @@ class RunWriter:
         rows = written.rows()
         high = int(rows["max_timestamp"].max()) if len(rows) else -1
         index = rows.tobytes()
+        name_crc = name_crc_of(self._name)
+        rows_position = FRAME_BYTES + written.batch_bytes
+        aborted = empty_section(rows_position + len(index), name_crc) if self._version == ABORTED_VERSION else b""
         footer = FileFrame(
             RUN_MAGIC,
             crc32c(index),
-            FRAME_BYTES + written.batch_bytes,
+            rows_position,
             len(rows),
             written.batch_bytes,
             written.min_timestamp,
             high,
-            name_crc_of(self._name),
+            name_crc,
+            self._version,
         )
         self._target.write(index)
+        self._target.write(aborted)
         self._target.write(footer.pack())
         self._target.finish()
         self._finished = True
         return RunSummary(
             name=self._name,
-            bytes=2 * FRAME_BYTES + written.batch_bytes + len(index),
+            bytes=2 * FRAME_BYTES + written.batch_bytes + len(index) + len(aborted),
             batch_bytes=written.batch_bytes,
             batch_count=written.batch_count,
             record_count=written.record_count,

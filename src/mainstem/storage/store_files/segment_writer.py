@@ -2,7 +2,8 @@
 
 Four files of one directory. `.log` has the batches, and nothing else. `.index` and `.timeindex` are Kafka's, entry by
 entry what Kafka would have written while it appended the same batches. `.extents` is Mainstem's index of `.log`: the
-rows of its extents between two frames. The `.log` gets its name last, so where it is all four are whole.
+rows of its extents between two frames, and the index of aborted transactions. The `.log` gets its name last, so where it
+is all four are whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy.typing
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
+from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.format import ABORTED_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
 from mainstem.storage.store_files.extents_writer import Array, ExtentsWriter
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import RunSummary
@@ -80,6 +82,8 @@ class SegmentWriter:
         rows = written.rows()
         index = rows.tobytes()
         high = int(rows["max_timestamp"].max()) if len(rows) else -1
+        name_crc = name_crc_of(self._name)
+        aborted = empty_section(FRAME_BYTES + len(index), name_crc)
         frame = FileFrame(
             INDEX_MAGIC,
             crc32c(index),
@@ -88,10 +92,11 @@ class SegmentWriter:
             written.batch_bytes,
             written.min_timestamp,
             high,
-            name_crc_of(self._name),
+            name_crc,
+            ABORTED_VERSION,
         )
         siblings = {
-            EXTENTS_SUFFIX: FileFrame(INDEX_MAGIC).pack() + index + frame.pack(),
+            EXTENTS_SUFFIX: FileFrame(INDEX_MAGIC, version=ABORTED_VERSION).pack() + index + aborted + frame.pack(),
             OFFSET_INDEX_SUFFIX: self._entries.offset_index(),
             TIME_INDEX_SUFFIX: self._entries.time_index(),
         }
