@@ -5,14 +5,15 @@
 One line per kind of load. No byte is written: the spans of one write group are counted, as the planner's choices
 replace them; the other groups fare the same. `writes` is bytes written per byte taken in, the run included; `files` and
 `extents` are those of merged files per TiB, `runs` the files that wait (of 64 MiB, shared with the other groups);
-`drained` is all files per TiB after everything was merged.
+`drained` is all files per TiB after everything was merged; `outlived` the share of merged bytes in files that have
+bytes of a retention class which is kept longer.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -25,9 +26,11 @@ from mainstem.storage.merging.merge_plan import (
     Choice,
     Integers,
     MergeLines,
+    Output,
     SpanSummary,
     choose,
     cut,
+    lifetime_of,
     summarize,
 )
 
@@ -37,14 +40,38 @@ WRITE_GROUPS = 4
 BATCH_BYTES = 1100
 LINES = MergeLines()
 
+Classes = Callable[[QueueIds], list[str]]
+"""The retention class of each queue."""
+
 Draw = Callable[[numpy.random.Generator, int], numpy.typing.NDArray[numpy.int64]]
 """The queues of so many batches of a write group."""
+
+
+def one_class(queue_ids: QueueIds) -> list[str]:
+    return ["forever"] * len(queue_ids)
+
+
+def mixed_classes(queues_per_topic: int, classes: int) -> Classes:
+    """Topics of so many queues in this write group have one of these retention classes each, in no order."""
+    names = [f"ms-{1 << (22 + number)}" for number in range(classes - 1)] + ["forever"]
+
+    def classes_of(queue_ids: QueueIds) -> list[str]:
+        topics = queue_ids // numpy.uint64(queues_per_topic)
+        return [
+            names[number]
+            for number in (
+                (topics * numpy.uint64(2_654_435_761)) % numpy.uint64(2**32) // numpy.uint64(2**32 // classes + 1)
+            ).tolist()
+        ]
+
+    return classes_of
 
 
 class Load(NamedTuple):
     name: str
     draw: Draw
     batch_bytes: int = BATCH_BYTES
+    classes: Classes = one_class
 
 
 class Outcome(NamedTuple):
@@ -62,6 +89,8 @@ class Outcome(NamedTuple):
     """Spans of the largest merge."""
     below_line: int
     """Files below their line that lie in spans of more bytes than it."""
+    outlived_bytes: int
+    """Of merged files, bytes beside those of a retention class that is kept longer."""
 
 
 class _Span(NamedTuple):
@@ -69,13 +98,15 @@ class _Span(NamedTuple):
     queue_ids: QueueIds
     sizes: Integers
     files: int
+    outlived_bytes: int = 0
 
 
 class Store:
     """The spans of one write group."""
 
-    def __init__(self, lines: MergeLines, segment_bytes: int, span_bytes: int) -> None:
+    def __init__(self, lines: MergeLines, segment_bytes: int, span_bytes: int, classes: Classes = one_class) -> None:
         self._lines = lines
+        self._classes = classes
         self._segment_line = lines.segment_line(segment_bytes)
         self._span_bytes = span_bytes
         self._spans: list[_Span] = []
@@ -108,6 +139,7 @@ class Store:
             taken_bytes=self._taken,
             widest=self._widest,
             below_line=self._below_line,
+            outlived_bytes=sum(span.outlived_bytes for span in merged),
         )
 
     def _line_of(self, queue_ids: QueueIds) -> Integers:
@@ -117,14 +149,29 @@ class Store:
         inputs = self._spans[choice.first : choice.end]
         queue_ids, place = numpy.unique(numpy.concatenate([span.queue_ids for span in inputs]), return_inverse=True)
         sizes = numpy.bincount(place, numpy.concatenate([span.sizes for span in inputs])).astype(numpy.int64)
-        outputs = cut(queue_ids, sizes, self._line_of(queue_ids), ["default"] * len(queue_ids), self._lines)
+        classes = self._classes(queue_ids)
+        outputs = cut(queue_ids, sizes, self._line_of(queue_ids), classes, self._lines)
         assert sum(output.bytes for output in outputs if not output.is_segment) <= int(sizes.sum())
         rows = int(numpy.maximum(1, sizes // EXTENT_BYTES).sum())
         summary = summarize(inputs[0].summary.after, inputs[-1].summary.upto, choice.level, queue_ids, sizes, rows=rows)
-        self._spans[choice.first : choice.end] = [_Span(summary, queue_ids, sizes, len(outputs))]
+        self._spans[choice.first : choice.end] = [
+            _Span(summary, queue_ids, sizes, len(outputs), outlived_bytes(outputs, queue_ids, sizes, classes))
+        ]
         self._written += summary.bytes
         self._widest = max(self._widest, len(inputs))
         self._below_line += sum(1 for output in outputs if output.bytes < min(self._lines.packed_bytes, summary.bytes))
+
+
+def outlived_bytes(outputs: Sequence[Output], queue_ids: QueueIds, sizes: Integers, classes: Sequence[str]) -> int:
+    """Bytes of these files beside bytes of a class that is kept longer."""
+    lifetimes = numpy.array([lifetime_of(name) for name in classes])
+    total = 0
+    for output in outputs:
+        if not output.is_segment:
+            first = int(queue_ids.searchsorted(numpy.uint64(output.first_queue)))
+            end = int(queue_ids.searchsorted(numpy.uint64(output.last_queue), side="right"))
+            total += int(sizes[first:end][lifetimes[first:end] < lifetimes[first:end].max()].sum())
+    return total
 
 
 def play(
@@ -140,7 +187,7 @@ def play(
     `span_bytes`: of a run, of this write group."""
     random = numpy.random.default_rng(seed)
     batches = max(1, span_bytes // load.batch_bytes)
-    store = Store(lines, segment_bytes, span_bytes)
+    store = Store(lines, segment_bytes, span_bytes, load.classes)
     for _ in range(taken_bytes // (batches * load.batch_bytes)):
         store.take(load.draw(random, batches), load.batch_bytes)
     before = store.outcome()
@@ -183,6 +230,10 @@ LOADS = (
     Load("a million queues, skewed", skewed(250_000)),
     Load("20 large queues (90 %), a million", mixed(5, 250_000, 0.9)),
     Load("20 large queues (50 %), a million", mixed(5, 250_000, 0.5)),
+    Load("400 queues, 8 classes", even(100), classes=mixed_classes(1, 8)),
+    Load("1,000 topics, 8 classes", even(2_500), classes=mixed_classes(3, 8)),
+    Load("100 topics, 8 classes", even(2_500), classes=mixed_classes(25, 8)),
+    Load("10,000 topics, 16 classes", even(25_000), classes=mixed_classes(3, 16)),
 )
 
 
@@ -193,7 +244,8 @@ def main() -> None:
         "--tebibytes", type=float, default=1.0, help="taken in by the node's four write groups together"
     )
     options = parser.parse_args()
-    print(f"{'load of the node':36}{'writes':>8}{'files':>8}{'extents':>13}{'runs':>7}{'drained':>9}{'seconds':>9}")
+    titles = f"{'load of the node':36}{'writes':>8}{'files':>8}{'extents':>13}{'runs':>7}{'drained':>9}"
+    print(f"{titles}{'outlived':>10}{'seconds':>9}")
     for load in (one for one in LOADS if options.only in one.name):
         begun = time.perf_counter()
         taken = int(options.tebibytes * TEBIBYTE) // WRITE_GROUPS
@@ -202,6 +254,7 @@ def main() -> None:
         print(
             f"{load.name:36}{after.writes:8.2f}{before.files * per_tebibyte:8.0f}{before.extents * per_tebibyte:13,.0f}"
             f"{before.runs * WRITE_GROUPS:7.0f}{after.files * TEBIBYTE / after.taken_bytes:9.0f}"
+            f"{after.outlived_bytes / max(1, after.merged_bytes):10.1%}"
             f"{time.perf_counter() - begun:9.1f}",
             flush=True,
         )

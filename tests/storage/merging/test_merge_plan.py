@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy
 import pytest
 from bench.merge_plan import Draw, Load, even, mixed, play
@@ -9,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.errors import ConfigError
+from mainstem.model import TopicSettings
 from mainstem.storage.merging.merge_plan import (
     FINAL,
     NEVER,
     PACKED,
     RUNS,
+    SHARED_PARTS,
+    SMALL_FILES_PARTS,
     Choice,
     Integers,
     MergeLines,
@@ -21,9 +26,11 @@ from mainstem.storage.merging.merge_plan import (
     SpanSummary,
     choose,
     cut,
+    lifetime_of,
     summarize,
     tasks,
 )
+from mainstem.storage.upkeep.retention import retention_class
 
 SCALE = 256
 """The tests' store has a 256th of the bytes, so that a TiB of a node is 1 GiB of each write group."""
@@ -157,11 +164,13 @@ def test_a_cut_covers_every_queue_once_and_reaches_the_lines(sizes: list[int], d
         else:
             (output,) = held[queue]
             assert not output.is_segment
-    for number, output in enumerate(outputs):
-        if output.is_segment or output.bytes >= lines.packed_bytes:
+    for between, group in itertools.groupby(outputs, lambda output: output.is_segment):
+        packed = [output.bytes for output in group]
+        if between or len(packed) == 1:
             continue
-        neighbours = outputs[max(0, number - 1) : number] + outputs[number + 1 : number + 2]
-        assert all(neighbour.is_segment for neighbour in neighbours), "a packed file that could have had more"
+        below = [size for size in packed if size < lines.packed_bytes]
+        assert len(below) <= sum(packed) // lines.packed_bytes // SMALL_FILES_PARTS, "packed files that could have more"
+        assert all(size >= lines.packed_bytes // SHARED_PARTS for size in below)
     pieces = tasks(outputs, lines)
     assert [output for piece in pieces for output in piece] == outputs
     assert all(len(piece) == 1 or sum(output.bytes for output in piece) <= 5_000 for piece in pieces)
@@ -179,6 +188,44 @@ def test_classes_are_apart_where_each_reaches_the_line() -> None:
     ], "four of b are not enough for two files that each reach the line"
     together = cut(queue_ids[:3], sizes[:3], never[:3], list("aab"), lines)
     assert [(output.first_queue, output.last_queue, output.retention_class) for output in together] == [(0, 2, "a")]
+
+
+def test_queues_share_a_file_with_those_that_live_about_as_long() -> None:
+    lines = MergeLines(packed_bytes=1_000)
+    names = ["forever", "ms-4194304", "ms-8388608", "forever"]
+    queue_ids, never = numpy.arange(4, dtype=numpy.uint64), numpy.full(4, NEVER)
+    outputs = cut(queue_ids, numpy.array([1_900, 600, 500, 1_950]), never, names, lines)
+    assert [(output.first_queue, output.last_queue) for output in outputs] == [(0, 0), (1, 2), (3, 3)]
+
+
+def test_some_files_may_be_small_for_the_sake_of_their_class() -> None:
+    lines = MergeLines(packed_bytes=1_000)
+    names = ["forever"] * 8 + ["ms-4194304"] + ["forever"] * 8
+    sizes = numpy.array([1_000] * 8 + [300] + [1_000] * 8)
+    queue_ids = numpy.arange(17, dtype=numpy.uint64)
+    never = numpy.full(17, NEVER)
+    outputs = cut(queue_ids, sizes, never, names, lines)
+    assert [output.bytes for output in outputs if output.retention_class != "forever"] == [300]
+    sizes[8] = 200
+    assert {output.retention_class for output in cut(queue_ids, sizes, never, names, lines)} == {"forever"}, "too small"
+    few = cut(queue_ids[4:13], numpy.array([1_000] * 4 + [300] + [1_000] * 4), never[4:13], names[4:13], lines)
+    assert {output.retention_class for output in few} == {"forever"}, "one file of nine is too many"
+
+
+def test_a_thousand_retentions_make_no_thousand_files() -> None:
+    lines = MergeLines(packed_bytes=1_000)
+    names = [f"ms-{1 << (22 + number * 7 % 16)}" for number in range(1_000)]
+    sizes = numpy.full(1_000, 40)
+    outputs = cut(numpy.arange(1_000, dtype=numpy.uint64), sizes, numpy.full(1_000, NEVER), names, lines)
+    assert len(outputs) <= 40 + 40 // SMALL_FILES_PARTS
+    assert sum(output.bytes for output in outputs) == 40_000
+
+
+def test_classes_that_are_kept_longer_have_longer_lifetimes() -> None:
+    kept = [1, 1 << 23, 1 << 30, 1 << 37, -1]
+    found = [lifetime_of(retention_class(TopicSettings(retention_ms=ms), internal=False)) for ms in kept]
+    assert found == sorted(set(found))
+    assert {lifetime_of(name) for name in ("internal", "compact", "bytes", "forever", "ms-", "ms-soon")} == {found[-1]}
 
 
 def test_lines_that_cannot_be_used_are_refused() -> None:

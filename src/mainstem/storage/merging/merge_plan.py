@@ -16,6 +16,7 @@ exact bytes of all queues; nothing there depends on the order in which they were
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -58,6 +59,15 @@ while they are sorted. A packed file of 128 MiB cannot be made of more than twic
 SEGMENT_BYTES_MAX = 1 << 30
 """A longer line for segments counts as this: a segment is shorter than twice its line, and Kafka's positions in it are
 of 31 bits."""
+
+SHARED_PARTS = 4
+"""Queues of a retention class get packed files of their own where they fill this part of the line…"""
+SMALL_FILES_PARTS = 16
+"""…and one file of so many is allowed to be below it, which keeps a TiB below 9,000 files. Others share one with their
+neighbours."""
+
+LIFETIME_MAX = 64
+"""As powers of two in ms."""
 
 NEVER = numpy.int64(2**62)
 """The line of a queue that gets no segments."""
@@ -271,8 +281,8 @@ def cut(
     """The files that have these queues (ascending, each with bytes), in the order of their keys.
 
     `segment_lines` and `classes` are per queue. Segments reach their line, but for less than an extent. Packed files
-    reach theirs, but where what lies between two segments does not. Neighbours of different retention classes share a
-    packed file where one of them would not reach the line; its class is then that of the queue with most bytes."""
+    reach theirs, but for those that `_share` allows to be smaller, and where what lies between two segments does not.
+    The class of a file that neighbours of different classes share is that of the queue with most bytes."""
     outputs: list[Output] = []
     count = len(queue_ids)
     full = sizes >= segment_lines
@@ -280,28 +290,68 @@ def cut(
     edge = numpy.ones(count + 1, numpy.bool_)
     edge[1:count] = full[1:] | full[:-1] | (numbers[1:] != numbers[:-1])
     ends = numpy.concatenate(([0], numpy.cumsum(sizes)))
-    stretch: tuple[int, int] | None = None
-    """Queues that share packed files so far."""
+    lifetimes = [lifetime_of(str(name)) for name in names]
+    stretches: list[tuple[int, int]] = []
+    """Queues of one class each since the last segment."""
 
     def close() -> None:
-        if stretch is not None:
-            outputs.extend(_packed(queue_ids, sizes, ends, names, numbers, *stretch, lines.packed_bytes))
+        lives = [lifetimes[numbers[first]] for first, _ in stretches]
+        weights = [int(ends[end] - ends[first]) for first, end in stretches]
+        for first, end in _share(stretches, weights, lives, lines.packed_bytes):
+            outputs.extend(_packed(queue_ids, sizes, ends, names, numbers, first, end, lines.packed_bytes))
+        stretches.clear()
 
     edges = numpy.flatnonzero(edge).tolist()
     for first, end in itertools.pairwise(edges):
         if full[first]:
             close()
-            stretch = None
             outputs.extend(_segments(queue_ids, sizes, segment_lines, str(names[numbers[first]]), first))
-        elif stretch is None:
-            stretch = first, end
-        elif min(ends[end] - ends[first], ends[stretch[1]] - ends[stretch[0]]) < lines.packed_bytes:
-            stretch = stretch[0], end
         else:
-            close()
-            stretch = first, end
+            stretches.append((first, end))
     close()
     return outputs
+
+
+def lifetime_of(retention_class: str) -> int:
+    """About how long batches of a class are kept, as a power of two in ms; `LIFETIME_MAX` where time does not tell."""
+    kind, _, bucket = retention_class.partition("-")
+    return int(bucket).bit_length() if kind == "ms" and bucket.isdecimal() else LIFETIME_MAX
+
+
+def _share(
+    stretches: Sequence[tuple[int, int]], sizes: Sequence[int], lifetimes: Sequence[int], line: int
+) -> list[tuple[int, int]]:
+    """Neighbouring stretches of queues joined into those that share packed files.
+
+    The smallest is joined with its neighbour, of two the one that lives about as long, until all reach the line, but
+    for one in `SMALL_FILES_PARTS` of the files that there will be, which have at least a `SHARED_PARTS`th of it."""
+    spans, sizes, lifetimes = list(stretches), list(sizes), list(lifetimes)
+    before, after = list(range(-1, len(spans) - 1)), list(range(1, len(spans) + 1))
+    allowed = sum(sizes) // (line * SMALL_FILES_PARTS)
+    small = sum(1 for size in sizes if size < line)
+    heap = [(size, number) for number, size in enumerate(sizes)]
+    heapq.heapify(heap)
+    while heap:
+        size, number = heapq.heappop(heap)
+        if size != sizes[number]:  # joined since
+            continue
+        if size >= line or (size >= line // SHARED_PARTS and small <= allowed):
+            break
+        beside = [one for one in (before[number], after[number]) if 0 <= one < len(spans)]
+        if not beside:
+            break
+        other = min(beside, key=lambda one: (abs(lifetimes[one] - lifetimes[number]), sizes[one]))
+        left, right = sorted((number, other))
+        small -= (sizes[left] < line) + (sizes[right] < line)
+        spans[left] = spans[left][0], spans[right][1]
+        sizes[left], sizes[right] = sizes[left] + sizes[right], 0
+        small += sizes[left] < line
+        lifetimes[left] = max(lifetimes[left], lifetimes[right])
+        after[left] = after[right]
+        if after[left] < len(spans):
+            before[after[left]] = left
+        heapq.heappush(heap, (sizes[left], left))
+    return [span for span, size in zip(spans, sizes, strict=True) if size]
 
 
 def _segments(queue_ids: QueueIds, sizes: Integers, lines: Integers, name: str, queue: int) -> Iterator[Output]:

@@ -2,8 +2,8 @@
 
 Four files of one directory. `.log` has the batches, and nothing else. `.index` and `.timeindex` are Kafka's, entry by
 entry what Kafka would have written while it appended the same batches. `.extents` is Mainstem's index of `.log`: the
-rows of its extents between two frames, and the index of aborted transactions. The `.log` gets its name last, so where it
-is all four are whole.
+rows of its extents between two frames, and the index of aborted transactions. The `.log` gets its name last, so where
+it is all four are whole.
 """
 
 from __future__ import annotations
