@@ -111,10 +111,10 @@ class Story:
 
     def _split(self, name: str) -> None:
         """Every node splits what it has, all in one JVM: most of a splitter's time is the start of that."""
-        urls = [f"http://{node.http}" for node in self.cluster.nodes.values()]
+        runs = [f"http://{node.http} --once" for node in self.cluster.nodes.values()]
         process = self.commands.start(
             name,
-            [sys.executable, "-m", "tests.end_to_end.split_nodes", *urls],
+            [sys.executable, "-m", "tests.end_to_end.splitter_runs", *runs],
             {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"},
         )
         try:

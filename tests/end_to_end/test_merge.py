@@ -1,7 +1,7 @@
 """Real Spark merges what it split, is killed at it, and merges again, while a reader follows: nothing is lost, repeated
 or moved, and what is there in the end are packed files and a queue segment in Kafka's own format.
 
-The story is told once, for Spark starts three times in it; the tests below examine what it left.
+The story is told once, for Spark starts twice in it; the tests below examine what it left.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 import shutil
 import sqlite3
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
-from tests.end_to_end.processes import Commands, descendants, end
+from tests.end_to_end.processes import SOURCE, Commands, descendants, end
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import command, environment
 from tests.fakes.run_reader import batches_in
@@ -86,12 +87,10 @@ class Story:
         self.load.start()
         eventually(lambda: self.load.sent >= 4_000, seconds=PATIENCE_SECONDS, what="some messages")
         self.load.finish()
-        self._run("split", "split", "run", "--once", "--", "--bytes-per-trigger", str(24 << 20))
-        self.before = self.files()
         self.reader = SlowReader(self.node.kafka, QUEUES)
         self.reader.start()
-        self._kill_a_merge()
-        self._run("merge", "store", "merge", "--once")
+        self._split_and_kill_a_merge()
+        self._merge()
         eventually(
             lambda: self.reader.count >= self.load.sent or self.reader.failures,
             seconds=PATIENCE_SECONDS,
@@ -131,21 +130,22 @@ class Story:
             producer.produce(BULK.topic, bulk_value(number))
             producer.flush(PATIENCE_SECONDS)
 
-    def _run(self, name: str, *arguments: str) -> None:
-        process = self.commands.start(name, command(*arguments), environment(self.node))
-        try:
-            code = process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        assert code == EXIT_DONE, self.commands.log(name)
-
-    def _kill_a_merge(self) -> None:
-        """At any moment from its first file on."""
+    def _split_and_kill_a_merge(self) -> None:
+        """At any moment from its first file on. One process does both, for the sake of one start of Spark."""
         name = "killed merge"
-        process = self.commands.start(name, command("store", "merge", "--once"), environment(self.node))
-        self.left = eventually(
-            lambda: self.merged_files() or process.poll(), seconds=PATIENCE_SECONDS, what="a merge that writes"
-        )
+        url = f"http://{self.node.http}"
+        runs = [f"{url} --once --no-merge --bytes-per-trigger {24 << 20}", f"{url} --once --merge-only"]
+        program = [sys.executable, "-m", "tests.end_to_end.splitter_runs", *runs]
+        process = self.commands.start(name, program, {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
+
+        def merging() -> bool:
+            files = self.files()
+            self.left = self.merged_files()
+            if not self.left:
+                self.before = files
+            return bool(self.left) or process.poll() is not None
+
+        eventually(merging, seconds=PATIENCE_SECONDS, what="a merge that writes")
         assert process.poll() is None, self.commands.log(name)
         try:
             process.wait(self.random.random() / 4)
@@ -155,6 +155,14 @@ class Story:
             end(family)
         process.wait()
         self.killed = self.files()
+
+    def _merge(self) -> None:
+        process = self.commands.start("merge", command("store", "merge", "--once"), environment(self.node))
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        assert code == EXIT_DONE, self.commands.log("merge")
 
     def merged_files(self) -> list[str]:
         store = self.node.store_dir

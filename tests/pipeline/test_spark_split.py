@@ -1,7 +1,8 @@
 """The split application on real Spark against a node that is only a split service: exactly once (F), whoever
 dies.
 
-Every splitter is a process of its own (`python -m mainstem.pipeline.main`), because killing it is the point.
+Every splitter is a process of its own (`python -m mainstem.pipeline.main`), because killing it is the point. What
+`end_to_end/test_exactly_once.py` has of it at each change, killed JVM, killed driver and zombie, is `long` here.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) ->
     assert len(bench.journal.committed) > status["progress"]["batch_id"] + 1, "triggers had several slices"
 
 
+@pytest.mark.long
 def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> None:
     checkpoint = str(bench.directory / "checkpoint")
     bench.append(75)
@@ -177,6 +179,7 @@ def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
     assert bench.journal.remote_reads > 0
 
 
+@pytest.mark.long
 def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> None:
     bench.append(30)
     zombie = bench.start("--trigger-seconds", "0.3")

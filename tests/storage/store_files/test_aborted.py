@@ -30,6 +30,7 @@ from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import index_path_of, path_of
 
 NAMES = ("a.run", "a.pack", "t/0/u/00000000000000000000.log")
+SIZES = "do not (make up|fit) its"
 BATCHES = [make_batch(1, offset, size=300) for offset in range(3)]
 
 
@@ -101,9 +102,12 @@ def footer_with(magic: int, version: int) -> Callable[[bytes], bytes]:
         (section_with("a.pack", rows_position=1), "1 on, where"),
         (section_with("a.pack", name_crc=1), "another file's"),
         (section_with("a.pack", version=FORMAT_VERSION), "another file's"),
-        (footer_with(RUN_MAGIC, FORMAT_VERSION), "size"),
-        (lambda whole: whole[: -FRAME_BYTES - SECTION_BYTES] + whole[-FRAME_BYTES:], "size"),
-        (lambda whole: whole[: -FRAME_BYTES - SECTION_BYTES] + bytes(40) + whole[-FRAME_BYTES:], "size"),
+        (footer_with(RUN_MAGIC, FORMAT_VERSION), SIZES),
+        (lambda whole: whole[: -FRAME_BYTES - SECTION_BYTES] + whole[-FRAME_BYTES:], SIZES),
+        (
+            lambda whole: whole[: -FRAME_BYTES - SECTION_BYTES] + bytes(40) + whole[-FRAME_BYTES:],
+            SIZES,
+        ),
     ],
     ids=["a row", "elsewhere", "another name", "another version", "old footer", "left out", "half of it"],
 )

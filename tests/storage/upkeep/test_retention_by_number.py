@@ -24,6 +24,7 @@ async def log_start(node: SmallNode) -> int:
 
 def test_the_newest_records_are_kept_by_the_journal(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
+        node.topics = [topic(retention_ms=-1)]
         await fill(node, 40)
         await node.rounds()
         assert await log_start(node) == 0, "no limit"
@@ -47,6 +48,7 @@ def test_the_newest_records_are_kept_by_the_journal(tmp_path: Path) -> None:
 
 def test_the_newest_records_are_kept_by_the_queue_store(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
+        node.topics = [topic(retention_ms=-1)]
         for _ in range(5):
             await fill(node, 8)
             await node.split()
@@ -58,7 +60,7 @@ def test_the_newest_records_are_kept_by_the_queue_store(tmp_path: Path) -> None:
         assert files.file_count(0) == 3
         assert await log_start(node) == 2 * 8 * RECORDS
         await fill(node, 1)
-        assert await log_start(node) == 2 * 8 * RECORDS
+        assert await log_start(node) == 3 * 8 * RECORDS, "what is not split yet counts as well"
         node.topics = [topic(retention_ms=-1, retention_records=0)]
         assert await log_start(node) == 5 * 8 * RECORDS, "the segment that is being written stays"
         assert files.file_count(0) == 0
