@@ -148,8 +148,9 @@ class SimulatedCluster:
             number=number,
             topic_id=uuid.UUID(int=number),
             partitions=partitions,
-            configs={"segment.bytes": str(self.settings.segment_bytes)} if number % 2 else {},
-            settings=TopicSettings(retention_ms=-1),
+            settings=TopicSettings(
+                retention_ms=-1, **({"segment_bytes": self.settings.segment_bytes} if number % 2 else {})
+            ),
         )
         self.topics.append(topic)
         groups = {self.group_of(topic.queue_id(partition)) for partition in range(partitions)}

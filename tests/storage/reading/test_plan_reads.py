@@ -141,7 +141,9 @@ def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes
 
     def prepare_merges(node: SmallNode) -> None:
         prepare(node)
-        node.topics[0] = dataclasses.replace(node.topics[0], configs={"segment.bytes": "9000"})
+        node.topics[0] = dataclasses.replace(
+            node.topics[0], settings=dataclasses.replace(node.topics[0].settings, segment_bytes=9000)
+        )
 
     async def story(node: SmallNode) -> None:
         mergers = Mergers(Merging(node.storage, node.storage, node.disk2, str(node.manifest_path)), random.Random(1))
