@@ -18,7 +18,6 @@ from mainstem.storage.merging.merge_plan import (
     PACKED,
     RUNS,
     SHARED_PARTS,
-    SMALL_FILES_PARTS,
     Choice,
     Integers,
     MergeLines,
@@ -168,9 +167,8 @@ def test_a_cut_covers_every_queue_once_and_reaches_the_lines(sizes: list[int], d
         packed = [output.bytes for output in group]
         if between or len(packed) == 1:
             continue
-        below = [size for size in packed if size < lines.packed_bytes]
-        assert len(below) <= sum(packed) // lines.packed_bytes // SMALL_FILES_PARTS, "packed files that could have more"
-        assert all(size >= lines.packed_bytes // SHARED_PARTS for size in below)
+        assert len(packed) <= sum(packed) // lines.packed_bytes, "packed files that could have more"
+        assert all(size >= lines.packed_bytes // SHARED_PARTS for size in packed)
     pieces = tasks(outputs, lines)
     assert [output for piece in pieces for output in piece] == outputs
     assert all(len(piece) == 1 or sum(output.bytes for output in piece) <= 5_000 for piece in pieces)
@@ -194,22 +192,21 @@ def test_queues_share_a_file_with_those_that_live_about_as_long() -> None:
     lines = MergeLines(packed_bytes=1_000)
     names = ["forever", "ms-4194304", "ms-8388608", "forever"]
     queue_ids, never = numpy.arange(4, dtype=numpy.uint64), numpy.full(4, NEVER)
-    outputs = cut(queue_ids, numpy.array([1_900, 600, 500, 1_950]), never, names, lines)
+    outputs = cut(queue_ids, numpy.array([1_050, 600, 500, 1_050]), never, names, lines)
     assert [(output.first_queue, output.last_queue) for output in outputs] == [(0, 0), (1, 2), (3, 3)]
 
 
-def test_some_files_may_be_small_for_the_sake_of_their_class() -> None:
+def test_some_files_are_small_for_the_sake_of_their_class() -> None:
     lines = MergeLines(packed_bytes=1_000)
-    names = ["forever"] * 8 + ["ms-4194304"] + ["forever"] * 8
-    sizes = numpy.array([1_000] * 8 + [300] + [1_000] * 8)
-    queue_ids = numpy.arange(17, dtype=numpy.uint64)
-    never = numpy.full(17, NEVER)
-    outputs = cut(queue_ids, sizes, never, names, lines)
-    assert [output.bytes for output in outputs if output.retention_class != "forever"] == [300]
-    sizes[8] = 200
-    assert {output.retention_class for output in cut(queue_ids, sizes, never, names, lines)} == {"forever"}, "too small"
-    few = cut(queue_ids[4:13], numpy.array([1_000] * 4 + [300] + [1_000] * 4), never[4:13], names[4:13], lines)
-    assert {output.retention_class for output in few} == {"forever"}, "one file of nine is too many"
+    names = ["forever", "ms-4194304", "forever"]
+    queue_ids, never = numpy.arange(3, dtype=numpy.uint64), numpy.full(3, NEVER)
+
+    def files(*sizes: int) -> list[int]:
+        return [output.bytes for output in cut(queue_ids, numpy.array(sizes), never, names, lines)]
+
+    assert files(1_500, 300, 1_500) == [1_500, 300, 1_500], "three files, as 3,300 bytes may have"
+    assert files(1_400, 300, 1_200) == [1_400, 1_500], "2,900 may have two"
+    assert files(1_500, 200, 1_500) == [1_500, 1_700], "too small"
 
 
 def test_a_thousand_retentions_make_no_thousand_files() -> None:
@@ -217,7 +214,7 @@ def test_a_thousand_retentions_make_no_thousand_files() -> None:
     names = [f"ms-{1 << (22 + number * 7 % 16)}" for number in range(1_000)]
     sizes = numpy.full(1_000, 40)
     outputs = cut(numpy.arange(1_000, dtype=numpy.uint64), sizes, numpy.full(1_000, NEVER), names, lines)
-    assert len(outputs) <= 40 + 40 // SMALL_FILES_PARTS
+    assert len(outputs) <= 40
     assert sum(output.bytes for output in outputs) == 40_000
 
 

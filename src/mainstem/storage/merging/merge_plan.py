@@ -61,10 +61,7 @@ SEGMENT_BYTES_MAX = 1 << 30
 of 31 bits."""
 
 SHARED_PARTS = 4
-"""Queues of a retention class get packed files of their own where they fill this part of the line…"""
-SMALL_FILES_PARTS = 16
-"""…and one file of so many is allowed to be below it, which keeps a TiB below 9,000 files. Others share one with their
-neighbours."""
+"""Queues of a retention class may get a packed file of their own where they fill this part of the line."""
 
 LIFETIME_MAX = 64
 """As powers of two in ms."""
@@ -281,8 +278,8 @@ def cut(
     """The files that have these queues (ascending, each with bytes), in the order of their keys.
 
     `segment_lines` and `classes` are per queue. Segments reach their line, but for less than an extent. Packed files
-    reach theirs, but for those that `_share` allows to be smaller, and where what lies between two segments does not.
-    The class of a file that neighbours of different classes share is that of the queue with most bytes."""
+    reach theirs on average; alone they do not where what lies between two segments does not, or for the sake of their
+    retention class (`_share`). The class of a file that several share is that of the queue with most bytes."""
     outputs: list[Output] = []
     count = len(queue_ids)
     full = sizes >= segment_lines
@@ -323,29 +320,29 @@ def _share(
 ) -> list[tuple[int, int]]:
     """Neighbouring stretches of queues joined into those that share packed files.
 
-    The smallest is joined with its neighbour, of two the one that lives about as long, until all reach the line, but
-    for one in `SMALL_FILES_PARTS` of the files that there will be, which have at least a `SHARED_PARTS`th of it."""
+    The smallest is joined with its neighbour, of two the one that lives about as long, until all have a
+    `SHARED_PARTS`th of the line and there are no more files than if each reached it."""
     spans, sizes, lifetimes = list(stretches), list(sizes), list(lifetimes)
     before, after = list(range(-1, len(spans) - 1)), list(range(1, len(spans) + 1))
-    allowed = sum(sizes) // (line * SMALL_FILES_PARTS)
-    small = sum(1 for size in sizes if size < line)
+    allowed = sum(sizes) // line
+    files = sum(max(1, size // line) for size in sizes)
     heap = [(size, number) for number, size in enumerate(sizes)]
     heapq.heapify(heap)
     while heap:
         size, number = heapq.heappop(heap)
         if size != sizes[number]:  # joined since
             continue
-        if size >= line or (size >= line // SHARED_PARTS and small <= allowed):
+        if size >= line // SHARED_PARTS and files <= allowed:
             break
         beside = [one for one in (before[number], after[number]) if 0 <= one < len(spans)]
         if not beside:
             break
         other = min(beside, key=lambda one: (abs(lifetimes[one] - lifetimes[number]), sizes[one]))
         left, right = sorted((number, other))
-        small -= (sizes[left] < line) + (sizes[right] < line)
+        files -= max(1, sizes[left] // line) + max(1, sizes[right] // line)
         spans[left] = spans[left][0], spans[right][1]
         sizes[left], sizes[right] = sizes[left] + sizes[right], 0
-        small += sizes[left] < line
+        files += max(1, sizes[left] // line)
         lifetimes[left] = max(lifetimes[left], lifetimes[right])
         after[left] = after[right]
         if after[left] < len(spans):
