@@ -206,7 +206,7 @@ def test_some_files_are_small_for_the_sake_of_their_class() -> None:
 
     assert files(1_500, 300, 1_500) == [1_500, 300, 1_500], "three files, as 3,300 bytes may have"
     assert files(1_400, 300, 1_200) == [1_400, 1_500], "2,900 may have two"
-    assert files(1_500, 200, 1_500) == [1_500, 1_700], "too small"
+    assert files(1_500, 200, 1_500) == [1_700, 1_500], "too small"
 
 
 def test_a_thousand_retentions_make_no_thousand_files() -> None:
