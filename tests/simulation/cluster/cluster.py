@@ -149,7 +149,8 @@ class SimulatedCluster:
             topic_id=uuid.UUID(int=number),
             partitions=partitions,
             settings=TopicSettings(
-                retention_ms=-1, **({"segment_bytes": self.settings.segment_bytes} if number % 2 else {})
+                retention_ms=-1,
+                segment_bytes=self.settings.segment_bytes if number % 2 else TopicSettings().segment_bytes,
             ),
         )
         self.topics.append(topic)
