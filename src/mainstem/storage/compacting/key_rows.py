@@ -30,6 +30,10 @@ ROWS_MAX = 1 << 18
 """Rows at once, 6 MiB, unless a single batch has more. A batch of 64 KiB may inflate to 64 MiB, and so have nine
 million records."""
 
+INFLATED_BYTES_MAX = 1 << 20
+"""Bytes of records that are put beside each other, plain, unless a single batch has more: they stay in the
+processor's cache."""
+
 Rows = numpy.typing.NDArray[numpy.void]
 
 
@@ -53,47 +57,72 @@ def scan_keys(content: Buffer, key: bytes, rows_max: int = ROWS_MAX) -> Iterator
     `key`: 16 bytes, the same wherever hashes are compared. Raises FormatError naming the position of what is no
     batch."""
     window = Window.of(content)
-    horizons = window.horizons()
-    for first, end, compressed in window.stretches():
-        if compressed:
-            pieces = [(number, number + 1) for number in range(first, end)]
-        else:
-            pieces = _pieces(window.batches[:, 5], first, end, rows_max)
-        for begin, stop in pieces:
-            rows, counts = _scan(window, begin, stop, compressed, key)
-            unreadable = counts < 0
-            counts[unreadable] = 0
-            yield KeyRows(rows, begin, counts, horizons[begin:stop], int(unreadable.sum()))
+    horizons, control = window.horizons(), window.control()
+    pieces = _mixed_pieces(window, rows_max) if window.compressed().any() else _plain_pieces(window, rows_max)
+    for piece in pieces:
+        first, end = piece.first, piece.first + len(piece.places)
+        batches = window.batches[first:end]
+        places = numpy.empty((len(batches), KEY_PLACE_FIELDS), numpy.int64)
+        places[:, :2] = piece.places
+        places[:, 2], places[:, 3] = batches[:, 5], batches[:, 2]
+        places[:, 4], places[:, 5] = batches[:, 3] - batches[:, 2], control[first:end]
+        rows = numpy.empty(int(_rows_max(places[:, 1], places[:, 2]).sum()), KEY_ROW)
+        counts = numpy.empty(len(batches), numpy.int64)
+        found = key_rows(piece.records, places.data, key, rows.view(numpy.uint8).data, counts.data)
+        unreadable = counts < 0
+        counts[unreadable] = 0
+        yield KeyRows(rows[:found], first, counts, horizons[first:end], int(unreadable.sum()))
 
 
-def _pieces(record_counts: Integers, first: int, end: int, rows_max: int) -> list[tuple[int, int]]:
-    """Batches in pieces of about `rows_max` records."""
-    ends = numpy.cumsum(record_counts[first:end])
-    pieces: list[tuple[int, int]] = []
-    begin = done = 0
-    while begin < len(ends):
-        stop = max(begin + 1, int(ends.searchsorted(done + rows_max, side="right")))
-        pieces.append((first + begin, first + stop))
-        begin, done = stop, int(ends[stop - 1])
-    return pieces
+class _Piece(NamedTuple):
+    """Batches whose rows are made at once."""
+
+    first: int
+    """The number of the first."""
+    records: Buffer
+    """Of all of them, plain."""
+    places: Integers
+    """Position and length of the records of each; length -1: they cannot be inflated."""
 
 
-def _scan(window: Window, first: int, end: int, compressed: bool, key: bytes) -> tuple[Rows, Integers]:
-    """The rows of these batches, one batch if they are compressed, and how many each has; -1: it cannot be read."""
-    batches = window.batches[first:end]
-    places = numpy.empty((len(batches), KEY_PLACE_FIELDS), numpy.int64)
-    body: Buffer = window.content
-    places[:, 0], places[:, 1] = batches[:, 0] + HEADER_BYTES, batches[:, 1] - HEADER_BYTES
-    if compressed:
+def _rows_max(lengths: Integers, record_counts: Integers) -> Integers:
+    """How many records batches with so many bytes of plain records, and so many by their headers, have at the most."""
+    found: Integers = numpy.minimum(record_counts, numpy.maximum(lengths, 0) // RECORD_BYTES_MIN)
+    return found
+
+
+def _plain_pieces(window: Window, rows_max: int) -> Iterator[_Piece]:
+    places = window.batches[:, :2] + (HEADER_BYTES, -HEADER_BYTES)
+    ends = numpy.cumsum(_rows_max(places[:, 1], window.batches[:, 5]))
+    first = done = 0
+    while first < len(ends):
+        end = max(first + 1, int(ends.searchsorted(done + rows_max, side="right")))
+        yield _Piece(first, window.content, places[first:end])
+        first, done = end, int(ends[end - 1])
+
+
+def _mixed_pieces(window: Window, rows_max: int) -> Iterator[_Piece]:
+    """Where some batches are compressed the records of all are put beside each other, a few at a time."""
+    bodies: list[Buffer] = []
+    places: list[tuple[int, int]] = []
+    first = size = rows = 0
+    for number, (record_count, compressed) in enumerate(
+        zip(window.batches[:, 5].tolist(), window.compressed().tolist(), strict=True)
+    ):
+        body: Buffer = b""
+        length = -1
         try:
-            body = window.inflated(first)
-            places[0, :2] = 0, len(body)
+            body = window.inflated(number) if compressed else window.batch(number)[HEADER_BYTES:]
+            length = len(body)
         except ProtocolError:
-            places[0, :2] = 0, -1
-    places[:, 2], places[:, 3] = batches[:, 5], batches[:, 2]
-    places[:, 4], places[:, 5] = batches[:, 3] - batches[:, 2], window.control()[first:end]
-    room = numpy.minimum(places[:, 2], numpy.maximum(places[:, 1], 0) // RECORD_BYTES_MIN)
-    rows = numpy.empty(int(room.sum()), KEY_ROW)
-    counts = numpy.empty(len(batches), numpy.int64)
-    found = key_rows(body, places.data, key, rows.view(numpy.uint8).data, counts.data)
-    return rows[:found], counts
+            pass
+        more = min(record_count, max(length, 0) // RECORD_BYTES_MIN)
+        if places and (rows + more > rows_max or size + len(body) > INFLATED_BYTES_MAX):
+            yield _Piece(first, b"".join(bodies), numpy.array(places, numpy.int64))
+            bodies, places = [], []
+            first, size, rows = number, 0, 0
+        bodies.append(body)
+        places.append((size, length))
+        size += len(body)
+        rows += more
+    yield _Piece(first, b"".join(bodies), numpy.array(places, numpy.int64))

@@ -115,9 +115,8 @@ def _sieve_compressed(
     rows: list[tuple[int, ...]] = []
     control = window.control()
     size = 0
-    for number in range(first, end):
+    for number, (begin, stop, horizon_ms) in enumerate(rulings[first:end].tolist(), first):
         batch: Buffer | None = window.batch(number)
-        begin, stop, horizon_ms = rulings[number].tolist()
         if begin >= 0 and not control[number]:
             batch = _sieve_one(window, number, offsets[begin:stop], horizon_ms)
         if batch is not None:

@@ -65,6 +65,10 @@ class Window(NamedTuple):
         found: Flags = (self.attributes & CONTROL_BIT) != 0
         return found
 
+    def compressed(self) -> Flags:
+        found: Flags = (self.attributes & COMPRESSION_MASK) != 0
+        return found
+
     def horizons(self) -> Integers:
         """From when on the tombstones of each batch may go, in ms; `NO_HORIZON`: that is not decided yet."""
         found = numpy.full(len(self.batches), NO_HORIZON, numpy.int64)
@@ -79,7 +83,7 @@ class Window(NamedTuple):
         """(First, end, whether they are compressed) of neighbours that all are, or all are not."""
         if not len(self.batches):
             return
-        compressed = (self.attributes & COMPRESSION_MASK) != 0
+        compressed = self.compressed()
         edges = [0, *(numpy.flatnonzero(compressed[1:] != compressed[:-1]) + 1).tolist(), len(compressed)]
         for first, end in pairwise(edges):
             yield first, end, bool(compressed[first])
