@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mainstem.kernel import QueueTable, RecentIndex
 from mainstem.late import Late
+from mainstem.model import Durability
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cluster.departures import Departures
 from mainstem.storage.cluster.rejoining import Rejoining
@@ -224,6 +225,7 @@ class StorageParts:
             consensus.calls,
             setup.supervision,
             bytes_per_second=setup.config.snapshot_bytes_per_second,
+            keeps_own=setup.journal_config.durability is Durability.SYNC,
         )
         self.repair = RunRepair(
             consensus.node_id,

@@ -67,6 +67,8 @@ class Settings:
         """A journal is pruned whatever other replicas lack."""
         self.segment_bytes = random.Random(f"{self.storage} segments").choice([500, 3000, 1 << 30])
         """`segment.bytes` of every other topic."""
+        self.whole_files_upto = random.Random(f"{self.storage} whole files").choice([0, 0, 0, 1, 2])
+        """Nodes with ids up to this are of a version that gives files of the queue store only as a whole."""
 
     def forget_soon(self) -> None:
         """Let journals be as short as can be, so that who is away for a while needs a snapshot."""

@@ -22,6 +22,8 @@ from mainstem.nameserver.disk import starts
 from mainstem.nameserver.disk.starts import Loss, Remembers
 from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
+from mainstem.rpc.wire.method import Method
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.groups import control
@@ -161,6 +163,16 @@ class KnownStarts:
         return None
 
 
+class WholeFiles(Handlers):
+    """Those of a version that knows nothing of parts of files."""
+
+    def stream(self, method: Method[Any, Any], handler: Callable[..., Any]) -> None:
+        if method is FETCH_RUN:
+            super().stream(method, lambda call: handler(call._replace(request=FetchRun(call.request.name))))
+        else:
+            super().stream(method, handler)
+
+
 class SimulatedNode:
     """`start` and `stop`, or `lose_power`; then again."""
 
@@ -284,7 +296,7 @@ class SimulatedNode:
             )
         )
         self.read_at_start = self.journal_bytes_read - before
-        handlers = Handlers()
+        handlers = WholeFiles() if self.node_id <= cluster.settings.whole_files_upto else Handlers()
         storage.snapshots.register(handlers)
         storage.departures.register(handlers)
         storage.repair.register(handlers)

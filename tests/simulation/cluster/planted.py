@@ -117,9 +117,10 @@ def _dropped_outlives_a_snapshot() -> tuple[type, str, Any]:
     """What retention dropped once stays dropped, whatever a snapshot says."""
     supersede = RunChanges.supersede
 
-    async def leaving_out(changes: RunChanges, group: int, position: int, ranges: Entries) -> None:
+    async def leaving_out(changes: RunChanges, group: int, position: int, ranges: Entries, kept_upto: int = 0) -> None:
         dropped = set(changes._runs.manifest.dropped)
-        await supersede(changes, group, position, [entry for entry in ranges if entry[2].name not in dropped])
+        kept = [entry for entry in ranges if entry[2].name not in dropped]
+        await supersede(changes, group, position, kept, kept_upto)
 
     return RunChanges, "supersede", leaving_out
 

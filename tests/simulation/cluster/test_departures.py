@@ -200,7 +200,8 @@ class MovedWhileAway(ThereAndBack):
 
 class RetentionWhileAway(ThereAndBack):
     """One write group leaves a node, and the others' records are deleted: runs that hold both go. Then the group comes
-    back with a snapshot of the node that took its place, and which has the very same runs."""
+    back with a snapshot of the node that took its place, and which has the very same runs: all nodes give files as a
+    whole."""
 
     came_back = False
     """Whether the snapshot brought a run that retention had dropped."""
@@ -209,6 +210,7 @@ class RetentionWhileAway(ThereAndBack):
         cluster = self.cluster
         require(cluster.settings.groups > 1, "a seed with one write group")
         cluster.settings.forget_soon()
+        cluster.settings.whole_files_upto = len(cluster.nodes) + 1
         new, working = await self._begin()
         splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in cluster.nodes.values()]
         await asyncio.sleep(4.0)

@@ -53,7 +53,7 @@ class Store:
         self.committed.append((commit.group, commit.after, commit.upto, commit.applied_index))
         return CommitOutcome.COMMITTED
 
-    async def supersede(self, group: int, position: int, ranges: object) -> None:
+    async def supersede(self, group: int, position: int, ranges: object, kept_upto: int) -> None:
         await asyncio.sleep(0.1)
         self.positions[group] = position
 

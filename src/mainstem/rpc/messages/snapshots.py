@@ -16,6 +16,9 @@ from mainstem.rpc.wire.method import Method, Nothing
 
 RANGES_PER_PART = 1_000
 
+BYTE_RANGES_MAX = 5_000
+"""Ranges of a file asked for in one call: some 100 KB."""
+
 NAME_LENGTH_MAX = 512
 """Of a file: a queue segment's begins with a topic's name of up to 249 characters."""
 
@@ -81,13 +84,18 @@ class GroupSnapshotPart(msgspec.Struct, frozen=True):
 
 
 class FetchRun(msgspec.Struct, frozen=True):
-    """Asks for the bytes of a file of the queue store, whole, or of one that lies beside a queue segment."""
+    """Asks for the bytes of a file of the queue store, or of one that lies beside a queue segment: all of them, or
+    those of some ranges of the former, which rise. A node of an earlier version gives all in any case."""
 
     name: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
+    ranges: Annotated[list[tuple[Index, Index]], msgspec.Meta(max_length=BYTE_RANGES_MAX)] = []
+    """(position, length); none: the whole file."""
 
 
 class RunPart(msgspec.Struct, frozen=True):
     crc: Checksum
+    of_ranges: bool = False
+    """Whether the attachment has bytes of the ranges that were asked for, one behind the other."""
 
 
 OFFER_GROUP_SNAPSHOT = Method(

@@ -27,6 +27,7 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.queue_store.run_copy import Range
 from mainstem.storage.queue_store.run_reader import RunGone
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.cold_producers import ColdProducers
@@ -136,13 +137,14 @@ class SnapshotSending:
 
     async def give_run(self, call: RpcCall[FetchRun]) -> AsyncIterator[Reply[RunPart]]:
         """Raises `GroupSnapshotRefused`."""
-        name = call.request.name
+        name, ranges = call.request.name, [Range(*one) for one in call.request.ranges]
+        copies = self._store.copies
         try:
-            async for piece in self._store.copies.pieces(name, PIECE_BYTES):
+            async for piece in copies.part(name, ranges, PIECE_BYTES) if ranges else copies.pieces(name, PIECE_BYTES):
                 await self._rate.take(len(piece))
                 await self._pace(len(piece))
                 self.sent_bytes += len(piece)
-                yield Reply(RunPart(crc32c(piece)), piece)
+                yield Reply(RunPart(crc32c(piece), bool(ranges)), piece)
         except RunGone as error:  # whoever mends its own asks everybody
             raise GroupSnapshotRefused(f"run {name}: {error}") from error
         except (StorageError, OSError) as error:

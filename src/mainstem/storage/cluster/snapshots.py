@@ -1,7 +1,8 @@
 """Snapshots of write groups between nodes: this module is the end of the member that is too far behind.
 
-    offered    the leader asks; this node fetches the runs that it lacks, and keeps whole ones whatever happens next
-    fetched    all runs and the state are here: the write group's core is told
+    offered    the leader asks; this node fetches the files that it lacks, and keeps whole ones whatever happens next
+               (`snapshot_files`)
+    fetched    all files and the state are here: the write group's core is told
     installed  manifest, then memory, then a checkpoint are replaced; only then the core goes on behind the snapshot
 
 A crash leaves, step by step: runs that the manifest does not name (removed as orphans, or found by the next attempt); a
@@ -14,12 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.kernel import crc32c
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.raft import Snapshot
@@ -34,12 +33,12 @@ from mainstem.rpc.messages.snapshots import (
     QUEUES,
     TOPICS,
     FetchGroupSnapshot,
-    FetchRun,
     GroupSnapshotRefused,
     OfferGroupSnapshot,
 )
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Nothing, Reply
+from mainstem.storage.cluster.snapshot_files import Sender, SnapshotFiles
 from mainstem.storage.cluster.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
@@ -57,7 +56,6 @@ log = logging.getLogger(__name__)
 
 FETCH_SECONDS_MAX = 600.0
 """Seconds for one call that brings name, runs and state."""
-RUN_SECONDS_MAX = 24 * 3600.0
 
 ROUNDS_MAX = 20
 """How often the member asks again for runs that the leader made meanwhile, before it fetches the state in any case."""
@@ -70,6 +68,7 @@ class Arrived(NamedTuple):
     """A snapshot whose content is here, on its way through the core."""
 
     image: GroupImage
+    files: SnapshotFiles
     installed: asyncio.Future[None]
 
 
@@ -92,7 +91,9 @@ class Snapshots:
         supervision: Supervision,
         *,
         bytes_per_second: int,
+        keeps_own: bool,
     ) -> None:
+        """`keeps_own`: what is split here was durable on a majority, so that every snapshot has it, too."""
         self._node_id = node_id
         self._groups = groups
         self._state = state
@@ -102,6 +103,7 @@ class Snapshots:
         self._placement = placement
         self._was_deleted = was_deleted
         self._calls = calls
+        self._keeps_own = keeps_own
         self._pace = partial(pacing.take, Lane.COPY)
         self._sending = SnapshotSending(
             groups, state.table, store, producers, self._belongs, calls, self._pace, ByteRate(clock, bytes_per_second)
@@ -173,14 +175,21 @@ class Snapshots:
         return Reply(Nothing())
 
     async def _take_from(self, sender: int, group: WriteGroup, term: int) -> None:
-        held: set[str] = set()
+        assert self._calls is not None, "nobody offers snapshots to a node without calls"
+        files = SnapshotFiles(
+            self._store,
+            self._placement,
+            group.group,
+            Sender(self._calls, sender, self._pace),
+            keeps_own=self._keeps_own,
+        )
         try:
             for _ in range(ROUNDS_MAX):
-                if not await self._copy(sender, await self._fetch(sender, group, with_state=False), held):
+                if not await files.fetch(await self._fetch(sender, group, with_state=False)):
                     break
             image = await self._fetch(sender, group, with_state=True)
-            await self._copy(sender, image, held)
-            arrived = Arrived(image, asyncio.get_running_loop().create_future())
+            await files.fetch(image)
+            arrived = Arrived(image, files, asyncio.get_running_loop().create_future())
             self._arrived[group.group] = arrived
             group.consensus.snapshot_received(sender, term, image.name)
             if self._arrived.pop(group.group, None) is not None:
@@ -188,8 +197,7 @@ class Snapshots:
                 return
             await asyncio.shield(arrived.installed)
         finally:
-            for name in held:
-                self._store.orphans.let_go(name)
+            files.let_go()
 
     async def _fetch(self, sender: int, group: WriteGroup, *, with_state: bool) -> GroupImage:
         assert self._calls is not None, "nobody offers snapshots to a node without calls"
@@ -197,27 +205,6 @@ class Snapshots:
         return await joined(
             self._calls.stream(sender, FETCH_GROUP_SNAPSHOT, request, timeout_seconds=FETCH_SECONDS_MAX)
         )
-
-    async def _copy(self, sender: int, image: GroupImage, held: set[str]) -> int:
-        """Fetch the runs of a snapshot that are not here. Returns how many were fetched."""
-        copied = 0
-        for file in dict.fromkeys(file for _after, _upto, file in image.ranges):
-            if file.name not in held:
-                held.add(file.name)
-                self._store.orphans.hold(file.name)
-            copied += await self._store.copies.copy(file, partial(self._pieces, sender))
-        return copied
-
-    async def _pieces(self, sender: int, name: str) -> AsyncIterator[bytes]:
-        assert self._calls is not None, "nobody offers snapshots to a node without calls"
-        request = FetchRun(name)
-        async with aclosing(self._calls.stream(sender, FETCH_RUN, request, timeout_seconds=RUN_SECONDS_MAX)) as replies:
-            async for message, attachment in replies:
-                assert isinstance(attachment, (bytes, bytearray, memoryview)), "as it is received"
-                if crc32c(attachment) != message.crc:
-                    raise StorageError(f"run {name}: what came of it from node {sender} fails its CRC")
-                await self._pace(len(attachment))
-                yield bytes(attachment)
 
     # --- installed ----------------------------------------------------------------------------------------
 
@@ -233,11 +220,12 @@ class Snapshots:
 
     async def _finish(self, group: WriteGroup, arrived: Arrived) -> None:
         image, core = arrived.image, group.consensus.core
+        ranges, kept_upto = arrived.files.ranges, arrived.files.kept_upto
         replaced = False
 
         async def replace() -> None:
             nonlocal replaced
-            await self._state.manifest.supersede(group.group, image.name.index, image.ranges)
+            await self._state.manifest.supersede(group.group, image.name.index, ranges, kept_upto)
             replaced = True
             await self._replace(group, image)
 
@@ -258,7 +246,10 @@ class Snapshots:
             arrived.installed.exception()  # its caller may be gone
             return
         self.installed += 1
-        log.info("write group %d goes on behind a snapshot at block %d", group.group, image.name.index)
+        log.info(
+            "write group %d goes on behind a snapshot at block %d; its files of blocks up to %d have stayed",
+            group.group, image.name.index, kept_upto,
+        )  # fmt: skip
         if group.consensus.core is core:
             group.consensus.snapshot_installed(image.name)
         arrived.installed.set_result(None)

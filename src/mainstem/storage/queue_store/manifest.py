@@ -181,11 +181,16 @@ class Manifest:
 
         await _carried_through(self._executor, lambda: self._database.see(new, gone, now_ms), done)
 
-    async def supersede(self, group: int, position: int, applied_index: int, entries: Entries) -> list[str]:
-        """Replace a write group's files by these; none of them counts as dropped any more. Returns the files that no
-        write group needs any more: they are forgotten, but not kept under `dropped`."""
+    async def supersede(
+        self, group: int, position: int, applied_index: int, entries: Entries, kept_upto: int = 0
+    ) -> list[str]:
+        """Replace a write group's files by these, but for those with blocks up to `kept_upto`, behind which these lie;
+        none of these counts as dropped any more. Returns the files that no write group needs any more: they are
+        forgotten, but not kept under `dropped`."""
+        assert all(after >= kept_upto for after, _upto, _file in entries), "they lie behind what is kept"
         moved = group, GroupPosition(position, applied_index)
-        return await self._exchange({group: (self.ranges(group), entries)}, moved)
+        gone = [entry for entry in self.ranges(group) if entry.upto > kept_upto]
+        return await self._exchange({group: (gone, entries)}, moved)
 
     async def replace(self, name: str, by: Mapping[int, Entries]) -> list[str]:
         """Put other runs in this file's place, for each write group it counts for, as (after, upto, run), in one

@@ -156,7 +156,7 @@ class Mending:
                 for at, header in walk_batches(data):
                     verify_checksum(memoryview(data)[at : at + header.size_bytes], header)
                     headers.append(header)
-                writer.append([data], _rows(queue_id, headers))
+                writer.append([data], batch_rows(queue_id, headers))
             summary = writer.finish()
         file = StoreFile(retention_class=like.retention_class, **summary._asdict())
         self._orphans.hold(name)
@@ -215,7 +215,8 @@ def stretches_of(rows: numpy.ndarray) -> numpy.ndarray:
     return found
 
 
-def _rows(queue_id: int, headers: Sequence[BatchHeader]) -> numpy.ndarray:
+def batch_rows(queue_id: int, headers: Sequence[BatchHeader]) -> numpy.ndarray:
+    """Rows of `BATCH_ROW` for batches of a queue."""
     rows = numpy.zeros(len(headers), BATCH_ROW)
     for row, header in zip(rows, headers, strict=True):
         row["queue_id"] = queue_id

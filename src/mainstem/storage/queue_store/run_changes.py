@@ -60,17 +60,26 @@ class RunChanges:
             self._runs.search.forget(run)
             await self._runs.remove(run)
 
-    async def supersede(self, group: int, position: int, ranges: Entries) -> None:
-        """Set a write group's split to `position`, with these runs, as (after, upto, run), in place of those it had.
-        All runs must be here; none of them counts as dropped any more. Durable when it returns. Raises `StorageError`,
-        nothing being changed."""
+    async def supersede(self, group: int, position: int, ranges: Entries, kept_upto: int = 0) -> None:
+        """Set a write group's split to `position`, with these runs, as (after, upto, run), behind those that it had for
+        blocks up to `kept_upto`, and in place of all others. All runs must be here; none of them counts as dropped any
+        more. Durable when it returns. Raises `StorageError`, nothing being changed, above all when what is to be kept
+        was merged with what is not."""
         manifest = self._runs.manifest
         async with self.lock:
+            if kept_upto > manifest.position(group).position:
+                raise StorageError(f"write group {group} is not split up to block {kept_upto} any more")
+            for span in manifest.spans(group):
+                if span.after < kept_upto < span.upto:
+                    raise StorageError(
+                        f"write group {group}: blocks up to {kept_upto} were to be kept, and were merged up to block "
+                        f"{span.upto} meanwhile"
+                    )
             for file in {file.name: file for _after, _upto, file in ranges}.values():
                 await self._runs.verify(file)
-            before = [entry.name for entry in manifest.ranges(group)]
+            before = [entry.name for entry in manifest.ranges(group) if entry.upto > kept_upto]
             applied_index = min(manifest.position(group))
-            gone = await manifest.supersede(group, position, applied_index, ranges)
+            gone = await manifest.supersede(group, position, applied_index, ranges, kept_upto)
             await self._rearranged(before, gone)
 
     async def replace(self, name: str, by: Mapping[int, Sequence[StoreFile]]) -> None:

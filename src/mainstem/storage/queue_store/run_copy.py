@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy
 
@@ -42,6 +42,13 @@ BESIDE_BYTES_MAX = 1 << 20
 for some kilobytes, or for a batch."""
 
 
+class Range(NamedTuple):
+    """Bytes of a file."""
+
+    position: int
+    length: int
+
+
 class RunCopies:
     """Runs that are copied from this node, and to it."""
 
@@ -51,8 +58,9 @@ class RunCopies:
         self._orphans = orphans
         self._kept: Counter[int] = Counter()
         """Groups whose runs are being copied to other nodes."""
-        self._copying = asyncio.Lock()
-        self._copied_bytes = 0
+        self.one_at_a_time = asyncio.Lock()
+        """Held while a file is written here."""
+        self.copied_bytes = 0
 
     @contextmanager
     def kept(self, group: int) -> Iterator[None]:
@@ -91,6 +99,20 @@ class RunCopies:
                 checks.feed(position, piece)
                 yield piece
 
+    async def part(self, name: str, ranges: Sequence[Range], length: int) -> AsyncIterator[bytes]:
+        """Ranges of a file, which rise, one behind the other, in pieces of at most `length` bytes. Nothing is checked:
+        an extent may be cut by them. Raises `StorageError` when they are not in the file, or the manifest does not
+        name it."""
+        file = self._runs.file(name)
+        async with self._runs.open_runs.opened(self._runs.search.run(name)) as opened:
+            for window in windows(ranges, length):
+                start, end = window[0].position, window[-1].position + window[-1].length
+                data = await opened.read(start, end - start) if end <= file.bytes else b""
+                if len(data) < end - start:
+                    raise StorageError(f"{path_of(name)}: it has no bytes from {start} up to {end}")
+                view = memoryview(data)
+                yield b"".join([view[at - start : at - start + size] for at, size in window])
+
     async def _beside(self, path: str, length: int) -> AsyncIterator[bytes]:
         """What lies beside a queue segment. Kafka's indexes, which no reader here needs, may be missing: an empty one
         is one without entries."""
@@ -114,21 +136,23 @@ class RunCopies:
         the file is here already. The caller holds the file. One is copied at a time. Returns whether it was fetched.
         Raises `StorageError`, and what `fetch` raises."""
         siblings = [path.removeprefix(f"{QUEUES_DIRECTORY}/") for path in paths_of(file.name)[1:]]
-        async with self._copying:
+        async with self.one_at_a_time:
             async with self._changes.lock:  # a run that is being dropped does not count as here
-                if await self._is_here(file):
+                if await self.is_here(file):
                     return False
             for sibling in siblings:
                 async with aclosing(cast(AsyncGenerator[bytes, None], fetch(sibling))) as pieces:
                     path = f"{QUEUES_DIRECTORY}/{sibling}"
-                    await _copied(self._runs.files, path, file.bytes + BESIDE_BYTES_MAX, pieces)
+                    await write_copied(self._runs.files, path, file.bytes + BESIDE_BYTES_MAX, pieces)
             async with aclosing(cast(AsyncGenerator[bytes, None], fetch(file.name))) as pieces:
                 await copy_run(self._runs.files, file, pieces)
-            self._copied_bytes += file.bytes
+            self.copied_bytes += file.bytes
             await self._runs.renewed(file.name, "it was copied from another node")
             return True
 
-    async def _is_here(self, file: StoreFile) -> bool:
+    async def is_here(self, file: StoreFile) -> bool:
+        """Whether a file is here, whole as far as is known, even if the manifest does not name it. The caller holds
+        it."""
         self._orphans.spare(file.name)
         if file.name in self._runs.damaged:
             return False
@@ -144,8 +168,28 @@ class RunCopies:
             "mainstem_queue_store_copied_bytes_total",
             "counter",
             "Bytes of runs copied from other nodes.",
-            self._copied_bytes,
+            self.copied_bytes,
         )
+
+
+def windows(ranges: Iterable[Range], length: int) -> Iterator[list[Range]]:
+    """Ranges in groups that one read of at most `length` bytes covers; what is longer is cut. Raises `StorageError`
+    unless they rise."""
+    window: list[Range] = []
+    end = 0
+    for position, rest in ranges:
+        if position < end:
+            raise StorageError(f"a range from {position} on behind one up to {end}")
+        while rest:
+            if window and position >= window[0].position + length:
+                yield window
+                window = []
+            size = min(rest, (window[0].position if window else position) + length - position)
+            window.append(Range(position, size))
+            position, rest = position + size, rest - size
+        end = position
+    if window:
+        yield window
 
 
 class ExtentChecks:
@@ -197,17 +241,18 @@ async def copy_run(files: Files, file: StoreFile, pieces: AsyncIterator[bytes]) 
         else:
             check_content(await load_index(target, temporary, file.name), file)
 
-    await _copied(files, path_of(file.name), file.bytes, pieces, check)
+    await write_copied(files, path_of(file.name), file.bytes, pieces, check)
 
 
-async def _copied(
+async def write_copied(
     files: Files,
     path: str,
     bytes_max: int,
     pieces: AsyncIterator[bytes],
     check: Callable[[File, str, int], Awaitable[None]] | None = None,
 ) -> None:
-    """Write a file beside its place, have it checked with its size, and give it its name."""
+    """Write a file of at most so many bytes beside its place, have it checked with its size, and give it its name.
+    Raises `StorageError`, OSError, and what `pieces` and `check` raise."""
     temporary = f"{path}{TEMPORARY_INFIX}copy"
     target = await files.open(temporary, create=True)
     try:

@@ -14,7 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy
 
@@ -45,7 +45,15 @@ class RunGone(StorageError):
     """The file was dropped or replaced during the read; search those that count now."""
 
 
-async def load_index(file: File, where: str, name: str, segment_bytes: int | None = None) -> ExtentIndex:
+class Readable(Protocol):
+    """What an index is read from."""
+
+    async def read(self, position: int, length: int) -> bytes: ...
+
+    async def size(self) -> int: ...
+
+
+async def load_index(file: Readable, where: str, name: str, segment_bytes: int | None = None) -> ExtentIndex:
     """The index in `file`, after checking everything but the batches: of the run or packed file of this name, or of a
     queue segment of so many bytes. Raises `FormatError` naming `where`."""
     magic = RUN_MAGIC if segment_bytes is None else INDEX_MAGIC

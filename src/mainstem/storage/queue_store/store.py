@@ -5,7 +5,7 @@ Its parts, each with a state of its own:
     runs       which runs there are and what is in them (`stored_runs`), over descriptors, indexes and the manifest
     history    what readers get of a queue, with read-ahead for those that come back (`queue_history`)
     commits    how far each write group is split; the only way in which new runs come to count (`split_commits`)
-    copies     runs copied to other nodes and from them (`run_copy`)
+    copies     files copied to other nodes and from them (`run_copy`), `parts` of files to this node (`part_copy`)
     mending    damaged runs, made whole (`mending`)
     merges     what is merged, and its recording (`merges`)
     usage      which topic has how much on which level (`topic_usage`)
@@ -28,6 +28,7 @@ from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.mending import Mending
 from mainstem.storage.queue_store.merges import Merges
 from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.part_copy import PartCopies
 from mainstem.storage.queue_store.queue_history import QueueHistory
 from mainstem.storage.queue_store.run_changes import RunChanges
 from mainstem.storage.queue_store.run_copy import RunCopies
@@ -71,6 +72,7 @@ class QueueStore:
         self.changes = RunChanges(self.runs, clock, marked)
         self.commits = SplitCommits(self.runs, self.changes, self.orphans)
         self.copies = RunCopies(self.runs, self.changes, self.orphans)
+        self.parts = PartCopies(self.runs, self.copies, self.orphans)
         self.mending = Mending(self.runs, self.changes, self.orphans, new_id)
         self.merges = Merges(self.runs, self.changes, self.copies, self.orphans, clock)
         self.topic_usage = TopicUsage(self.runs, clock)

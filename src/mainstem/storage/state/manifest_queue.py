@@ -193,11 +193,14 @@ class ManifestQueue:
         self._wake.set()
         return COMMITTED
 
-    async def supersede(self, group: int, position: int, ranges: Sequence[tuple[int, int, StoreFile]]) -> None:
-        """Take a snapshot over: the write group is split up to `position`, into these runs, as (after, upto, run), and
-        no others. Recorded in the manifest on return; commits decided before are dropped. Raises `StorageError`."""
+    async def supersede(
+        self, group: int, position: int, ranges: Sequence[tuple[int, int, StoreFile]], kept_upto: int = 0
+    ) -> None:
+        """Take a snapshot over: the write group is split up to `position`, into the runs that it had for blocks up to
+        `kept_upto` and these, as (after, upto, run). Recorded in the manifest on return; commits decided before are
+        dropped. Raises `StorageError`."""
         async with self._turn:
-            await self._store.changes.supersede(group, position, ranges)
+            await self._store.changes.supersede(group, position, ranges, kept_upto)
             self._abandon(group)
             self._splits[group] = Split(position, position)
         self._answer()

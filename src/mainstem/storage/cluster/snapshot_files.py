@@ -1,0 +1,163 @@
+"""The files that come with a snapshot of a write group: which this node keeps of its own, and those it fetches.
+
+Where the sender's version gives parts of files, nothing is fetched of other write groups, nor of blocks that are split
+here already; else files are fetched whole. Whatever was fetched is held until the snapshot is installed or given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from mainstem.kernel import crc32c
+from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_RUN, FetchRun
+from mainstem.rpc.other_nodes import Calls
+from mainstem.storage.errors import StorageError
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.kept_history import Wanted, choose
+from mainstem.storage.queue_store.part_copy import NOTHING_KEPT, GivesWholeFiles, QueueEnds
+from mainstem.storage.queue_store.run_copy import Range
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.state.snapshot_image import GroupImage
+from mainstem.storage.store_files.store_file import StoreFile
+
+log = logging.getLogger(__name__)
+
+RUN_SECONDS_MAX = 24 * 3600.0
+
+
+class Sender:
+    """The node that gives the files."""
+
+    def __init__(self, calls: Calls, node_id: int, pace: Callable[[int], Awaitable[object]]) -> None:
+        """`pace` is awaited for the bytes that came."""
+        self._calls = calls
+        self._node_id = node_id
+        self._pace = pace
+        self.asked = 0
+        """Calls that were made."""
+
+    async def whole(self, name: str) -> AsyncIterator[bytes]:
+        """All bytes of a file, or of one that lies beside a queue segment. Raises `RpcError`, `StorageError`."""
+        async with aclosing(self._pieces(FetchRun(name))) as pieces:
+            async for piece, _of_ranges in pieces:
+                yield piece
+
+    async def part(self, name: str, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
+        """The bytes of these ranges of a file, which rise, one behind the other. Raises `GivesWholeFiles`, `RpcError`,
+        `StorageError`."""
+        for first in range(0, len(ranges), BYTE_RANGES_MAX):
+            request = FetchRun(name, list[tuple[int, int]](ranges[first : first + BYTE_RANGES_MAX]))
+            async with aclosing(self._pieces(request)) as pieces:
+                async for piece, of_ranges in pieces:
+                    if not of_ranges:
+                        raise GivesWholeFiles(f"node {self._node_id} gives no parts of files")
+                    yield piece
+
+    async def _pieces(self, request: FetchRun) -> AsyncGenerator[tuple[bytes, bool], None]:
+        self.asked += 1
+        async with aclosing(
+            self._calls.stream(self._node_id, FETCH_RUN, request, timeout_seconds=RUN_SECONDS_MAX)
+        ) as replies:
+            async for message, attachment in replies:
+                assert isinstance(attachment, (bytes, bytearray, memoryview)), "as it is received"
+                if crc32c(attachment) != message.crc:
+                    raise StorageError(f"run {request.name}: what came of it from node {self._node_id} fails its CRC")
+                await self._pace(len(attachment))
+                yield bytes(attachment), message.of_ranges
+
+
+class SnapshotFiles:
+    """The files of one snapshot of a write group, from one sender."""
+
+    def __init__(self, store: QueueStore, placement: Placement, group: int, sender: Sender, *, keeps_own: bool) -> None:
+        """`keeps_own`: what is split here is part of what the sender has."""
+        self._store = store
+        self._placement = placement
+        self._group = group
+        self._sender = sender
+        self._keeps_own = keeps_own
+        self._parts = True
+        """Whether the sender gives parts of files, as far as is known."""
+        self._held: set[str] = set()
+        self._ends: dict[tuple[int, int], QueueEnds] = {}
+        """How far the files here go that hold blocks (after, upto]."""
+        self._copied: dict[tuple[str, int], StoreFile | None] = {}
+        """By the name of a file there, and the block behind which it was wanted: what has come of it."""
+        self.kept_upto = 0
+        """Own files with blocks up to this one stay."""
+        self.ranges: list[tuple[int, int, StoreFile]] = []
+        """(after, upto, file) of those that go behind these."""
+
+    async def fetch(self, image: GroupImage) -> bool:
+        """Fetch what this node lacks of the snapshot's files, and note what is to count then. Returns whether anything
+        was asked for. Raises `RpcError`, `StorageError`, OSError."""
+        asked = self._sender.asked
+        try:
+            await self._fetch(image)
+        except GivesWholeFiles as error:
+            log.info("write group %d: %s; they are copied whole", self._group, error)
+            self._parts = False
+            await self._fetch(image)
+        return self._sender.asked > asked
+
+    async def _fetch(self, image: GroupImage) -> None:
+        manifest, damaged = self._store.manifest, self._store.damaged
+        split_upto = min(manifest.position(self._group).position, image.name.index) if self._keeps_own else 0
+        choice = choose(
+            manifest.spans(self._group),
+            split_upto,
+            image.ranges,
+            lambda name: name not in damaged and manifest.files[name].bytes > 0,
+            parts=self._parts,
+        )
+        found = [(wanted, await self._file(wanted)) for wanted in choice.wanted]
+        self.kept_upto = choice.kept_upto
+        self.ranges = [(wanted.after, wanted.upto, file) for wanted, file in found if file is not None]
+
+    async def _file(self, wanted: Wanted) -> StoreFile | None:
+        """The file here that has what is wanted; None: there is nothing to have."""
+        file, partly = wanted.file, wanted.holds_after < wanted.after
+        if not self._parts or (file.is_merged and not partly):
+            return await self._whole(file)
+        key = file.name, wanted.after if partly else 0
+        if key not in self._copied:
+            self._copied[key] = await self._part(wanted) if partly else await self._of_group(file)
+        return self._copied[key]
+
+    async def _whole(self, file: StoreFile) -> StoreFile:
+        self._hold(file.name)
+        await self._store.copies.copy(file, self._sender.whole)
+        return file
+
+    async def _of_group(self, run: StoreFile) -> StoreFile | None:
+        """A run may be here for other write groups."""
+        self._hold(run.name)
+        if await self._store.copies.is_here(run):
+            return run
+        return await self._from_sender(run, NOTHING_KEPT)
+
+    async def _part(self, wanted: Wanted) -> StoreFile | None:
+        blocks = wanted.holds_after, wanted.after
+        if blocks not in self._ends:
+            self._ends[blocks] = await self._store.parts.ends(self._group, *blocks, self._placement.groups_at)
+        return await self._from_sender(wanted.file, self._ends[blocks])
+
+    async def _from_sender(self, file: StoreFile, kept: QueueEnds) -> StoreFile | None:
+        groups_at = self._placement.groups_at
+        found = await self._store.parts.copy(file, self._group, groups_at, kept, self._sender)
+        if found is not None:
+            self._hold(found.name)
+            self._store.orphans.let_go(found.name)  # it came held
+        return found
+
+    def _hold(self, name: str) -> None:
+        if name not in self._held:
+            self._held.add(name)
+            self._store.orphans.hold(name)
+
+    def let_go(self) -> None:
+        """Hold nothing any more."""
+        while self._held:
+            self._store.orphans.let_go(self._held.pop())
