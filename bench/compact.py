@@ -192,8 +192,8 @@ def check_with_kafka() -> str:
     if found != expected or valid != len(made.batches) or not marked:
         raise BenchError(f"kafka-dump-log sees other records: {done.stdout[:2000]}{done.stderr[-500:]}")
     return (
-        f"Kafka {kafka_jars.VERSION} reads {len(found)} records that are left of {len(found) + made.dropped_records} in "
-        f"{valid} batches, each as it was; {marked} batches have a delete horizon"
+        f"Kafka {kafka_jars.VERSION} reads the {len(found)} records that are left of "
+        f"{len(found) + made.dropped_records}, each as it was, in {valid} batches; {marked} have a delete horizon"
     )
 
 
