@@ -323,8 +323,9 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
     assert "no offsets" in mainstem("group", "reset-offsets", "nobody", "--to", "end", code=1)
 
 
-ELSEWHERE = {"cluster transfer-leader", "cluster replace", "split prepare"}
-"""They need other nodes, or minutes: `test_commands.py` has the first two."""
+ELSEWHERE = {"cluster transfer-leader", "cluster replace", "split prepare", "store repair"}
+"""They need other nodes, or minutes, or a stopped node: `test_commands.py` has the first two, `test_store_repair.py`
+the last."""
 
 
 def directories(node: Serving) -> list[str]:

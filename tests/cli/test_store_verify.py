@@ -7,19 +7,22 @@ import json
 import re
 from pathlib import Path
 
+import numpy
 import pytest
 from tests.cli.documented import documented_keys, keys_of
 from tests.cli.test_narrow_terminals import fitting
 from tests.storage.queue_store.merges import PlainTarget
-from tests.storage.queue_store.runs import make_batch, write
+from tests.storage.queue_store.runs import Batch, make_batch, write
 
 from mainstem.cli import progress_line
 from mainstem.cli.main import run
+from mainstem.kernel import walk_batches
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.run_writer import RunWriter
-from mainstem.storage.store_files.store_file import StoreFile, path_of
+from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, SegmentWriter, described
+from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 
 
 class SystemClock:
@@ -52,6 +55,30 @@ class Disks:
             self.names.append(name)
         await store.close()
         await files.close()
+
+    def segment(self, batches: list[Batch]) -> StoreFile:
+        """Put a queue segment in the place of the first run."""
+        return asyncio.run(self._merge(batches))
+
+    async def _merge(self, batches: list[Batch]) -> StoreFile:
+        first = batches[0]
+        name = segment_name("orders", first.queue_id, "m1", first.base_offset)
+        stem = self.store_dir / path_of(name).removesuffix(".log")
+        with SegmentWriter(name, first.base_offset, lambda suffix: PlainTarget(stem.with_suffix(suffix))) as writer:
+            content = b"".join(batch.data for batch in batches)
+            rows = numpy.empty((len(batches), len(BATCH_FIELDS)), numpy.int64)
+            assert walk_batches(content, rows.data.cast("B")) == len(batches)
+            writer.append(content, described(rows, first.queue_id), rows)
+            file = StoreFile(
+                retention_class="forever", level=2, group=0, first_queue=first.queue_id, last_queue=first.queue_id,
+                first_offset=first.base_offset, **writer.finish()._asdict(),
+            )  # fmt: skip
+        files = DiskFiles(self.store_dir)
+        store = await QueueStore.open(files, str(self.write_dir / "manifest.sqlite"), QueueStoreConfig(), SystemClock())
+        await store.changes.merge(0, store.manifest.ranges(0)[:1], [file])
+        await store.close()
+        await files.close()
+        return file
 
     def flip(self, path: str, at: int) -> None:
         place = self.store_dir / path

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_reader import batches_in
+from tests.fakes.run_reader import batches_in, rows_and_aborted
 from tests.storage.queue_store.merges import offset_entries, time_entries
 from tests.storage.queue_store.test_merged_files import Merges
 from tests.storage.queue_store.test_store import Bench
@@ -169,7 +169,7 @@ def parts_of(name: str, files: SimulatedFiles) -> Iterator[tuple[str, int]]:
     yield from ((path, at) for at in range(first + 61 + 2))
     rows_end = footer.rows_position + EXTENT_ROW.itemsize
     yield from ((index_path_of(name), at) for at in range(footer.rows_position, rows_end))
-    yield from ((index_path_of(name), len(index) - 1 - at) for at in range(FRAME_BYTES))
+    yield from ((index_path_of(name), len(index) - 1 - at) for at in range(2 * FRAME_BYTES))
     for beside in paths[2:]:
         yield from ((beside, at) for at in range(0, len(files.content(beside)), 3))
 
@@ -237,11 +237,12 @@ def test_a_file_in_the_place_of_another_is_found() -> None:
 def rewritten(content: bytes, field: str, change: int) -> bytes:
     """A run whose first index row says something else, with right checksums."""
     footer = FileFrame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, "footer")
-    rows = numpy.frombuffer(content[footer.rows_position : -FRAME_BYTES], EXTENT_ROW).copy()
+    index, aborted = rows_and_aborted(content, footer)
+    rows = numpy.frombuffer(index, EXTENT_ROW).copy()
     rows[field][0] += change
     index = rows.tobytes()
     footer = footer._replace(rows_crc=google_crc32c.value(index))
-    return content[: footer.rows_position] + index + footer.pack()
+    return content[: footer.rows_position] + index + aborted + footer.pack()
 
 
 @pytest.mark.parametrize(
@@ -266,13 +267,14 @@ def test_a_batch_that_was_damaged_before_it_was_written_is_found_though_its_exte
     path = path_of(one(FileKind.RUN).name)
     content = bytearray(files.content(path))
     footer = FileFrame.unpack(content[-FRAME_BYTES:], RUN_MAGIC, "footer")
-    rows = numpy.frombuffer(bytes(content[footer.rows_position : -FRAME_BYTES]), EXTENT_ROW).copy()
+    index, aborted = rows_and_aborted(bytes(content), footer)
+    rows = numpy.frombuffer(index, EXTENT_ROW).copy()
     place = int(rows["position"][-1])
     content[place + 40] ^= 1  # in the largest timestamp of its first batch
     rows["crc"][-1] = google_crc32c.value(bytes(content[place : place + int(rows["length"][-1])]))
     index = rows.tobytes()
     footer = footer._replace(rows_crc=google_crc32c.value(index))
-    files.put(path, bytes(content[: footer.rows_position]) + index + footer.pack())
+    files.put(path, bytes(content[: footer.rows_position]) + index + aborted + footer.pack())
     (finding,) = [it for it in checked(files, None).findings if "fails its CRC" in it.what]
     assert (finding.path, finding.position) == (path, place)
 

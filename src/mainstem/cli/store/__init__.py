@@ -10,6 +10,7 @@ command = LazyGroup(
     commands_by_name={
         "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
+        "repair": LazyCommand("mainstem.cli.store.repair", "Make anew what the rest of the store tells."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
         "usage": LazyCommand("mainstem.cli.store.usage", "Show which topic takes how much, on which level."),
         "verify": LazyCommand("mainstem.cli.store.verify", "Read every byte and compare it with what describes it."),

@@ -20,7 +20,6 @@ from mainstem.address import Address
 from mainstem.cli.errors import CommandFailed, RequestRefused
 from mainstem.cli.store.kafka_connection import KafkaConnections
 from mainstem.kernel import first_damaged, walk_batches
-from mainstem.model import Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.list_offsets import (
@@ -31,9 +30,8 @@ from mainstem.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from mainstem.storage.store_files.extents_writer import BATCH_ROW
-from mainstem.storage.store_files.run_target import LocalRunTarget, RunTarget
-from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
+from mainstem.storage.store_files.run_target import LocalRunTarget, NoTarget, RunTarget
+from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter, described
 from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX
 
 METADATA_VERSION = 10
@@ -186,16 +184,6 @@ def _whole(content: bytes) -> tuple[memoryview, Integers]:
     return view, rows[:count]
 
 
-class _Nothing:
-    """Takes what Kafka has no use for."""
-
-    def write(self, buffer: Buffer) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def abandon(self) -> None: ...
-
-
 class PartitionFiles:
     """The directory of one partition, being written: `<topic>-<partition>`, as Kafka names it. It has that name when it
     is whole."""
@@ -235,7 +223,7 @@ class PartitionFiles:
             part = rows[:count].copy()
             begin, stop = int(part[0, 0]), int(part[-1, 0] + part[-1, 1])
             part[:, 0] -= begin
-            self._writer.append(content[begin:stop], _described(part, self._partition), part)
+            self._writer.append(content[begin:stop], described(part, self._partition), part)
             self._note_epochs(part)
             self._written += stop - begin
             self.bytes += stop - begin
@@ -281,7 +269,7 @@ class PartitionFiles:
         name = f"{self._topic}/{self._partition}/export/{base:020d}{SEGMENT_SUFFIX}"
 
         def open_sibling(suffix: str) -> RunTarget:
-            return _Nothing() if suffix == EXTENTS_SUFFIX else LocalRunTarget(self._partial, f"{base:020d}{suffix}")
+            return NoTarget() if suffix == EXTENTS_SUFFIX else LocalRunTarget(self._partial, f"{base:020d}{suffix}")
 
         self._writer = SegmentWriter(name, base, open_sibling)
         self._base, self._written = base, 0
@@ -316,15 +304,6 @@ def kafka_id(topic_id: UUID) -> str:
 def _checkpoint(epochs: list[tuple[int, int]]) -> str:
     """Kafka's `leader-epoch-checkpoint`: version, number of entries, entries."""
     return "\n".join(["0", str(len(epochs)), *(f"{epoch} {offset}" for epoch, offset in epochs)]) + "\n"
-
-
-def _described(rows: Integers, partition: int) -> numpy.typing.NDArray[numpy.void]:
-    """The same batches as rows of `BATCH_ROW`."""
-    described = numpy.zeros(len(rows), BATCH_ROW)
-    described["queue_id"] = partition
-    for field in ("base_offset", "last_offset", "max_timestamp", "length", "record_count", "leader_epoch"):
-        described[field] = rows[:, BATCH_FIELDS.index(field)]
-    return described
 
 
 def export_partition(

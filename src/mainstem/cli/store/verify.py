@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,7 @@ from mainstem.cli.progress_line import ProgressLine, progress_option
 from mainstem.cli.store import directories
 
 if TYPE_CHECKING:
-    from mainstem.storage.verifying.findings import UnnamedFile
+    from mainstem.storage.verifying.findings import Finding, UnnamedFile
     from mainstem.storage.verifying.store_check import Progress, Report
 
 JOBS_MAX = 64
@@ -63,13 +63,8 @@ def command(
         )
     started = time.monotonic()
     with ProgressLine(progress) as line:
-
-        def tell(at: Progress) -> None:
-            total = f" of {size(at.bytes_total)}" if at.bytes_total else ""
-            line.offer(at.bytes, lambda: f"{size(at.bytes)}{total}, {at.files:,} of {counted(at.files_total, 'file')}")
-
         manifest = None if without_manifest else str(where.manifest)
-        report = asyncio.run(_check(where.store_dir, manifest, jobs or 2, tell))
+        report = asyncio.run(checked(where.store_dir, manifest, jobs or 2, line))
     seconds = time.monotonic() - started
     if as_json:
         print_json(_data(report, seconds))
@@ -78,9 +73,14 @@ def command(
     return 1 if report.findings else 0
 
 
-async def _check(store_dir: Path, manifest: str | None, jobs: int, tell: Any) -> Report:
+async def checked(store_dir: Path, manifest: str | None, jobs: int, line: ProgressLine) -> Report:
+    """Check a store, so many files at a time, and tell on the line how far it is."""
     from mainstem.storage.disks.disk_files import DiskFiles
     from mainstem.storage.verifying.store_check import check_store
+
+    def tell(at: Progress) -> None:
+        total = f" of {size(at.bytes_total)}" if at.bytes_total else ""
+        line.offer(at.bytes, lambda: f"{size(at.bytes)}{total}, {at.files:,} of {counted(at.files_total, 'file')}")
 
     files = [DiskFiles(os.fspath(store_dir)) for _ in range(jobs)]
     try:
@@ -97,28 +97,37 @@ def _data(report: Report, seconds: float) -> dict[str, object]:
         "bytes": report.bytes,
         "seconds": round(seconds, 3),
         "gone": report.gone,
-        "findings": [
-            {"path": it.path, "position": it.position, "what": it.what, "advice": it.advice} for it in report.findings
-        ],
+        "findings": [finding_data(finding) for finding in report.findings],
         "findings_left_out": report.findings_left_out,
         "unnamed": [{"path": it.path, "bytes": it.bytes, "kind": it.kind} for it in report.unnamed],
         "unnamed_left_out": report.unnamed_left_out,
     }
 
 
+def finding_data(finding: Finding) -> dict[str, object]:
+    return {
+        "path": finding.path,
+        "position": finding.position,
+        "what": finding.what,
+        "advice": finding.advice,
+    }
+
+
+def print_findings(report: Report) -> None:
+    """The findings as a table on stdout, and an empty line behind it."""
+    print_table(
+        ["~FILE", ">POSITION", "~WHAT, AND WHAT TO DO"],
+        [(it.path, "-" if it.position is None else it.position, f"{it.what}\n→ {it.advice}") for it in report.findings],
+        empty="",
+    )
+    if report.findings_left_out:
+        print_text(f"and {report.findings_left_out:,} more")
+    print_text()
+
+
 def _print(report: Report, seconds: float) -> None:
     if report.findings:
-        print_table(
-            ["~FILE", ">POSITION", "~WHAT, AND WHAT TO DO"],
-            [
-                (it.path, "-" if it.position is None else it.position, f"{it.what}\n→ {it.advice}")
-                for it in report.findings
-            ],
-            empty="",
-        )
-        if report.findings_left_out:
-            print_text(f"and {report.findings_left_out:,} more")
-        print_text()
+        print_findings(report)
     if report.unnamed:
         _print_unnamed(report.unnamed, report.unnamed_left_out)
     speed = size(int(report.bytes / seconds)) if seconds else "-"

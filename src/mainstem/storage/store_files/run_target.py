@@ -62,6 +62,16 @@ class RunTarget(Protocol):
         ...
 
 
+class NoTarget:
+    """Takes what nobody wants, where a writer of several files is to write some of them only."""
+
+    def write(self, buffer: Buffer) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
 class LocalRunTarget:
     """A run in a directory of the local disk, which is made when missing.
 

@@ -19,7 +19,7 @@ from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.aborted import empty_section
 from mainstem.storage.extents.format import ABORTED_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
-from mainstem.storage.store_files.extents_writer import Array, ExtentsWriter
+from mainstem.storage.store_files.extents_writer import BATCH_ROW, Array, ExtentsWriter
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import RunSummary
 from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX
@@ -120,6 +120,15 @@ class SegmentWriter:
             min_timestamp=written.min_timestamp,
             max_timestamp=high,
         )
+
+
+def described(batches: Integers, queue_id: int) -> Array:
+    """Rows of `BATCH_FIELDS` of one queue as rows of `BATCH_ROW`."""
+    rows = numpy.zeros(len(batches), BATCH_ROW)
+    rows["queue_id"] = queue_id
+    for field in ("base_offset", "last_offset", "max_timestamp", "length", "record_count", "leader_epoch"):
+        rows[field] = batches[:, BATCH_FIELDS.index(field)]
+    return rows
 
 
 class IndexEntries:

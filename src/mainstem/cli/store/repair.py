@@ -1,0 +1,113 @@
+"""`mainstem store repair`"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.errors import CommandFailed
+from mainstem.cli.output import counted, print_json, print_text
+from mainstem.cli.progress_line import ProgressLine, progress_option
+from mainstem.cli.store import directories
+from mainstem.cli.store.directories import Directories
+from mainstem.cli.store.verify import checked, finding_data, print_findings
+
+if TYPE_CHECKING:
+    from mainstem.storage.verifying.remaking import Remade, Remake
+    from mainstem.storage.verifying.store_check import Report
+
+ROUNDS = 2
+"""What was wrong behind a damaged index shows when that is made anew."""
+
+NO_MANIFEST = """\
+{write_dir} has no {name}. It cannot be made again from the files: which blocks of which write groups a run was made \
+of stands nowhere else. Name the node's disk 1 with --write-dir, restore both directories from a backup, or have \
+another node take the place of this one (mainstem cluster replace)"""
+
+
+@click.command("repair")
+@directories.options
+@click.option("--yes", is_flag=True, help="Do it. Without this option the command only says what it would do.")
+@progress_option
+@options.neither
+@options.as_json
+def command(
+    file: Path | None, write_dir: str | None, store_dir: str | None, yes: bool, progress: bool | None, as_json: bool
+) -> int:
+    """Make anew what the rest of a stopped node's store tells.
+
+    That is the store's mark, and what lies beside queue segments: .index, .timeindex and .extents are made from the
+    .log where all its batches are sound. Nothing is deleted: what was there is moved to set-aside, below the store's
+    directory. Damaged batches are not made anew here: a running node takes them from another replica. Neither is the
+    manifest. The exit code is 1 while something is damaged.
+    """
+    from mainstem.node import DirectoryInUse, lock
+
+    where = directories.found(file, write_dir, store_dir)
+    if not where.manifest.exists():
+        raise CommandFailed(NO_MANIFEST.format(write_dir=where.write_dir, name=directories.MANIFEST_NAME))
+    try:
+        locked = lock(where.write_dir)
+    except DirectoryInUse as error:
+        raise CommandFailed(f"{error}; repair works on a stopped node") from error
+    try:
+        with ProgressLine(progress) as line:
+            report, wanted, done = _repair(where, line, yes=yes)
+    finally:
+        os.close(locked)
+    if as_json:
+        print_json(
+            {
+                "ok": not report.findings,
+                "wanted": [one.path for one in wanted],
+                "made": [one.path for one in done if not one.refused],
+                "refused": [{"path": one.path, "why": one.refused} for one in done if one.refused],
+                "findings": [finding_data(finding) for finding in report.findings],
+            }
+        )
+    else:
+        _print(report, wanted, done, yes=yes)
+    return 1 if report.findings else 0
+
+
+def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[Report, list[Remake], list[Remade]]:
+    """The last report, and what could be made anew by it, or was."""
+    from mainstem.storage.queue_store.manifest_database import Database
+    from mainstem.storage.verifying.remaking import remake, remakes
+
+    manifest = str(where.manifest)
+    done: list[Remade] = []
+    planned: dict[str, Remake] = {}
+    for number in range(ROUNDS + 1):
+        report = asyncio.run(checked(where.store_dir, manifest, 1, line))
+        if not report.findings or any(finding.path == manifest for finding in report.findings):
+            break
+        contents = Database(manifest).read()
+        refused = {one.path for one in done if one.refused}
+        wanted = [one for one in remakes(contents, report, manifest) if one.path not in refused]
+        planned.update((one.path, one) for one in wanted)
+        if not wanted or not yes or number == ROUNDS:
+            break
+        done += remake(where.store_dir, contents, report, wanted)
+    return report, list(planned.values()), done
+
+
+def _print(report: Report, wanted: Sequence[Remake], done: Sequence[Remade], *, yes: bool) -> None:
+    for one in done:
+        print_text(f"{one.path}: left as it is: {one.refused}" if one.refused else f"{one.path}: made anew")
+    if wanted and not yes:
+        print_text("With --yes these are made anew, and what is there now is moved to set-aside:")
+        for remake in wanted:
+            print_text(f"  {remake.path}")
+        print_text()
+    if report.findings:
+        print_findings(report)
+        print_text(f"{counted(len(report.findings), 'fault')}")
+    elif not done:
+        print_text("nothing is damaged")
