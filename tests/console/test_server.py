@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
 
 import httpx
 import pytest
 import uvloop
 from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 from tests.console.views import FakeViews
 from tests.patience import PATIENCE_SECONDS
+from tests.socket_queues import queues_at_far_end
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
@@ -38,6 +42,32 @@ def test_serves_until_stopped_and_leaves_signals_alone() -> None:
             server.stop()
         with pytest.raises(OSError):
             await asyncio.open_connection(host, port)
+
+    asyncio.run(scenario())
+
+
+def test_the_kernel_takes_little_for_a_client_that_does_not_read() -> None:
+    """What it takes is counted nowhere, and all connections of the machine share it."""
+    large = bytes(8_000_000)
+
+    def application() -> Starlette:
+        return Starlette(routes=[Route("/large", lambda _request: Response(large))])
+
+    async def scenario() -> None:
+        server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1))
+        host, port = server.bind("127.0.0.1", 0)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve())
+            with socket.socket() as deaf:
+                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)  # before it connects: it stays so
+                deaf.connect((host, port))
+                deaf.sendall(b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n")
+                held: list[int] = []
+                while len(held) < 20 or not held[-1] or len(set(held[-20:])) > 1:
+                    held.append(queues_at_far_end(deaf).unsent)
+                    await asyncio.sleep(0.005)
+                assert held[-1] < 600_000
+            server.stop()
 
     asyncio.run(scenario())
 

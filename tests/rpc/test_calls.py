@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 import pytest
 from tests.patience import PATIENCE_SECONDS
+from tests.rpc.conftest import Run
+from tests.socket_queues import queues_at_far_end
 
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.client import Client
@@ -195,6 +199,47 @@ def test_slow_consumer_holds_back_its_stream_and_nothing_else() -> None:
             assert service.counted < 1000
 
     with_server(test)
+
+
+def test_the_kernel_takes_little_for_a_peer_that_does_not_read_its_answers(run: Run) -> None:
+    """What it takes is counted nowhere, and all connections of the machine share it."""
+    connections: list[socket.socket] = []
+    transports: list[asyncio.Transport] = []
+
+    async def connect(factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> tuple[Any, Any]:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)  # before it connects: it stays so
+        connection.connect((host, port))
+        connections.append(connection)
+        made = await asyncio.get_running_loop().create_connection(factory, sock=connection)
+        transports.append(made[0])
+        return made
+
+    async def scenario() -> None:
+        service = Service()
+        server = RpcServer(service.handlers)
+        host, port = await server.start("127.0.0.1", 0)
+        try:
+            async with Client(host, port, connect=connect) as client:
+                await client.call(DOUBLE, Number(1), timeout_seconds=PATIENCE_SECONDS)
+                transports[0].pause_reading()
+                payload = bytes(1_000_000)
+                calls = [
+                    asyncio.ensure_future(client.call(DOUBLE, Number(1), [payload], timeout_seconds=PATIENCE_SECONDS))
+                    for _ in range(8)
+                ]
+                held: list[int] = []
+                while len(held) < 20 or len(set(held[-20:])) > 1:
+                    held.append(queues_at_far_end(connections[0]).unsent)
+                    await asyncio.sleep(0.005)
+                assert 0 < held[-1] < 600_000
+                transports[0].resume_reading()
+                for reply in await asyncio.gather(*calls):
+                    assert len(reply.attachment) == len(payload) + 1
+        finally:
+            await server.close()
+
+    run(scenario)
 
 
 def test_stream_arrives_whole_and_in_order() -> None:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.server.raw_client import RawClient
-from tests.server.scripted import BROKEN, ECHO, PIPELINED, REFUSED, framed, run, serving, until
+from tests.server.scripted import (
+    BROKEN,
+    ECHO,
+    PENDING,
+    PIPELINED,
+    REFUSED,
+    SILENT,
+    framed,
+    run,
+    serving,
+    until,
+)
+from tests.socket_queues import queues_at_far_end
 
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import HALF_READ_SECONDS_MAX, SILENT_SECONDS_MAX
 from mainstem.server.receive_buffer import START_BYTES
 from mainstem.server.request_budget import USUAL_BYTES_MAX
 from mainstem.server.server import KafkaServer
+from mainstem.socket_memory import UNREAD_BYTES_MAX
 
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
@@ -51,6 +65,30 @@ def test_frames_that_wait_fill_the_buffer_and_no_more() -> None:
             assert await client.receive() == b"n"
             for _ in range(4000):
                 assert len(await client.receive()) == 1000
+            await client.close()
+
+    run(scenario())
+
+
+def test_the_kernel_takes_little_of_a_client_that_sends_while_it_is_not_read() -> None:
+    """What it takes nobody counts, and all connections share. It takes most of clients that were read fast before."""
+
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            client.writer.write(framed(SILENT + bytes(200_000)) * 200)
+            await dispatcher.until_seen(200)
+            await client.send_frame(PENDING)
+            client.writer.write(framed(SILENT + bytes(1000)) * 20_000)
+            connection = client.writer.get_extra_info("socket")
+            held: list[int] = []
+            while len(held) < 20 or len(set(held[-20:])) > 1:
+                held.append(queues_at_far_end(connection).unread)
+                await asyncio.sleep(0.005)
+            assert 0 < held[-1] <= 2 * UNREAD_BYTES_MAX
+            dispatcher.resolve(0)
+            assert await client.receive() == PENDING
+            await dispatcher.until_seen(20_201)
             await client.close()
 
     run(scenario())

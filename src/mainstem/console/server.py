@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from mainstem.address import Address
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.errors import ListenFailed
+from mainstem.socket_memory import bound_unsent
 
 if TYPE_CHECKING:
     import uvicorn
@@ -69,6 +70,7 @@ class ConsoleServer:
             raise ListenFailed(f"http {Address(host, port)}: {error.strerror}") from error
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound_unsent(listener)
             listener.bind(address)
             # Listening at once makes a second node fail here, not later in `serve`; early callers wait.
             listener.listen(_BACKLOG)

@@ -38,6 +38,7 @@ from mainstem.rpc.wire.identity import CLIENT, NODE, Identity
 from mainstem.rpc.wire.keep_alive import find_dead_peers, give_up_on_dead_peers
 from mainstem.rpc.wire.method import Method, Reply
 from mainstem.rpc.wire.tls import names_in
+from mainstem.socket_memory import bound_unsent
 from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,8 @@ class RpcServer:
             self._door = Door(self._tls, self.connection, self.supervision)
             return await self._door.open(host, port)
         self._listener = await loop.create_server(self.connection, host, port)
+        for listener in self._listener.sockets:
+            bound_unsent(listener)
         address = self._listener.sockets[0].getsockname()
         return address[0], address[1]
 

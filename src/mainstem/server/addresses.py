@@ -15,6 +15,7 @@ import socket
 
 from mainstem.address import Address, AddressError, parsed
 from mainstem.server.errors import ListenError
+from mainstem.socket_memory import bound_unread, bound_unsent
 
 _PORT_ATTEMPTS_MAX = 8
 """A free port found for the first address of a name may be taken on its second; eight misses in a row
@@ -69,6 +70,8 @@ def _bind(listener: socket.socket, host: str, port: int, backlog: int) -> None:
     if listener.family == socket.AF_INET6:
         # "::" and "0.0.0.0" may then be listened on side by side
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    bound_unsent(listener)
+    bound_unread(listener)
     listener.bind((host, port))
     listener.listen(backlog)
     listener.setblocking(False)

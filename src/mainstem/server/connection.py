@@ -28,7 +28,6 @@ import asyncio
 import logging
 import select
 import socket
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
@@ -43,10 +42,6 @@ from mainstem.server.receive_buffer import ReceiveBuffer
 from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
 from mainstem.server.response_queue import ResponsePlace, ResponseQueue
 from mainstem.server.shared import Shared
-
-KERNEL_BYTES_UNSENT_MAX = 128 * 1024
-"""The kernel takes about this much that it cannot send yet, and what is on the way besides. Left alone it takes four
-megabytes for a peer that reads nothing, from memory that all connections share (tcp(7), TCP_NOTSENT_LOWAT)."""
 
 TRANSPORT_BYTES_HIGH = 256 * 1024
 """The transport is fed until it holds this much: about one socket buffer, enough for a fast reader."""
@@ -160,8 +155,6 @@ class Connection(asyncio.BufferedProtocol):
         connection_socket = transport.get_extra_info("socket")
         if connection_socket is not None and connection_socket.family != socket.AF_UNIX:
             connection_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if sys.platform == "linux":
-                connection_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES_UNSENT_MAX)
         if not self._host.admit(self):
             self.abort()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mainstem.rpc.wire.tls import HANDSHAKE_SECONDS_MAX, handshake_failure
+from mainstem.socket_memory import bound_unsent
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Door:
         for family, address in dict.fromkeys((info[0], info[4]) for info in found):
             listener = socket.create_server(address[:2], family=family, backlog=100)
             listener.setblocking(False)
+            bound_unsent(listener)
             self._listeners.append(listener)
             accept = partial(self._accept, listener)
             self._accepting.append(self._supervision.start(accept, "node connections are accepted"))
