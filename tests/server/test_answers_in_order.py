@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
+from tests.fakes.clock import HastyClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import ECHO, PROMPT, TOGETHER, framed, run, serving, until
 
@@ -19,6 +21,27 @@ def test_requests_are_answered_in_order_however_they_are_cut() -> None:
             for position in range(0, len(stream), 11):
                 await client.send(stream[position : position + 11])
             assert [await client.receive() for _ in range(50)] == [ECHO + f"{n:02}".encode() for n in range(50)]
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_buffer_full_of_requests_does_not_take_one_turn_of_the_loop() -> None:
+    """Nor is any of them lost when the client has nothing more to say."""
+
+    async def scenario() -> None:
+        async with serving(HastyClock()) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            requests = [ECHO + b"%d" % number for number in range(100)]
+            client.writer.write(framed(*requests))
+            client.writer.write_eof()
+            most = seen = 0
+            while seen < 100:
+                await asyncio.sleep(0)
+                most, seen = max(most, len(dispatcher.seen) - seen), len(dispatcher.seen)
+            assert most < 10
+            assert [await client.receive() for _ in requests] == requests
+            assert await client.closed_by_server()
             await client.close()
 
     run(scenario())

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 import pytest
-from tests.fakes.clock import FakeClock, LoopClock
+from tests.fakes.clock import FakeClock, HastyClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import ECHO, LARGE, LARGE_REPLY_BYTES, PROMPT, framed, run, serving, until
 
@@ -109,19 +109,8 @@ def test_those_who_do_not_read_are_closed_when_memory_is_short_and_those_who_rea
 
 
 def test_many_that_have_something_to_write_do_not_take_one_turn_of_the_loop() -> None:
-    class Hasty(LoopClock):
-        """Each look at it costs a millisecond."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.looks = 0
-
-        def monotonic(self) -> float:
-            self.looks += 1
-            return self.looks / 1000
-
     async def scenario() -> None:
-        async with serving(Hasty()) as (server, dispatcher):
+        async with serving(HastyClock()) as (server, dispatcher):
             clients = [await RawClient.connect(server.addresses[0]) for _ in range(20)]
             for client in clients:
                 for number in range(3):
