@@ -17,8 +17,10 @@
 .PHONY: help demo test test-all simulate bench check venv clean
 
 BIN := .venv/bin
-# Two workers, each of which takes one file after the other, in the order that tests/conftest.py gives them.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Two workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. A test that
+# hangs, twice as long as any waits for anything, shows where, and costs its worker; another takes its place.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
+	-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'

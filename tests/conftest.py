@@ -1,5 +1,5 @@
 """What the whole suite shares: how long Hypothesis searches, what a failed test shows of its nodes, what a file may
-leave open, and in which order workers take the files.
+leave open, and in which order workers take the files (`files_for_workers.py` hands them out).
 
 `make test` runs two workers, each of which takes one file after the other. The files that took longest when they were
 recorded come first, so that the workers end together. `pytest … --record-seconds` records anew.
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.serving import reports
 
 settings.register_profile(
