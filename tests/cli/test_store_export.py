@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 from tests.storage.queue_store.merges import first_offset, last_offset, offset_entries, time_entries
 
+from mainstem.cli.errors import RequestRefused
+from mainstem.cli.store import queue_copy
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.records import Compression, NewRecord, build_batch
 
@@ -161,3 +164,29 @@ def test_what_is_not_there_is_told(mainstem: Shell, tmp_path: Path, sent: dict[i
     error = mainstem("store", "export", TOPIC, "--to", str(tmp_path), "--bootstrap", "127.0.0.1:1", code=1)
     assert "no node at 127.0.0.1:1" in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_copy, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    node = Serving(tmp_path, "pipeline.mode=off").start()
+    try:
+        shell = Shell(node)
+        shell("topic", "create", "kept", "--partitions", "1")
+        shell("produce", "kept", stdin=b"a\nb\n")
+        source = queue_copy.TopicSource(node.kafka, "kept")
+        assert source.bounds(0) == (0, 2)
+        node.kill()
+        starting = threading.Thread(target=node.start)
+        starting.start()
+        try:
+            assert source.bounds(0) == (0, 2)
+            assert sum(len(rows) for _content, rows in source.batches(0, 0, 2)) >= 1
+        finally:
+            starting.join()
+            source.close()
+        monkeypatch.setattr(queue_copy, "PATIENCE_SECONDS", 0.0)
+        node.kill()
+        with pytest.raises(RequestRefused, match="partition 0 of kept: "):
+            source.bounds(0)
+    finally:
+        node.close()

@@ -24,7 +24,7 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.processes import SOURCE, Commands, descendants, end
 from tests.end_to_end.readers import Reading, SlowReader, read_all
-from tests.end_to_end.shell import command, environment
+from tests.end_to_end.shell import command, environment, mainstem_json
 from tests.fakes.run_reader import batches_in
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
@@ -70,6 +70,10 @@ class Story:
         self.shown: list[dict[str, Any]] = []
         """Files of the bulk queue, as the node's view has them."""
         self.levels: list[dict[str, Any]] = []
+        self.usage: dict[str, Any] = {}
+        self.verified: dict[str, Any] = {}
+        self.exported: dict[str, Any] = {}
+        self.exports = directory / "exports"
         self.load: Load
         self.reader: SlowReader
         self.again: Reading = {}
@@ -99,6 +103,9 @@ class Story:
         self.after = self.files()
         self.shown = self.node.get(f"/v1/topics/{BULK.topic}")["partitions"][0]["files"]
         self.levels = self.node.get("/v1/store")["levels"]
+        self.usage = mainstem_json(self.node, "store", "usage")
+        self.verified = self._verified()
+        self.exported = mainstem_json(self.node, "store", "export", BULK.topic, "--to", str(self.exports))
         self.again = read_all(self.node.kafka, self.ends())
         assert self.node.stop() == 0, self.node.output
         self.node.start()
@@ -123,6 +130,11 @@ class Story:
     def expected(self) -> dict[Queue, list[Record]]:
         bulk = [Record(number, None, bulk_value(number)) for number in range(BULK_MESSAGES)]
         return {**self.load.expected(), BULK: bulk}
+
+    def _verified(self) -> dict[str, Any]:
+        disks = ("--write-dir", str(self.node.write_dir), "--store-dir", str(self.node.store_dir))
+        found: dict[str, Any] = mainstem_json(self.node, "store", "verify", *disks)
+        return found
 
     def _produce_bulk(self) -> None:
         producer = librdkafka.producer(self.node.kafka, **{"enable.idempotence": True})
@@ -219,6 +231,34 @@ def test_the_queue_that_fills_a_segment_has_it_in_kafkas_format(story: Story) ->
     times = [(int.from_bytes(part[:8], "big"), int.from_bytes(part[8:], "big")) for part in pieces(timeindex, 12)]
     assert times == time_entries(batches)
     assert all((story.node.store_dir / path_of(name)).exists() for name in story.after)
+
+
+def test_a_check_of_the_whole_store_finds_nothing_beside_the_running_node(story: Story) -> None:
+    assert (story.verified["ok"], story.verified["files"]) == (True, len(story.after))
+    assert {file["kind"] for file in story.verified["unnamed"]} <= {"orphan", "temporary"}, "the killed merge's"
+
+
+def test_usage_tells_what_each_topic_has_on_which_level(story: Story) -> None:
+    by_name = {topic["name"]: topic for topic in story.usage["topics"]}
+    (level,) = by_name[BULK.topic]["levels"]
+    (segment,) = [name for name in story.after if name.endswith(SEGMENT_SUFFIX)]
+    size = (story.node.store_dir / path_of(segment)).stat().st_size
+    assert level == {"level": 2, "kind": "queue segment", "files": 1, "bytes": size}
+    packed = sum(name.endswith(".pack") for name in story.after)
+    assert {topic for topic in TOPICS if by_name[topic]["stored_bytes"]} == set(TOPICS)
+    assert max(it["files"] for topic in TOPICS for it in by_name[topic]["levels"]) <= packed
+    batches = sum(level["batch_bytes"] for level in story.usage["levels"])
+    assert sum(topic["stored_bytes"] for topic in story.usage["topics"]) == batches
+    assert story.usage["unread_files"] == 0
+
+
+def test_an_exported_queue_has_the_batches_of_its_segment(story: Story) -> None:
+    (segment,) = [name for name in story.after if name.endswith(SEGMENT_SUFFIX)]
+    (partition,) = story.exported["partitions"]
+    directory = story.exports / f"{BULK.topic}-0"
+    logs = sorted(directory.glob("*.log"))
+    assert len(logs) == partition["segments"] > 100, "the topic's segment.bytes is 1 MiB"
+    assert b"".join(path.read_bytes() for path in logs) == (story.node.store_dir / path_of(segment)).read_bytes()
 
 
 def pieces(path: Path, size: int) -> list[bytes]:

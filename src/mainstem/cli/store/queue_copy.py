@@ -6,6 +6,7 @@ Each batch is checked before it is written, and has its bytes, its offset and it
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import numpy
 import numpy.typing
 
 from mainstem.address import Address
-from mainstem.cli.errors import CommandFailed, RequestRefused
+from mainstem.cli.errors import CommandFailed, NodeUnreachable, RequestRefused
 from mainstem.cli.store.kafka_connection import KafkaConnections
 from mainstem.kernel import first_damaged, walk_batches
 from mainstem.protocol.error_codes import ErrorCode
@@ -164,7 +165,8 @@ class TopicSource:
             if time.monotonic() >= give_up:
                 raise RequestRefused(f"partition {partition} of {self.topic}: {why}")
             time.sleep(PAUSE_SECONDS)
-            self.places = self._places()
+            with contextlib.suppress(NodeUnreachable):  # none of them now
+                self.places = self._places()
 
 
 def _said(code: int) -> str:

@@ -1,1 +1,1 @@
-"""Whole stores, read to the last byte and compared with what describes them, without a node."""
+"""Whole stores without a node: read and compared with what describes them; what of them can be made anew."""
