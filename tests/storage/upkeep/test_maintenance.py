@@ -9,7 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import SmallNode, simulated
+
+from mainstem.storage.upkeep.maintenance import UpkeepStep
 
 BLOCKS = 40
 """Some segments full."""
@@ -103,31 +106,46 @@ def test_disk_1_is_looked_at_as_often_as_configured(tmp_path: Path, seconds: flo
     simulated(tmp_path, story, watched_often)
 
 
-def test_a_step_that_fails_for_long_is_told_at_a_bounded_rate_and_when_it_is_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def story(node: SmallNode) -> None:
-        step = next(step for step in node.storage.maintenance._steps if step.name == "rolling")
-        work, before = step._work, step.failed
-        step._work = no_room
-        await asyncio.sleep(200.0)
-        step._work = work
-        await asyncio.sleep(5.0)
-        assert step.failed - before in (199, 200)
+def run_for(seconds: float, step: UpkeepStep) -> None:
+    """On simulated time."""
 
+    async def story() -> None:
+        running = asyncio.ensure_future(step.run())
+        await asyncio.sleep(seconds)
+        running.cancel()
+        await asyncio.wait((running,))
+
+    loop = SimulatedLoop()
+    try:
+        loop.run_until_complete(story())
+    finally:
+        loop.close()
+
+
+def test_a_step_that_fails_for_long_is_told_at_a_bounded_rate_and_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = 0
+
+    async def for_long() -> None:
+        nonlocal times
+        times += 1
+        if times <= 200:
+            await no_room()
+
+    step = UpkeepStep("rolling", 1.0, for_long)
     with caplog.at_level(logging.WARNING, "mainstem.storage.upkeep.maintenance"):
-        simulated(tmp_path, story)
+        run_for(205.5, step)
+    assert (step.failed, step.done) == (200, 5)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 5, told
     assert told[0] == "storage rolling failed; it is tried again every 1 s: [Errno 28] the disk is full"
     assert told[1].startswith("storage rolling failed, 6")
-    assert told[-1].startswith("storage rolling goes on: it had failed ")
+    assert told[-1].startswith("storage rolling goes on: it had failed 200 times ")
     assert [record.exc_info is not None for record in caplog.records] == [True, False, False, False, False]
 
 
-def test_a_step_that_fails_every_other_time_is_told_no_more_often(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_step_that_fails_every_other_time_is_told_no_more_often(caplog: pytest.LogCaptureFixture) -> None:
     times = 0
 
     async def now_and_then() -> None:
@@ -136,12 +154,8 @@ def test_a_step_that_fails_every_other_time_is_told_no_more_often(
         if times % 2:
             await no_room()
 
-    async def story(node: SmallNode) -> None:
-        next(step for step in node.storage.maintenance._steps if step.name == "rolling")._work = now_and_then
-        await asyncio.sleep(119.0)
-
     with caplog.at_level(logging.WARNING, "mainstem.storage.upkeep.maintenance"):
-        simulated(tmp_path, story)
+        run_for(119.0, UpkeepStep("rolling", 1.0, now_and_then))
     assert times > 100
     assert len(caplog.records) == 4, "twice that it fails, twice that it goes on"
 
