@@ -133,6 +133,16 @@ def test_another_replica_that_has_lost_offsets_is_given_none_but_these(tmp_path:
         assert (len(batches), next_offset) == (1, NEXT + 1)
         with pytest.raises(StorageError, match=f"offset {ASKED} is neither in the journal nor in the queue store"):
             await path.committed(QUEUE, ASKED, 1)
+        with pytest.raises(StorageError, match=f"offset {ASKED} is neither"):
+            await path.committed(QUEUE, ASKED, 1, gaps=True)  # not split yet, and so not compacted
+        split = asyncio.ensure_future(node.split())
+        await node.rounds(20)
+        assert await split == ["committed"]
+        await node.rounds(20)
+        with pytest.raises(StorageError, match=f"offset {ASKED} is neither"):
+            await path.committed(QUEUE, ASKED, 1)
+        batches, next_offset = await path.committed(QUEUE, ASKED, 1, gaps=True)
+        assert (bytes(batches[0][:8]), next_offset) == (NEXT.to_bytes(8, "big"), NEXT + 1)
 
     simulated(tmp_path, story)
 

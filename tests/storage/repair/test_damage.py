@@ -199,3 +199,10 @@ def test_batches_that_a_replica_gives_follow_each_other() -> None:
         behind(two, Lost(QUEUE, 0, 5), 1)
     with pytest.raises(StorageError, match="came where 2 is next"):
         behind(two, Lost(QUEUE, 0, 5), 2)
+    later = (3).to_bytes(8, "big") + two[8:]
+    with pytest.raises(StorageError, match="offsets 3 to 4 came where 1 is next"):
+        behind(later, Lost(QUEUE, 0, 5), 1)
+    assert behind(later, Lost(QUEUE, 0, 5), 1, gaps=True) == 5
+    for lost, position in ((Lost(QUEUE, 0, 3), 0), (Lost(QUEUE, 0, 9), 5), (Lost(QUEUE, 0, 9), 4)):
+        with pytest.raises(StorageError, match="came"):
+            behind(later, lost, position, gaps=True)

@@ -3,8 +3,8 @@ copy of the log and has runs of its own.
 
 A node whose run is missing, or has lost its index, asks another node which queues have offsets in the blocks that the
 run was made of; a node that has lost bytes asks for the batches of a stretch of a queue. Batches are the same on all
-replicas. A node whose own file of idempotent producers went bad asks another replica for their states. Raw bytes travel
-as attachment, with a CRC32C of their own.
+replicas, but for those of compacted queues: each node compacts its own copy. A node whose own file of idempotent
+producers went bad asks another replica for their states. Raw bytes travel as attachment, with a CRC32C of their own.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class FetchStretchBatches(msgspec.Struct, frozen=True):
 
     group: Group
     stretches: Annotated[list[OffsetRange], msgspec.Meta(max_length=STRETCHES_MAX)]
+    gaps: bool = False
+    """Offsets may be missing: the queues are compacted. A stretch of which nothing is left has an empty part."""
 
 
 class BatchesPart(msgspec.Struct, frozen=True):

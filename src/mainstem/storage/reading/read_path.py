@@ -192,16 +192,21 @@ class ReadPath:
         offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1)
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
 
-    async def committed(self, queue_id: int, offset: int, bytes_max: int) -> tuple[list[Buffer], int]:
+    async def committed(
+        self, queue_id: int, offset: int, bytes_max: int, *, gaps: bool = False
+    ) -> tuple[list[Buffer], int]:
         """Batches from the one that holds the offset on, and the offset behind them, for another replica that has lost
         them. They are served from any tier, also below the queue's start. The caller must know that they are committed.
-        Raises `StorageError`, OSError."""
+        `gaps`: the queue is compacted, and they may begin with the next that its history on disk 2 has. Raises
+        `StorageError`, OSError."""
         for _ in range(ATTEMPTS):
             try:
                 found = await self._below(queue_id, offset, bytes_max, True)
             except SegmentGone:
                 continue
-            if found is None or not found.batches or found.base_offset > offset:
+            if found is None or not found.batches:
+                break
+            if found.base_offset > offset and not (gaps and found.tier in (Tier.READ_CACHE, Tier.QUEUE_STORE)):
                 break
             return found.batches, found.next_offset
         raise StorageError(f"queue {queue_id:#x}: offset {offset} is neither in the journal nor in the queue store")

@@ -80,6 +80,9 @@ STRETCHES_HELD_MAX = 20_000_000
 READ_BYTES = 256 * 1024
 """Bytes given at a time."""
 
+COMPACTED_CLASS = "compact"
+"""The retention class of runs whose queues are compacted."""
+
 FAILURES = (MainstemError, OSError, ValueError)
 """The errors that keep one replica from helping, or one run from being mended now."""
 
@@ -167,7 +170,7 @@ class RunRepair:
             else:
                 await self._mending.whole_again(damage.name, "every extent of it passes its check")
         for name, index, rows in broken:
-            await self._attempt(name, partial(self._mend_extents, name, index, rows))
+            await self._attempt(name, partial(self._mend_extents, name, index, rows, unreadable))
         for name in unreadable:
             await self._attempt(name, partial(self._mend_run, name, unreadable))
         return not store.damaged.all()
@@ -183,8 +186,11 @@ class RunRepair:
 
     # --- extents ------------------------------------------------------------------------------------------
 
-    async def _mend_extents(self, name: str, index: ExtentIndex, rows: Sequence[int]) -> None:
-        """Mend these extents of a run. Raises the first error, once all others are mended."""
+    async def _mend_extents(
+        self, name: str, index: ExtentIndex, rows: Sequence[int], unreadable: Sequence[str]
+    ) -> None:
+        """Mend these extents of a run. Raises the first error, once all others are mended. A run of compacted queues
+        then gets its content anew: each replica compacts by itself, so that no other need have these bytes."""
         failure: Exception | None = None
         counts_for = self._mending.ranges(name)
         for row in rows:
@@ -198,6 +204,10 @@ class RunRepair:
                 await self._from_others(group, partial(self._patch, name, extent, lost))
             except FAILURES as error:
                 failure = error
+        if failure is not None and self._is_compacted(name):
+            log.info("run %s is fetched by content, as its bytes cannot be had: %s", name, failure)
+            await self._mend_run(name, unreadable)
+            return
         if failure is not None:
             raise failure
         await self._mending.whole_again(name, f"{len(rows)} extents of it were fetched from other replicas")
@@ -279,13 +289,18 @@ class RunRepair:
         if last is not None:
             yield last
 
+    def _is_compacted(self, name: str) -> bool:
+        """Whether offsets of the queues in a run may be missing, in it and elsewhere."""
+        return self._store.runs.file(name).retention_class == COMPACTED_CLASS
+
     async def _made(self, like: StoreFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[StoreFile]:
         """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them."""
+        gaps = self._is_compacted(like.name)
         files: list[StoreFile] = []
         held: list[tuple[int, Buffer]] = []
         size = 0
         try:
-            async with aclosing(self._batches(node_id, group, pieces)) as batches:
+            async with aclosing(self._batches(node_id, group, pieces, gaps=gaps)) as batches:
                 async for queue_id, data in batches:
                     held.append((queue_id, data))
                     size += len(data)
@@ -317,14 +332,14 @@ class RunRepair:
         raise StorageError(f"write group {group}: no replica helps ({what}); restore the file from a copy")
 
     async def _batches(
-        self, node_id: int, group: int, pieces: Sequence[Lost]
+        self, node_id: int, group: int, pieces: Sequence[Lost], *, gaps: bool = False
     ) -> AsyncGenerator[tuple[int, bytes], None]:
         """Yield (queue id, batches) of these stretches, each complete and in order. Raises `StorageError` if some are
-        missing."""
+        missing; with `gaps`, offsets may be."""
         assert self._calls is not None, "a node with peers has calls"
         for begin in range(0, len(pieces), STRETCHES_MAX):
             asked = pieces[begin : begin + STRETCHES_MAX]
-            request = FetchStretchBatches(group, [OffsetRange(*piece) for piece in asked])
+            request = FetchStretchBatches(group, [OffsetRange(*piece) for piece in asked], gaps)
             at, position = 0, asked[0].first
             async with aclosing(
                 self._calls.stream(node_id, FETCH_STRETCH_BATCHES, request, timeout_seconds=RUN_SECONDS_MAX)
@@ -332,17 +347,19 @@ class RunRepair:
                 async for message, attachment in replies:
                     data = await self._received(attachment, message.crc)
                     if message.stretch != at:
-                        at, position = at + 1, self._next(asked, at, position)
+                        at, position = at + 1, self._next(asked, at, position, gaps=gaps)
                     if message.stretch != at:
                         raise StorageError(f"node {node_id} leaves out offsets from {position} on")
-                    position = behind(data, asked[at], position)
-                    yield asked[at].queue_id, data
-            self._next(asked, at, position)
+                    position = behind(data, asked[at], position, gaps=gaps)
+                    if data:
+                        yield asked[at].queue_id, data
+            self._next(asked, at, position, gaps=gaps)
             if at != len(asked) - 1:
                 raise StorageError(f"node {node_id} gives {at + 1} of {len(asked)} stretches")
 
-    def _next(self, asked: Sequence[Lost], at: int, position: int) -> int:
-        if position < asked[at].end:
+    def _next(self, asked: Sequence[Lost], at: int, position: int, *, gaps: bool) -> int:
+        """Where the next stretch begins. Raises `StorageError` when this one lacks its end."""
+        if position < asked[at].end and not gaps:
             raise StorageError(f"queue {asked[at].queue_id:#x} ends at {position} of {asked[at].end}")
         return asked[at + 1].first if at + 1 < len(asked) else position
 
@@ -391,7 +408,9 @@ class RunRepair:
                 if slot == NO_SLOT or self._table.get(slot, COMMITTED_END) < stretch.end:
                     raise RepairRefused(f"node {self._node_id} does not have queue {stretch.queue_id:#x} that far")
                 try:
-                    batches, next_offset = await self._read_path.committed(stretch.queue_id, offset, READ_BYTES)
+                    batches, next_offset = await self._read_path.committed(
+                        stretch.queue_id, offset, READ_BYTES, gaps=call.request.gaps
+                    )
                 except (StorageError, OSError) as error:
                     raise RepairRefused(f"node {self._node_id}: {error}") from error
                 content = b"".join(batch for batch in batches if read_batch_header(batch).base_offset < stretch.end)
@@ -414,10 +433,12 @@ class RunRepair:
             self.failures)  # fmt: skip
 
 
-def behind(batches: bytes, lost: Lost, position: int) -> int:
-    """The offset behind batches, which must continue a stretch at `position`. Raises `StorageError` if they do not."""
+def behind(batches: bytes, lost: Lost, position: int, *, gaps: bool = False) -> int:
+    """The offset behind batches, which must continue a stretch at `position`; with `gaps`, there or behind it. Raises
+    `StorageError` if they do not."""
     for _at, header in walk_batches(batches):
-        if not header.base_offset <= position < header.next_offset or header.base_offset >= lost.end:
+        apart = header.base_offset > position and not gaps
+        if apart or header.next_offset <= position or header.base_offset >= lost.end:
             raise StorageError(
                 f"queue {lost.queue_id:#x}: offsets {header.base_offset} to {header.last_offset} came where {position} "
                 "is next"
