@@ -6,24 +6,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.load import Load, Queue
+from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
 from tests.end_to_end.readers import read_all
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 
 PARTITIONS = 8
 MESSAGES_PER_SECOND = 400
+GIVES_UP_SOON_MS = 3_000
+"""For tests that wait for a client who asked a node that does not answer any more, and asks another one then."""
 NEVER = b"acknowledged by nobody"
 """What is sent to a node that must not take it."""
 
 
 @contextmanager
-def load_on(cluster: Cluster, topic: str, partitions: int = PARTITIONS, *, by_leader: bool = False) -> Iterator[Load]:
+def load_on(
+    cluster: Cluster,
+    topic: str,
+    partitions: int = PARTITIONS,
+    *,
+    by_leader: bool = False,
+    gives_up_ms: int = GIVES_UP_MS,
+) -> Iterator[Load]:
     """A load from before to after what is done within; then everything acknowledged is read back. `by_leader`: the
-    client is told no other node than the one that leads partition 0."""
+    client is told no other node than the one that leads partition 0. `gives_up_ms`: after which it asks again what a
+    node does not answer."""
     cluster.create_topic(topic, partitions)
     bootstrap = cluster.nodes[cluster.leader(topic, 0)].kafka if by_leader else cluster.bootstrap
-    load = Load(bootstrap, [topic], MESSAGES_PER_SECOND)
+    load = Load(bootstrap, [topic], MESSAGES_PER_SECOND, gives_up_ms)
     load.start()
     try:
         goes_on(load, topic, range(partitions))

@@ -22,6 +22,8 @@ from tests.patience import PATIENCE_SECONDS
 
 KEYS = 97
 BURST = 20
+GIVES_UP_MS = 10_000
+"""After so long the client takes a node that does not answer for lost."""
 
 
 class Queue(NamedTuple):
@@ -47,7 +49,9 @@ def value_of(number: int) -> bytes:
 class Load:
     """An idempotent producer of keyed messages over several topics, at a steady pace, until `finish`."""
 
-    def __init__(self, bootstrap: str, topics: Sequence[str], messages_per_second: int) -> None:
+    def __init__(
+        self, bootstrap: str, topics: Sequence[str], messages_per_second: int, gives_up_ms: int = GIVES_UP_MS
+    ) -> None:
         self._sender = librdkafka.producer(
             bootstrap,
             **{
@@ -55,7 +59,7 @@ class Load:
                 "linger.ms": 5,
                 "batch.num.messages": 40,
                 "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
-                "socket.timeout.ms": 10_000,
+                "socket.timeout.ms": gives_up_ms,
             },
         )
         self._topics = topics

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.clients import asyncio_client
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
+from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.raw_producer import RawProducer
 from tests.end_to_end.readers import read_all
@@ -53,7 +53,7 @@ def test_all_nodes_are_killed_at_once(cluster: Cluster) -> None:
 
 def test_a_frozen_leader_wakes_to_find_that_it_leads_no_more(cluster: Cluster) -> None:
     """Nothing it was asked meanwhile, or asks the others to believe, counts."""
-    with load_on(cluster, "zombie") as load:
+    with load_on(cluster, "zombie", gives_up_ms=GIVES_UP_SOON_MS) as load:
         zombie = cluster.leader("zombie", 0)
         with RawProducer(cluster.nodes[zombie].kafka) as producer:
             producer.send("zombie", PARTITIONS, NEVER)

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 import pytest
 from tests.clients import kafka_python
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
-from tests.end_to_end.load import Load, Queue
+from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
+from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
 from tests.end_to_end.namespaces import Network, Unavailable
 from tests.end_to_end.raw_producer import RawProducer
 from tests.patience import PATIENCE_SECONDS
@@ -95,9 +95,9 @@ class PythonLoad:
 
 
 @contextmanager
-def both_load(cluster: Cluster, network: Network, topic: str) -> Iterator[Load]:
+def both_load(cluster: Cluster, network: Network, topic: str, gives_up_ms: int = GIVES_UP_MS) -> Iterator[Load]:
     """librdkafka to a topic of eight partitions, kafka-python to one beside; everything is read back in the end."""
-    with load_on(cluster, topic) as load:
+    with load_on(cluster, topic, gives_up_ms=gives_up_ms) as load:
         python = PythonLoad(cluster.bootstrap)
         try:
             eventually(lambda: python.acknowledged or python.failures, what="a first message by kafka-python")
@@ -167,7 +167,7 @@ def test_a_node_that_only_its_clients_have_lost_leads_on_and_they_come_back(clus
 
 def test_a_leader_that_hears_neither_nodes_nor_clients_makes_way(cluster: Cluster, network: Network) -> None:
     """What it says arrives, what anybody says to it does not."""
-    with both_load(cluster, network, "deaf") as load:
+    with both_load(cluster, network, "deaf", GIVES_UP_SOON_MS) as load:
         deaf = cluster.leader("deaf", 0)
         for other in (*cluster.others(deaf), CLIENTS):
             network.cut_one_way(other, deaf)

@@ -10,7 +10,7 @@ import pytest
 from tests.clients.librdkafka import produce
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
+from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.raw_producer import RawAsker, RawProducer
 from tests.end_to_end.wires import Wires
 from tests.serving import eventually
@@ -57,7 +57,7 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster) -> None
 
 def test_a_leader_that_wakes_up_cut_off_does_not_tell_where_a_queue_ends(cluster: Cluster) -> None:
     """It has heard nothing of a new leader, nor of what was acknowledged meanwhile, and takes itself for the leader."""
-    with load_on(cluster, "asleep") as load:
+    with load_on(cluster, "asleep", gives_up_ms=GIVES_UP_SOON_MS) as load:
         asleep = cluster.leader("asleep", 0)
         with RawAsker(cluster.nodes[asleep].kafka) as asker:
             asker.ask("asleep", 0)

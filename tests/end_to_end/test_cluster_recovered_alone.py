@@ -75,11 +75,12 @@ def test_new_nodes_take_the_places_of_the_lost_ones_until_the_survivor_can_be_sp
 
     newcomers = {node_id: newcomer(cluster, node_id, tmp_path / f"node-{node_id}") for node_id in NEW}
     lost = {node_id: cluster.nodes.pop(node_id) for node_id in LOST}
+    cluster.nodes.update(newcomers)
+    cluster.start(*NEW)  # together: each asks the lost ones first, for some seconds
+    wanted = {SURVIVOR}
     for old, new in zip(LOST, NEW, strict=True):
-        cluster.nodes[new] = newcomers[new]
-        cluster.start(new)
         mainstem(survivor, "cluster", "replace", str(old), str(new))
-        wanted = set(cluster.nodes)
+        wanted = {*wanted, new}
         eventually(
             lambda wanted=wanted: all(them == wanted for them in voters(cluster, SURVIVOR)),  # type: ignore[misc]
             what=f"replicas of every write group on nodes {sorted(wanted)}",

@@ -25,7 +25,7 @@ from mainstem.model import Tier
 
 SEEDS = 260
 CHUNK = 20
-ALWAYS = 6
+ALWAYS = 3
 """Chunks that are played at each change."""
 
 REGRESSIONS = {

@@ -14,6 +14,7 @@ import pytest
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import LEFT_BEHIND, Run
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.kernel import NO_SLOT
@@ -402,6 +403,6 @@ class LostForGood(Story):
     "story",
     [DamagedOnAll, DamagedOnTwo, TakenAtTheStart, ReturnsDamaged, NoRoomToPromise, HoleOnAll, HoleOnTwo, LostForGood],
 )
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", more_at_length([1, 2]))
 def test_what_is_given_up_is_lost_on_all_nodes_or_on_none(tmp_path: Path, story: type[Story], seed: int) -> None:
     story(seed, tmp_path).play()
