@@ -30,8 +30,9 @@ from mainstem.protocol.records.batch import crc32c
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import scan_keys
 from mainstem.storage.compacting.rewrite import Rewritten, rewrite
-from mainstem.storage.compacting.window import NO_HORIZON, NOT_JUDGED, Window
+from mainstem.storage.compacting.window import NOT_JUDGED, Window
 from mainstem.storage.errors import FormatError
+from mainstem.storage.store_files.store_file import NO_HORIZON
 
 QUEUE = 7 << 32
 HORIZON = NOW + 86_400_000

@@ -28,11 +28,10 @@ from mainstem.model import Buffer
 from mainstem.protocol.records.compression import Compression, compression_of, decompress, inflated_bytes_max
 from mainstem.storage.errors import FormatError
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS
+from mainstem.storage.store_files.store_file import NO_HORIZON
 
 Integers = numpy.typing.NDArray[numpy.int64]
 Flags = numpy.typing.NDArray[numpy.bool_]
-
-NO_HORIZON = -1
 
 NOT_JUDGED = -1
 """In place of a range of offsets: all records of the batch stay."""
