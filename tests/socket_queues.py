@@ -23,12 +23,23 @@ class SocketQueues(NamedTuple):
 
 def queues_at_far_end(connection: socket.socket) -> SocketQueues:
     """Of an open IPv4 connection."""
+    queues = _listed(connection)
+    assert queues is not None, f"{TABLE} has no far end of {connection}"
+    return queues
+
+
+def is_open_at_far_end(connection: socket.socket) -> bool:
+    """Whether the far end of an IPv4 connection, which is open here, is open there, too."""
+    return _listed(connection) is not None
+
+
+def _listed(connection: socket.socket) -> SocketQueues | None:
     far, near = _as_listed(*connection.getpeername()), _as_listed(*connection.getsockname())
     for line in TABLE.read_text().splitlines()[1:]:
         columns = line.split()
         if (columns[OURS], columns[THEIRS]) == (far, near):
             return SocketQueues(*(int(size, 16) for size in columns[QUEUES].split(":")))
-    raise AssertionError(f"{TABLE} has no connection from {far} to {near}")
+    return None
 
 
 def _as_listed(host: str, port: int) -> str:

@@ -30,3 +30,10 @@ def bound_unread(listener: socket.socket) -> None:
     """Bound what the kernel takes from each peer while the node does not read. Call it before the listener listens:
     its windows are announced then."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BYTES_MAX)
+
+
+def end_when_untaken(listener: socket.socket, seconds: float) -> None:
+    """Have the kernel end the connection of a peer that takes nothing of what is sent to it for so long. Linux alone
+    can."""
+    if sys.platform == "linux" and listener.family != socket.AF_UNIX:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * seconds))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tests.console.views import FakeViews
 from tests.patience import PATIENCE_SECONDS
-from tests.socket_queues import queues_at_far_end
+from tests.socket_queues import is_open_at_far_end, queues_at_far_end
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
@@ -46,28 +47,55 @@ def test_serves_until_stopped_and_leaves_signals_alone() -> None:
     asyncio.run(scenario())
 
 
-def test_the_kernel_takes_little_for_a_client_that_does_not_read() -> None:
-    """What it takes is counted nowhere, and all connections of the machine share it."""
+@contextmanager
+def deaf_client(host: str, port: int) -> Iterator[socket.socket]:
+    """Asks for what is large, and reads nothing of it."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)  # before it connects: it stays so
+        client.connect((host, port))
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n")
+        yield client
+
+
+@asynccontextmanager
+async def serving_large(config: ConsoleConfig) -> AsyncIterator[tuple[str, int]]:
     large = bytes(8_000_000)
 
     def application() -> Starlette:
         return Starlette(routes=[Route("/large", lambda _request: Response(large))])
 
+    server = ConsoleServer(application, config)
+    address = server.bind("127.0.0.1", 0)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve())
+        yield address
+        server.stop()
+
+
+def test_the_kernel_takes_little_for_a_client_that_does_not_read() -> None:
+    """What it takes is counted nowhere, and all connections of the machine share it."""
+
     async def scenario() -> None:
-        server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1))
-        host, port = server.bind("127.0.0.1", 0)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(server.serve())
-            with socket.socket() as deaf:
-                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)  # before it connects: it stays so
-                deaf.connect((host, port))
-                deaf.sendall(b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n")
+        async with serving_large(ConsoleConfig(shutdown_seconds=1)) as address:
+            with deaf_client(*address) as deaf:
                 held: list[int] = []
                 while len(held) < 20 or not held[-1] or len(set(held[-20:])) > 1:
                     held.append(queues_at_far_end(deaf).unsent)
                     await asyncio.sleep(0.005)
                 assert held[-1] < 600_000
-            server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_connection_of_a_client_that_does_not_read_is_closed() -> None:
+    """The node holds its response until then, and however many come."""
+
+    async def scenario() -> None:
+        async with serving_large(ConsoleConfig(shutdown_seconds=1, keep_alive_seconds=1)) as address:
+            with deaf_client(*address) as deaf:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while is_open_at_far_end(deaf):  # noqa: ASYNC110 - the kernel tells nobody
+                        await asyncio.sleep(0.05)
 
     asyncio.run(scenario())
 

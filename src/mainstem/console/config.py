@@ -14,7 +14,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """More requests at once are answered 503: a console and a scraper need a handful, and a page of a topic
     with many partitions takes memory."""
     keep_alive_seconds: int = 30
-    """An idle connection is closed after this long."""
+    """An idle connection is closed after this long, and one whose client takes nothing of its response."""
     shutdown_seconds: int = 2
     """How long a stopping node waits for HTTP requests in flight."""
 

@@ -1,7 +1,8 @@
 """The HTTP port as a task of the node: uvicorn on the node's own event loop.
 
 `bind` takes the port, so that a refused one fails the start; `serve` runs until `stop` and then closes the open
-connections within `shutdown_seconds`. The node handles signals: uvicorn's handlers are never installed.
+connections within `shutdown_seconds`. Connections of clients that do not read their responses end as idle ones do: what
+they leave unread the node holds, and counts nowhere. The node handles signals: uvicorn's handlers are never installed.
 
 `serve` imports the HTTP libraries once the node says `begin`: they are a tenth of the cost of a start, and Kafka
 clients are served without them. HTTP clients that connect before that wait. It imports them one after the other, on
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from mainstem.address import Address
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.errors import ListenFailed
-from mainstem.socket_memory import bound_unsent
+from mainstem.socket_memory import bound_unsent, end_when_untaken
 
 if TYPE_CHECKING:
     import uvicorn
@@ -71,6 +72,7 @@ class ConsoleServer:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound_unsent(listener)
+            end_when_untaken(listener, self._config.keep_alive_seconds)
             listener.bind(address)
             # Listening at once makes a second node fail here, not later in `serve`; early callers wait.
             listener.listen(_BACKLOG)
