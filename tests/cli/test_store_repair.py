@@ -172,6 +172,31 @@ def test_extents_are_not_made_where_offsets_have_gaps(tmp_path: Path, capsys: py
     assert "its offsets have gaps" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_extents_are_not_made_of_other_batches(disks: Damaged, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sound ones, of the same size and offsets."""
+    first = queue()[0]
+    other = make_batch(3, first.base_offset, records=2, size=len(first.data), timestamp=77_777)
+    disks.put(disks.log, other.data + disks.before[disks.log][len(other.data) :])
+    disks.put(disks.extents, b"rotten")
+    assert disks.repair("--yes") == 1
+    assert "its batches are not those that the manifest has" in capsys.readouterr().out.replace("\n", " ")
+    assert disks.now(disks.extents) == b"rotten"
+
+
+def test_nothing_is_made_by_an_old_copy_of_the_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disks = Damaged(tmp_path)
+    manifest = disks.write_dir / "manifest.sqlite"
+    old = manifest.read_bytes()
+    disks.segment(queue()[:10], -1)
+    manifest.write_bytes(old)
+    disks.flip(disks.index, 3)
+    assert disks.repair("--yes", "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["wanted"], told["made"]) == ([], [])
+    assert any("it is an old copy" in finding["what"] for finding in told["findings"])
+    assert disks.now(disks.index) != disks.before[disks.index]
+
+
 def test_a_running_node_and_a_manifest_that_is_gone_are_told(
     disks: Damaged, capsys: pytest.CaptureFixture[str]
 ) -> None:

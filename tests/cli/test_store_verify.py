@@ -41,6 +41,7 @@ class Disks:
         self.store_dir.mkdir(parents=True)
         self.options = ["--write-dir", str(self.write_dir), "--store-dir", str(self.store_dir)]
         self.names: list[str] = []
+        self.merges = 0
         asyncio.run(self._write(runs))
 
     async def _write(self, runs: int) -> None:
@@ -56,13 +57,14 @@ class Disks:
         await store.close()
         await files.close()
 
-    def segment(self, batches: list[Batch]) -> StoreFile:
-        """Put a queue segment in the place of the first run."""
-        return asyncio.run(self._merge(batches))
+    def segment(self, batches: list[Batch], place: int = 0) -> StoreFile:
+        """Put a queue segment in the place of the first file, or another."""
+        return asyncio.run(self._merge(batches, place))
 
-    async def _merge(self, batches: list[Batch]) -> StoreFile:
+    async def _merge(self, batches: list[Batch], place: int) -> StoreFile:
         first = batches[0]
-        name = segment_name("orders", first.queue_id, "m1", first.base_offset)
+        self.merges += 1
+        name = segment_name("orders", first.queue_id, f"m{self.merges}", first.base_offset)
         stem = self.store_dir / path_of(name).removesuffix(".log")
         with SegmentWriter(name, first.base_offset, lambda suffix: PlainTarget(stem.with_suffix(suffix))) as writer:
             content = b"".join(batch.data for batch in batches)
@@ -75,7 +77,7 @@ class Disks:
             )  # fmt: skip
         files = DiskFiles(self.store_dir)
         store = await QueueStore.open(files, str(self.write_dir / "manifest.sqlite"), QueueStoreConfig(), SystemClock())
-        await store.changes.merge(0, store.manifest.ranges(0)[:1], [file])
+        await store.changes.merge(0, [store.manifest.ranges(0)[place]], [file])
         await store.close()
         await files.close()
         return file

@@ -7,7 +7,7 @@ import random
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,17 +17,21 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.files import SimulatedFiles
+from tests.fakes.files import SimulatedFile, SimulatedFiles
 from tests.fakes.run_reader import batches_in, rows_and_aborted
-from tests.storage.queue_store.merges import offset_entries, time_entries
+from tests.storage.queue_store.merges import PlainTarget, offset_entries, time_entries
+from tests.storage.queue_store.runs import make_batch, write_run
 from tests.storage.queue_store.test_merged_files import Merges
 from tests.storage.queue_store.test_store import Bench
 
+from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
 from mainstem.storage.queue_store.manifest_database import Contents, Database, GroupPosition
 from mainstem.storage.queue_store.spans import FileRange
 from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
+from mainstem.storage.store_files.segment_writer import SegmentWriter
+from mainstem.storage.store_files.segment_writer import described as described_rows
 from mainstem.storage.store_files.store_file import (
     FileKind,
     StoreFile,
@@ -36,6 +40,7 @@ from mainstem.storage.store_files.store_file import (
     owner_of,
     path_of,
     paths_of,
+    segment_name,
 )
 from mainstem.storage.verifying import file_check
 from mainstem.storage.verifying.file_check import check_file
@@ -224,6 +229,82 @@ def test_missing_and_cut_files_are_found(kind: FileKind) -> None:
         for wrong in {content[:-1], content[: len(content) // 2], b"", content + b"\0"} - {content}:
             files.put(path, wrong)
             assert checked(files, kept().database).findings, (path, len(wrong))
+
+
+@pytest.mark.parametrize(
+    "field", ["bytes", "batch_bytes", "batch_count", "record_count", "queue_count", "min_timestamp", "max_timestamp"]
+)
+@pytest.mark.parametrize("kind", FileKind, ids=lambda kind: kind.value)
+def test_a_file_that_is_not_what_the_manifest_says_of_it_is_found(kind: FileKind, field: str) -> None:
+    file = one(kind)
+    said = msgspec.structs.replace(file, **{field: getattr(file, field) + 1})
+    assert asyncio.run(check_file(kept().files, file.name, file)) == []
+    (finding,) = asyncio.run(check_file(kept().files, file.name, said))
+    assert "has" in finding.what or "timestamps" in finding.what
+
+
+@pytest.mark.parametrize(("partition", "base"), [(3, 17), (4, 17), (3, 18)])
+def test_a_segment_in_another_queues_place_is_found(tmp_path: Path, partition: int, base: int) -> None:
+    """Its checksums are right, also that of its name."""
+    files = SimulatedFiles()
+    batch = make_batch(3, 17, records=2)
+    name = segment_name("orders", partition, "m", base)
+
+    def put(path: Path) -> None:
+        files.put(str(path.relative_to(tmp_path)), path.read_bytes())
+
+    stem = tmp_path / path_of(name).removesuffix(".log")
+    with SegmentWriter(name, 17, lambda suffix: PlainTarget(stem.with_suffix(suffix))) as writer:
+        rows = numpy.array([[0, len(batch.data), 17, 18, batch.max_timestamp, 2, batch.leader_epoch]], numpy.int64)
+        writer.append(batch.data, described_rows(rows, 3), rows)
+        writer.finish()
+    for path in paths_of(name):
+        put(tmp_path / path)
+    told = [finding.what for finding in asyncio.run(check_file(files, name))]
+    assert told == (
+        ["its index is not of partition 4 alone"]
+        if partition == 4
+        else ["begins with offset 17, which its name does not say"]
+        if base == 18
+        else []
+    )
+
+
+class InTheMiddle:
+    """A disk that lets something happen when the first run is opened."""
+
+    def __init__(self, files: SimulatedFiles, happens: Callable[[], Awaitable[object]]) -> None:
+        self._files = files
+        self._happens: Callable[[], Awaitable[object]] | None = happens
+        self.names = files.names
+        self.rename = files.rename
+        self.remove = files.remove
+        self.usage = files.usage
+
+    async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> SimulatedFile:
+        if path.startswith("runs/") and self._happens is not None:
+            happens, self._happens = self._happens, None
+            await happens()
+        return await self._files.open(path, create=create, reading=reading)
+
+
+def test_a_file_that_is_recorded_meanwhile_is_no_orphan(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    async def scenario(bench: Bench) -> None:
+        await story(bench, 2, steps=3)
+        position = bench.store.commits.split_position(0)
+        new = write_run(bench.files, "new.run", [make_batch(0, 1000)])
+
+        async def commit() -> None:
+            await bench.store.commits.commit(0, position, position + 1, [new], applied_index=position)
+
+        report = await check_store([InTheMiddle(bench.files, commit)], bench.database)
+        assert report.findings == []
+        assert "runs/new.run" not in {unnamed.path for unnamed in report.unnamed}
+        assert "new.run" in bench.store.manifest.files
+
+    bench.run(scenario)
 
 
 def test_a_file_in_the_place_of_another_is_found() -> None:

@@ -78,6 +78,7 @@ def command(
 
 def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[Report, list[Remake], list[Remade]]:
     """The last report, and what could be made anew by it, or was."""
+    from mainstem.storage.errors import StorageError
     from mainstem.storage.queue_store.manifest_database import Database
     from mainstem.storage.verifying.remaking import remake, remakes
 
@@ -86,9 +87,12 @@ def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[Repor
     planned: dict[str, Remake] = {}
     for number in range(ROUNDS + 1):
         report = asyncio.run(checked(where.store_dir, manifest, 1, line))
-        if not report.findings or any(finding.path == manifest for finding in report.findings):
+        if not report.findings:
             break
-        contents = Database(manifest).read()
+        try:
+            contents = Database(manifest).read()
+        except StorageError:  # as the findings say
+            break
         refused = {one.path for one in done if one.refused}
         wanted = [one for one in remakes(contents, report, manifest) if one.path not in refused]
         planned.update((one.path, one) for one in wanted)
