@@ -213,6 +213,20 @@ def test_a_flipped_bit_of_the_manifest_is_found_or_changes_nothing_it_says(data:
         assert [path.name for path in Path(directory).iterdir()] == [copy.name], "nothing is written beside it"
 
 
+@pytest.mark.parametrize("kind", FileKind, ids=lambda kind: kind.value)
+def test_damage_of_an_index_is_told_with_its_position(kind: FileKind) -> None:
+    file = one(kind)
+    path = index_path_of(file.name)
+    content = kept().files.content(path)
+    footer_at = len(content) - FRAME_BYTES
+    footer = FileFrame.unpack(content[footer_at:], struct.unpack_from("<Q", content)[0], path)
+    for bit, place in ((8 * 20, 0), (8 * footer_at + 200, footer_at), (8 * footer.rows_position, footer.rows_position)):
+        files = kept().files.clone(0)
+        files.flip(path, bit)
+        (finding,) = asyncio.run(check_file(files, file.name, file))
+        assert (finding.path, finding.position) == (path, place)
+
+
 def one(kind: FileKind) -> StoreFile:
     return max(kept().named(kind), key=lambda file: file.batch_bytes)
 

@@ -9,6 +9,7 @@ Kafka's two indexes are made again from the batches and compared byte by byte.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -119,7 +120,8 @@ class _FileCheck:
             self._progress(await beside.size() if self._is_segment else 0)
             return await load_index(beside, path, self._name, size if self._is_segment else None)
         except (StorageError, OSError) as error:
-            self._note(None, str(error).removeprefix(f"{path}: "), advice, path)
+            what = str(error).removeprefix(f"{path}: ")
+            self._note(_place_in(what), what, advice, path)
             return None
         finally:
             if self._is_segment:
@@ -219,6 +221,14 @@ class _FileCheck:
                 KAFKA_INDEX_ADVICE,
                 path,
             )
+
+
+def _place_in(what: str) -> int | None:
+    """The position that an error of an index names."""
+    named = re.search(r"(?:footer|index) at (\d+)", what)
+    if named is not None:
+        return int(named[1])
+    return 0 if what.startswith("header") else None
 
 
 class _Window(NamedTuple):
