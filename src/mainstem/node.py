@@ -38,6 +38,7 @@ from mainstem.node_views import LocalNodeViews
 from mainstem.pipeline.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.messages.split import MergeWaits
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.server import RpcServer
 from mainstem.rpc.wire.identity import Identity
@@ -46,7 +47,9 @@ from mainstem.server.addresses import parse_address
 from mainstem.server.server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.role import Storage
 from mainstem.storage.samples import StorageSamples
+from mainstem.storage.split.compaction_service import CompactionService
 from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.storage.split.split_service import SplitService
@@ -193,6 +196,9 @@ class RunningNode:
         merges = MergeService(storage.merge_log, lease, self._supervision)
         stack.push_async_callback(merges.close)
         merges.register(self._handlers)
+        compactions = CompactionService(storage.compaction_log, lease, merges.turn, self._supervision)
+        stack.push_async_callback(compactions.close)
+        compactions.register(self._handlers)
         rpc_address = await self._listen_for_calls()
 
         reports = NodeReports(config.node_id, storage, self._end.calls if self._end is not None else None)
@@ -204,7 +210,7 @@ class RunningNode:
             clock=clock,
             tls=config.rpc_tls,
             supervision=self._supervision,
-            merge_waits=storage.merge_log.waits,
+            merge_waits=partial(_store_waits, storage),
         )
         views = LocalNodeViews(
             config=config,
@@ -296,6 +302,12 @@ class RunningNode:
         rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls, supervision=self._supervision)
         self._stack.push_async_callback(rpc.close)
         return await rpc.start(configured.host, configured.port)
+
+
+async def _store_waits(storage: Storage) -> MergeWaits:
+    """How much of the queue store waits to be merged or, where nothing does, to be compacted."""
+    found = await storage.merge_log.waits()
+    return found if found.bytes or found.more else await storage.compaction_log.waits()
 
 
 def boot_of_this_machine() -> str:

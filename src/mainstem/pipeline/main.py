@@ -56,7 +56,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--once", action="store_true", help="split everything committed now, then end with exit code 0")
     merging = parser.add_mutually_exclusive_group()
     merging.add_argument("--merge-only", action="store_true", help="merge files of the queue store, and split nothing")
-    merging.add_argument("--no-merge", action="store_true", help="split, and merge no files of the queue store")
+    merging.add_argument(
+        "--compact-only", action="store_true", help="merge and compact files of the queue store, and split nothing"
+    )
+    merging.add_argument(
+        "--no-merge", action="store_true", help="split, and neither merge nor compact files of the queue store"
+    )
     parser.add_argument(
         "--checkpoint",
         default="",
@@ -116,7 +121,8 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
     tls = tls_of(options)
     node = NodeLink(endpoint.rpc, "splitter", tls)
     kind = "embedded" if options.embedded else "once" if options.once else "detached"
-    kind += " merge in place of a" if options.merge_only else ""
+    store_only = options.merge_only or options.compact_only
+    kind += " compaction in place of a" if options.compact_only else " merge in place of a" if store_only else ""
     holder = f"{kind} splitter, process {os.getpid()} on {socket.gethostname()}"
     lease = node.acquire(holder, wait_seconds=options.wait_seconds, yields=options.embedded)
     log.info("split lease of epoch %d taken from %s", lease.epoch, endpoint.rpc)
@@ -125,6 +131,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         tempfile.TemporaryDirectory(prefix="mainstem-split-", ignore_cleanup_errors=True) as scratch,
     ):
         from mainstem.pipeline.class_archive import archive_options
+        from mainstem.pipeline.compactor import Compactor
         from mainstem.pipeline.merger import Merger
         from mainstem.pipeline.session import start_session
         from mainstem.pipeline.splitter import Splitter
@@ -139,16 +146,19 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
                 extra=dict(entry.split("=", 1) for entry in options.conf),
                 jvm=archive_options(java),
             )
+            merges = NodeLink(endpoint.rpc, "merge", tls)
+            settings = merge_settings_of(options, endpoint)
             merger = Merger(
                 spark,
-                NodeLink(endpoint.rpc, "merge", tls),
+                merges,
                 keeper,
-                merge_settings_of(options, endpoint),
+                settings,
                 tasks=options.tasks,
                 split_behind_bytes=options.bytes_per_trigger,
                 stopping=stopping.is_set,
+                compactor=None if options.merge_only else Compactor(spark, merges, settings),
             )
-            if options.merge_only:
+            if store_only:
                 ended = merger.run(drain=options.once)
             else:
                 ended = Splitter(
@@ -164,7 +174,8 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         except Exception as error:
             if not keeper.lost:
                 message = _essence(error)
-                log.error("the %s failed: %s", "merge" if options.merge_only else "split", message)
+                what = "merge" if options.merge_only else "compaction" if options.compact_only else "split"
+                log.error("the %s failed: %s", what, message)
                 _report_failure(node, keeper, message)
                 return EXIT_FAILED
             ended = Ended.LEASE_LOST

@@ -14,13 +14,13 @@ import numpy
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_files import OpenFile, Pace, merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import Measured, MergeTask, TopicFacts, measure
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.store_files.run_target import LocalRunTarget
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
 
 PACE_BYTES = 2 << 20
 """Bytes asked for at once, as a split does."""
@@ -96,8 +96,27 @@ def run_files(work: bytes) -> bytes:
     """A `FilesWork` in, a `FilesDone` out."""
     asked = msgspec.json.decode(work, type=FilesWork)
     job = asked.job
-    root = Path(job.settings.store_dir)
     node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
+    try:
+        files = merge_files(
+            asked.task,
+            job.inputs,
+            _liveness(node, job.merge_id),
+            target_opener(job.settings),
+            group=job.group,
+            level=job.level,
+            pace=pacer(node),
+        )
+        done = FilesDone(tuple(files))
+    except InputDamaged as error:
+        done = FilesDone(damage=Damage(error.name, str(error)))
+    finally:
+        node.close()
+    return msgspec.json.encode(done)
+
+
+def pacer(node: NodeLink) -> Pace:
+    """Waits until the node lets so many bytes be moved."""
     granted = 0
 
     def pace(size: int) -> None:
@@ -107,26 +126,23 @@ def run_files(work: bytes) -> bytes:
             node.pace(PACE_BYTES)
             granted += PACE_BYTES
 
+    return pace
+
+
+def target_opener(settings: MergeSettings) -> OpenFile:
+    """Opens files of the queue store for writing."""
+    root = Path(settings.store_dir)
+
     def open_file(path: str) -> LocalRunTarget:
         whole = root / path
-        return LocalRunTarget(whole.parent, whole.name, bytes_per_second=job.settings.bytes_per_second)
+        return LocalRunTarget(whole.parent, whole.name, bytes_per_second=settings.bytes_per_second)
 
-    try:
-        files = merge_files(
-            asked.task,
-            job.inputs,
-            _liveness(node, job.merge_id),
-            open_file,
-            group=job.group,
-            level=job.level,
-            pace=pace,
-        )
-        done = FilesDone(tuple(files))
-    except InputDamaged as error:
-        done = FilesDone(damage=Damage(error.name, str(error)))
-    finally:
-        node.close()
-    return msgspec.json.encode(done)
+    return open_file
+
+
+def input_file(store_dir: str, name: str) -> InputFile:
+    """A file of the queue store, where executors find it."""
+    return InputFile(name, f"{store_dir}/{path_of(name)}", f"{store_dir}/{index_path_of(name)}")
 
 
 def _liveness(node: NodeLink, merge_id: str) -> Liveness:

@@ -1,4 +1,5 @@
-"""Merges files of the queue store, in what the split leaves: a thread of the driver that asks the node for work.
+"""Merges files of the queue store, in what the split leaves, and compacts what is merged: a thread of the driver that
+asks the node for work.
 
 One merge at a time, its tasks a few at a time as jobs of their own, so that a trigger of the split waits for the tasks
 that run and for no others. While the split is behind by more than a trigger takes, no task is begun. The node decides
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
+from mainstem.pipeline.compactor import Compactor
 from mainstem.pipeline.endings import Ended
 from mainstem.pipeline.errors import MergeFailed
 from mainstem.pipeline.lease_keeper import LeaseKeeper
@@ -28,15 +30,15 @@ from mainstem.pipeline.merge_task import (
     MeasureWork,
     MergeJob,
     MergeSettings,
+    input_file,
     run_files,
     run_measure,
 )
 from mainstem.pipeline.node_link import NodeLink
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.merge import MergeWork
-from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_measure import MergeTask, TopicFacts
-from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
+from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +71,10 @@ class Merger:
         tasks: int,
         split_behind_bytes: int,
         stopping: Callable[[], bool],
+        compactor: Compactor | None = None,
     ) -> None:
-        """`node`: a link of its own. `tasks`: at a time. With so many unsplit bytes the split goes first."""
+        """`node`: a link of its own. `tasks`: at a time. With so many unsplit bytes the split goes first. `compactor`:
+        works when nothing is to be merged."""
         self._spark = spark
         self._node = node
         self._keeper = keeper
@@ -78,6 +82,7 @@ class Merger:
         self._tasks = max(1, tasks)
         self._split_behind_bytes = split_behind_bytes
         self._stopping = stopping
+        self._compactor = compactor
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="merge", daemon=True)
 
@@ -113,11 +118,15 @@ class Merger:
         return self._ended.is_set() or self._stopping() or bool(self._keeper.lost)
 
     def _step(self, *, drain: bool) -> bool:
-        """One merge, if there is one. Whether there may be another."""
+        """One merge, or else one compaction, if there is one. Whether there may be another."""
         work = self._node.merge_work(self._keeper.held, drain=drain)
         if work.merge_id:
             self._merge(work)
-        return bool(work.merge_id) or work.more
+        if work.merge_id or work.more or self._compactor is None:
+            return bool(work.merge_id) or work.more
+        self._let_the_split_go_first()
+        self._spark.sparkContext.setJobGroup(JOB_GROUP, "compaction of the queue store", interruptOnCancel=False)
+        return self._compactor.step(self._keeper.held, drain=drain)
 
     def _run(self) -> None:
         while not self._over():
@@ -174,14 +183,12 @@ class Merger:
         return files
 
     def _job(self, work: MergeWork) -> MergeJob:
-        root = self._settings.store_dir
-        names = [entry.file.name for entry in work.inputs]
         return MergeJob(
             settings=self._settings,
             merge_id=work.merge_id,
             group=work.group,
             level=work.level,
-            inputs=tuple(InputFile(name, f"{root}/{path_of(name)}", f"{root}/{index_path_of(name)}") for name in names),
+            inputs=tuple(input_file(self._settings.store_dir, entry.file.name) for entry in work.inputs),
             packed_bytes=work.packed_bytes,
             task_bytes=work.task_bytes,
         )

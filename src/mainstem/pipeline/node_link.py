@@ -19,6 +19,14 @@ from mainstem.pipeline.errors import CommitRefused, NodeUnreachable
 from mainstem.pipeline.split_slice import SplitSlice
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.errors import ConnectionLost
+from mainstem.rpc.messages.compact import (
+    COMPACT_COMMIT,
+    COMPACT_WORK,
+    AskCompaction,
+    CommitCompaction,
+    CompactedFile,
+    CompactionWork,
+)
 from mainstem.rpc.messages.merge import (
     MERGE_COMMIT,
     MERGE_DAMAGED,
@@ -200,6 +208,21 @@ class NodeLink:
     def merge_damaged(self, merge_id: str, name: str, reason: str) -> None:
         """Report an input whose bytes are not those that were written. Raises `MergeGone`."""
         self._call(MERGE_DAMAGED, MergeDamage(merge_id=merge_id, name=name, reason=reason))
+
+    def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
+        """What to compact next, and its queues; what was given before under this lease is taken back. Raises
+        `LeaseLost`."""
+        request = AskCompaction(lease=lease, drain=drain)
+        reply = self._client.call(COMPACT_WORK, request, timeout_seconds=MERGE_WORK_SECONDS)
+        queues = b"".join(map(bytes, reply.buffers))
+        if reply.message.pass_id and google_crc32c.value(queues) != reply.message.crc:
+            raise ConnectionLost(f"{self.address}: what came of {COMPACT_WORK.name} is not what was sent")
+        return reply.message, queues
+
+    def compact_commit(self, lease: HeldLease, pass_id: str, files: Sequence[CompactedFile]) -> str:
+        """'compacted', or 'refused: …'. Raises `LeaseLost`."""
+        request = CommitCompaction(lease=lease, pass_id=pass_id, files=tuple(files))
+        return self._call(COMPACT_COMMIT, request, MERGE_COMMIT_SECONDS).outcome
 
     def report(self, lease: HeldLease, progress: SplitProgress | None, error: str = "") -> None:
         self._call(PROGRESS, ReportProgress(lease=lease, progress=progress, error=error))

@@ -31,6 +31,19 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+COMPACTION_POOL = "compaction"
+POOLS = f"""<?xml version="1.0"?>
+<allocations>
+  <pool name="default">
+    <schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>1000000</minShare>
+  </pool>
+  <pool name="{COMPACTION_POOL}">
+    <schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>0</minShare>
+  </pool>
+</allocations>
+"""
+"""A pool below its share goes first: no task of a compaction begins while a task of the split or of a merge waits."""
+
 FEW_THREADS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1 -XX:ActiveProcessorCount=1"
 """No threads that collect or compile on every core at once, no optimising compiler for code that runs twice a
 trigger, and no pools that count processors."""
@@ -74,6 +87,10 @@ def start_session(
         settings["spark.submit.pyFiles"] = str(package_code(local_dir / "mainstem.zip"))
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
     settings["spark.local.dir"] = str(local_dir)
+    pools = local_dir / "pools.xml"
+    pools.write_text(POOLS)
+    settings["spark.scheduler.mode"] = "FAIR"
+    settings["spark.scheduler.allocation.file"] = pools.absolute().as_uri()
     settings["spark.driver.memory"] = driver_memory
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**settings, **extra}.items():

@@ -42,6 +42,7 @@ from mainstem.storage.repair.rewriting import Rewriting
 from mainstem.storage.repair.run_repair import RunRepair
 from mainstem.storage.repair.waiting_groups import WaitingGroups
 from mainstem.storage.setup import StorageSetup
+from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.state.applied import AppliedState
@@ -276,6 +277,15 @@ class StorageParts:
             setup.topics,
             lambda topic: retention_class(topic.settings, topic.internal),
             setup.writes_merged,
+            new_id=setup.new_id,
+        )
+        self.compaction_log = LocalCompactionLog(
+            self.queue_store,
+            self.placement.groups,
+            self.placement.bounds_in,
+            setup.topics,
+            setup.writes_merged,
+            self.agreed_clock,
             new_id=setup.new_id,
         )
         self.pruning = Pruning(

@@ -88,6 +88,13 @@ def test_a_refusal_says_what_is_allowed() -> None:
         check_configs({"retention.ms": "-7"})
 
 
+def test_the_least_age_of_compaction_is_not_more_than_the_most() -> None:
+    check_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    for wrong in ({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, {"max.compaction.lag.ms": "0"}):
+        with pytest.raises(InvalidConfig, match=r"max\.compaction\.lag\.ms"):
+            check_configs(wrong)
+
+
 @pytest.mark.parametrize("key", ["remote.storage.enable", "local.retention.ms", "retention_ms", ""])
 def test_unknown_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidConfig):
@@ -103,6 +110,10 @@ def test_overrides_go_before_the_nodes_defaults() -> None:
             "segment.bytes": "99",
             "cleanup.policy": "compact",
             "max.message.bytes": "100",
+            "min.cleanable.dirty.ratio": "0.25",
+            "min.compaction.lag.ms": "3",
+            "max.compaction.lag.ms": "9",
+            "delete.retention.ms": "11",
         },
     )
     assert settings == TopicSettings(
@@ -112,6 +123,10 @@ def test_overrides_go_before_the_nodes_defaults() -> None:
         cleanup_policy=frozenset({"compact"}),
         max_message_bytes=100,
         message_timestamp_type=TimestampType.LOG_APPEND_TIME,
+        min_cleanable_dirty_ratio=0.25,
+        min_compaction_lag_ms=3,
+        max_compaction_lag_ms=9,
+        delete_retention_ms=11,
     )
 
 

@@ -9,6 +9,7 @@ command = LazyGroup(
     help="Look after the files of the queue store on disk 2.",
     commands_by_name={
         "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
+        "compact": LazyCommand("mainstem.cli.store.compact", "Compact queues of topics that ask for it."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
         "repair": LazyCommand("mainstem.cli.store.repair", "Make anew what the rest of the store tells."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),

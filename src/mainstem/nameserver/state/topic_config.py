@@ -17,7 +17,7 @@ from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType
 
 _JOURNAL = "queues share one journal, and its files follow the node's own configuration."
 _SYNC = "when messages reach the disk is the node's setting `durability`."
-_COMPACTION = "Mainstem keeps every record of a compacted topic so far."
+_COMPACTION = "Compaction works on files that are merged (mainstem store compact)."
 _TIMESTAMPS = (
     "A batch whose header says otherwise is refused with INVALID_TIMESTAMP; what its records say beyond that is not "
     "looked at. Not for topics whose records bear the time they were appended."
@@ -32,9 +32,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             default="delete",
             choices=("delete", "compact"),
             broker_names=("log.cleanup.policy",),
-            documentation="What may be removed from a queue: 'delete' removes old records by age and size. 'compact' "
-            "demands a key of every record, for the latest of each is to be kept; no effect here beyond that so far: "
-            "no record is removed for a newer one.",
+            documentation="What may be removed from a queue: 'delete' removes old records by age and size; 'compact' "
+            f"demands a key of every record, and removes those for whose key there is a later one. {_COMPACTION}",
         ),
         TopicConfig(
             name="compression.type",
@@ -81,8 +80,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             default="86400000",
             minimum=0,
             broker_names=("log.cleaner.delete.retention.ms",),
-            documentation="How long a compacted topic keeps the marker that a key was deleted.",
-            without_effect=_COMPACTION,
+            documentation="How long a compacted topic keeps the marker that a key was deleted (a record without a "
+            "value), counted from when it was compacted first.",
         ),
         TopicConfig(
             name="file.delete.delay.ms",
@@ -141,8 +140,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             default=str(LONG_MAX),
             minimum=1,
             broker_names=("log.cleaner.max.compaction.lag.ms",),
-            documentation="How old a record of a compacted topic may grow before it is compacted.",
-            without_effect=_COMPACTION,
+            documentation="How old a record of a compacted topic may grow before it is compacted, though little of "
+            "its queue waits for that; not less than min.compaction.lag.ms.",
         ),
         TopicConfig(
             name="max.message.bytes",
@@ -192,8 +191,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             minimum=0,
             maximum=1,
             broker_names=("log.cleaner.min.cleanable.ratio",),
-            documentation="The share of uncompacted bytes from which on a queue is compacted.",
-            without_effect=_COMPACTION,
+            documentation="A queue is compacted when more than this share of its bytes is not compacted yet.",
         ),
         TopicConfig(
             name="min.compaction.lag.ms",
@@ -201,8 +199,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             default="0",
             minimum=0,
             broker_names=("log.cleaner.min.compaction.lag.ms",),
-            documentation="How long a record of a compacted topic is left alone.",
-            without_effect=_COMPACTION,
+            documentation="How long a record of a compacted topic is left alone, at the least.",
         ),
         TopicConfig(
             name="min.insync.replicas",
@@ -315,9 +312,15 @@ def config_named(name: str) -> TopicConfig:
 
 
 def check_configs(configs: Mapping[str, str]) -> None:
-    """Raise `InvalidConfig` for the first key or value that is not allowed."""
+    """Raise `InvalidConfig` for the first key or value that is not allowed, and for two that do not go together."""
     for name, text in configs.items():
         config_named(name).parse(text)
+    least, most = (
+        cast(int, TOPIC_CONFIGS[name].parse(configs.get(name, TOPIC_CONFIGS[name].default)))
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if least > most:
+        raise InvalidConfig(f"min.compaction.lag.ms={least} is more than max.compaction.lag.ms={most}")
 
 
 def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> TopicSettings:
@@ -339,4 +342,8 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         message_timestamp_type=TimestampType(value("message.timestamp.type")),
         message_timestamp_before_max_ms=cast(int, value("message.timestamp.before.max.ms")),
         message_timestamp_after_max_ms=cast(int, value("message.timestamp.after.max.ms")),
+        min_cleanable_dirty_ratio=cast(float, value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=cast(int, value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=cast(int, value("max.compaction.lag.ms")),
+        delete_retention_ms=cast(int, value("delete.retention.ms")),
     )

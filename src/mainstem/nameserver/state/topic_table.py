@@ -164,8 +164,9 @@ class TopicTable:
         self._check_partitions(topic.name, command.total, self.partitions_total - topic.partitions)
 
     def check_configs(self, command: ChangeTopicConfigs) -> None:
-        self._topic_to_change(command.number)
-        check_configs({key: value for key, value in command.changes.items() if value is not None})
+        topic = self._topic_to_change(command.number)
+        wanted = {**topic.configs, **command.changes}
+        check_configs({key: value for key, value in wanted.items() if value is not None})
 
     def check_deletion(self, command: DeleteTopic, pending: PendingChanges) -> None:
         if command.number in pending.deleted:

@@ -93,7 +93,7 @@ def merge_files(
     unique = new_name()
     written: list[StoreFile] = []
     opened = OpenInputs()
-    mover = _Mover(inputs, opened, pace)
+    mover = Mover(inputs, opened, pace)
     try:
         for planned in task.files:
             mine = _of_file(found, planned)
@@ -187,7 +187,7 @@ def _write_packed(
     name: str,
     planned: PlannedFile,
     found: MergedRows,
-    mover: _Mover,
+    mover: Mover,
     open_file: OpenFile,
     group: int,
     level: int,
@@ -205,7 +205,7 @@ def _write_segment(
     name: str,
     planned: PlannedFile,
     found: MergedRows,
-    mover: _Mover,
+    mover: Mover,
     open_file: OpenFile,
     group: int,
     level: int,
@@ -243,7 +243,7 @@ def _described(
     )
 
 
-class _Mover:
+class Mover:
     """Reads extents of the inputs in the order of an output, a window at a time."""
 
     def __init__(self, inputs: Sequence[InputFile], opened: OpenInputs, pace: Pace) -> None:

@@ -8,6 +8,7 @@ Its parts, each with a state of its own:
     copies     files copied to other nodes and from them (`run_copy`), `parts` of files to this node (`part_copy`)
     mending    damaged runs, made whole (`mending`)
     merges     what is merged, and its recording (`merges`)
+    compactions  what is compacted, and its recording (`compactions`)
     usage      which topic has how much on which level (`topic_usage`)
     retention  runs that go since nothing in them is live (`run_retention`), and files that nobody names (`orphans`)
 
@@ -23,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage.disks.read_cache import ReadCache
+from mainstem.storage.queue_store.compactions import Compactions
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest import Manifest
 from mainstem.storage.queue_store.mending import Mending
@@ -76,6 +78,7 @@ class QueueStore:
         self.mending = Mending(self.runs, self.changes, self.orphans, new_id)
         self.merges = Merges(self.runs, self.changes, self.copies, self.orphans, clock)
         self.topic_usage = TopicUsage(self.runs, clock)
+        self.compactions = Compactions(self.runs, self.changes, self.copies, self.orphans, self.merges, clock)
         self.retention = RunRetention(self.runs, self.changes, self.copies, self.orphans)
 
     @classmethod
@@ -111,5 +114,6 @@ class QueueStore:
         yield from self.runs.samples()
         yield from self.retention.samples()
         yield from self.merges.samples()
+        yield from self.compactions.samples()
         yield from self.copies.samples()
         yield from self.cache.samples()

@@ -31,7 +31,7 @@ from mainstem.rpc.messages.merge import (
     MergeReply,
     MergeWork,
 )
-from mainstem.rpc.messages.split import HeldLease, LeaseLost, RunFile
+from mainstem.rpc.messages.split import RunFile
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.merges import LiveBounds
@@ -69,7 +69,7 @@ class MergeService:
     def __init__(self, log: MergeLog, lease: SplitLease, supervision: Supervision | None = None) -> None:
         self._log = log
         self._lease = lease
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
         """Held while work is chosen: one answer at a time."""
         self._commits = Errands(supervision, "recording of a merge", answers=(MainstemError,))
 
@@ -85,17 +85,10 @@ class MergeService:
 
     async def _work(self, call: RpcCall[AskMerge]) -> Reply[MergeWork]:
         request = call.request
-        async with self._turn:
+        async with self.turn:
             self._lease.check(request.lease)
-            in_force = partial(self._in_force, request.lease)
+            in_force = partial(self._lease.is_in_force, request.lease)
             return Reply(await self._log.work(in_force, request.kept, drain=request.drain))
-
-    def _in_force(self, held: HeldLease) -> bool:
-        try:
-            self._lease.check(held)
-        except LeaseLost:
-            return False
-        return True
 
     async def _live(self, call: RpcCall[AskLive]) -> Reply[LiveReply]:
         queue_ids = numpy.frombuffer(bytes(call.attachment), "<u8")

@@ -80,6 +80,14 @@ class SplitLease:
             now = f"{holder} holds epoch {current.epoch}" if current else "no splitter holds it"
             raise LeaseLost(f"the split lease of epoch {held.epoch} has ended; {now}")
 
+    def is_in_force(self, held: HeldLease) -> bool:
+        """Whether `held` is the lease now in force."""
+        try:
+            self.check(held)
+        except LeaseLost:
+            return False
+        return True
+
     def renew(self, held: HeldLease) -> str:
         """Prolong the lease. Returns the name of a splitter that waits for it, if it yields. Raises `LeaseLost`."""
         self.check(held)

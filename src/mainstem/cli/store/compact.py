@@ -1,0 +1,35 @@
+"""`mainstem store compact`: the compaction of the queue store, in this terminal or on a Spark cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from mainstem.cli import options
+from mainstem.cli.http_node import HttpNode
+from mainstem.console.views import SplitEndpoint
+
+
+@click.command(
+    "compact",
+    context_settings={"ignore_unknown_options": True},
+    epilog="Further options go to the split application; `mainstem split run -- --help` lists them.",
+)
+@click.option("--master", help="Where Spark runs: local[N], spark://…, yarn, k8s://…")
+@click.option("--once", is_flag=True, help="Merge all runs, compact all that is not compacted yet, then end.")
+@options.http_only
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
+def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) -> None:
+    """Compact the queues of topics with cleanup.policy=compact: of each key the latest record stays.
+
+    Splitters compact in what splits and merges leave, once it is worth it; this compacts at once, and splits nothing
+    meanwhile. What is not merged yet is merged first. It takes the node's split lease; the embedded splitter gives way.
+    """
+    arguments = [*(["--master", master] if master else []), *(["--once"] if once else []), *more]
+    if "--help" not in more:
+        # A wrong address is told here in a second, not by Spark in ten.
+        HttpNode(http).get("/v1/split/endpoint", SplitEndpoint)
+    program = [sys.executable, "-m", "mainstem.pipeline.main", "--node", f"http://{http}", "--compact-only", *arguments]
+    os.execv(sys.executable, program)

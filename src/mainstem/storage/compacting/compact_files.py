@@ -1,0 +1,284 @@
+"""The work of the tasks of a compaction: the keys of a file's records, and the file without the records that go.
+
+Plain functions over files, which may be played twice, or die anywhere. A file is read a window at a time, every extent
+checked against its CRC, and what is left is written as it comes. Memory holds the file's index, two windows, and the
+offsets of the file's records that stay.
+
+Between the two stands an aggregation over all files of the pass. A record there is its queue, the hash of its key, and
+one number, its *place*, the largest of which stays for each key: its offset, then whether it is a tombstone, then
+whether that may go, and the number of the file it is in.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy
+
+from mainstem.kernel import RecordKind
+from mainstem.storage.compacting.compact_plan import INPUTS_MAX, OFFSETS_MAX, Flags, Integers, QueueRows
+from mainstem.storage.compacting.kept import Kept
+from mainstem.storage.compacting.key_rows import KeyRows, scan_keys
+from mainstem.storage.compacting.rewrite import rewrite
+from mainstem.storage.compacting.window import Window
+from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.extents.format import ABORTED_VERSION, EXTENT_ROW
+from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile, Pace
+from mainstem.storage.merging.merge_inputs import InputFile, OpenInputs, index_pieces
+from mainstem.storage.merging.merge_liveness import NO_END
+from mainstem.storage.store_files.extents_writer import BATCH_ROW
+from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
+from mainstem.storage.store_files.segment_writer import SegmentWriter
+from mainstem.storage.store_files.store_file import (
+    NO_HORIZON,
+    PACK_SUFFIX,
+    SEGMENT_SUFFIX,
+    FileKind,
+    StoreFile,
+    kind_of,
+    path_of,
+)
+
+INPUT_BITS = (INPUTS_MAX - 1).bit_length()
+GOES_BIT = 1 << INPUT_BITS
+TOMBSTONE_BIT = GOES_BIT << 1
+OFFSET_SHIFT = INPUT_BITS + 2
+assert OFFSETS_MAX << OFFSET_SHIFT <= 1 << 63
+
+NOTHING_STAYS = -1
+"""A place that is no record's: it names an input only (`nothing_of`)."""
+
+
+class KeyColumns(NamedTuple):
+    """Records with keys, a number of each in every column. Queues and hashes are u64, seen as i64."""
+
+    queue: Integers
+    high: Integers
+    low: Integers
+    place: Integers
+
+
+class Staying(NamedTuple):
+    """The records with keys of a file that stay, sorted by (queue, offset), as i64 columns."""
+
+    queue: Integers
+    place: Integers
+
+
+def scan_file(
+    file: InputFile,
+    number: int,
+    queues: QueueRows,
+    key: bytes,
+    now_ms: int,
+    pace: Pace = lambda size: None,
+) -> Iterator[KeyColumns]:
+    """The records with keys in what is to be compacted of input number `number`. `key`: 16 bytes, the pass's own.
+    Tombstones may go whose horizon is not after `now_ms`. Raises `InputDamaged`, FormatError, OSError."""
+    rows = _all_rows(file)
+    lookup = _Queues(queues)
+    rows = rows.compress(lookup.compacted(rows["queue_id"], rows["base_offset"]))
+    opened = OpenInputs()
+    try:
+        for content, window, batches in Mover([file], opened, pace).move(_of_one_input(rows)):
+            queue_ids = numpy.repeat(window["queue_id"], window["batch_count"])
+            places = lookup.places(queue_ids)
+            may_go = (queues["drops"][places] > 0) & (batches[:, 3] != queues["last"][places])
+            for found in scan_keys(content, key):
+                yield _columns(found, queue_ids, may_go, number, now_ms)
+    finally:
+        opened.close()
+
+
+def nothing_of(inputs: int) -> KeyColumns:
+    """A row for each input, which sorts before its records: so that one of which nothing stays has a row, too."""
+    none = numpy.zeros(inputs, numpy.int64)
+    return KeyColumns(none, none, none, (NOTHING_STAYS << OFFSET_SHIFT) | numpy.arange(inputs))
+
+
+def compact_file(
+    file: StoreFile,
+    paths: InputFile,
+    queues: QueueRows,
+    staying: Staying,
+    open_file: OpenFile,
+    *,
+    new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    pace: Pace = lambda size: None,
+) -> list[StoreFile]:
+    """Write what stays of a file; durable when this returns, and nothing where nothing stays. Raises `InputDamaged`,
+    FormatError and OSError; the output is then removed or, when finished, left to be cleared as an orphan."""
+    staying = Staying(*(column[staying.place >= 0] for column in staying))
+    opened = OpenInputs()
+    sieve = _Sieve(queues, staying)
+    try:
+        windows = sieve.windows(Mover([paths], opened, pace).move(_of_one_input(_all_rows(paths))))
+        first = next(windows, None)
+        if first is None:
+            return []
+        name = _name(file, new_name(), first)
+        write = _write_segment if kind_of(name) is FileKind.SEGMENT else _write_packed
+        summary = write(name, first, windows, open_file)
+        last_queue = sieve.last_queue
+    finally:
+        opened.close()
+    row = first.rows[0]
+    return [
+        StoreFile(
+            **summary._asdict(),
+            retention_class=file.retention_class,
+            level=file.level,
+            group=file.group,
+            first_queue=int(row["queue_id"]),
+            last_queue=last_queue,
+            first_offset=int(row["base_offset"]),
+            horizon_ms=sieve.horizon_ms,
+        )
+    ]
+
+
+class _Piece(NamedTuple):
+    """What stays of a window."""
+
+    content: memoryview
+    rows: Rows
+    """`BATCH_ROW`s."""
+    batches: Integers
+    """Rows of `BATCH_FIELDS`."""
+
+
+class _Queues:
+    """Looks queues of the pass up."""
+
+    def __init__(self, queues: QueueRows) -> None:
+        self._queues = queues
+        self._queue_ids: QueueIds = numpy.ascontiguousarray(queues["queue_id"])
+
+    def places(self, queue_ids: QueueIds) -> Integers:
+        """Where each queue stands in the pass, or would."""
+        places: Integers = numpy.minimum(self._queue_ids.searchsorted(queue_ids), len(self._queue_ids) - 1)
+        return places
+
+    def compacted(self, queue_ids: QueueIds, base_offsets: Integers) -> Flags:
+        """Whether what begins with this offset of a queue is to be compacted."""
+        return base_offsets < self.ends(queue_ids)
+
+    def ends(self, queue_ids: QueueIds) -> Integers:
+        """The clean end of each queue; 0 for those that are not in the pass."""
+        queue_ids = numpy.ascontiguousarray(queue_ids)
+        places = self.places(queue_ids)
+        ends: Integers = numpy.where(self._queue_ids[places] == queue_ids, self._queues["end"][places], 0)
+        return ends
+
+
+class _Sieve:
+    """Takes the records out that go, window by window."""
+
+    def __init__(self, queues: QueueRows, staying: Staying) -> None:
+        self._queues = queues
+        self._lookup = _Queues(queues)
+        self._kept = Kept(staying.queue.view(numpy.uint64), staying.place >> OFFSET_SHIFT)
+        self._tombstones = numpy.concatenate(([0], numpy.cumsum((staying.place & TOMBSTONE_BIT) != 0)))
+        """How many of the records before each that stay are tombstones."""
+        self.horizon_ms = NO_HORIZON
+        """When the first tombstone in what was written may go."""
+        self.last_queue = 0
+
+    def windows(self, windows: Iterator[tuple[memoryview, Rows, Integers]]) -> Iterator[_Piece]:
+        for content, extents, batches in windows:
+            queue_ids = numpy.repeat(extents["queue_id"], extents["batch_count"])
+            places = self._lookup.places(queue_ids)
+            rulings = self._kept.rulings(
+                batches, queue_ids, self._lookup.ends(queue_ids), self._queues["horizon_ms"][places]
+            )
+            found = rewrite(content, self._kept.offsets, rulings)
+            if not len(found.batches):
+                continue
+            queue_ids = queue_ids[found.sources]
+            self._note_horizons(found.content, found.batches, places[found.sources], rulings[found.sources])
+            self.last_queue = int(queue_ids[-1])
+            yield _Piece(found.content, _batch_rows(queue_ids, found.batches), found.batches)
+
+    def _note_horizons(self, content: memoryview, batches: Integers, places: Integers, rulings: Integers) -> None:
+        """Note when the first tombstone among these batches may go."""
+        horizons = Window.of(content).horizons()
+        judged = rulings[:, 0] >= 0
+        begins, ends = numpy.where(judged, rulings[:, 0], 0), numpy.where(judged, rulings[:, 1], 0)
+        marked = (horizons >= 0) & (self._tombstones[ends] > self._tombstones[begins])
+        marked &= (self._queues["drops"][places] > 0) & (batches[:, 3] != self._queues["last"][places])
+        if marked.any():
+            first = int(horizons[marked].min())
+            self.horizon_ms = first if self.horizon_ms == NO_HORIZON else min(first, self.horizon_ms)
+
+
+def _columns(found: KeyRows, queue_ids: QueueIds, may_go: Flags, number: int, now_ms: int) -> KeyColumns:
+    mine = slice(found.first_batch, found.first_batch + len(found.counts))
+    rows = found.rows
+    tombstones = rows["kind"] == RecordKind.TOMBSTONE
+    has_key = tombstones | (rows["kind"] == RecordKind.VALUE)
+    over = may_go[mine] & (found.horizons >= 0) & (found.horizons <= now_ms)
+    goes = tombstones & numpy.repeat(over, found.counts)
+    places = rows["offset"] << OFFSET_SHIFT
+    places |= numpy.where(tombstones, TOMBSTONE_BIT, 0) | numpy.where(goes, GOES_BIT, 0) | number
+    queues = numpy.repeat(queue_ids[mine], found.counts)
+    return KeyColumns(
+        queues[has_key].view(numpy.int64),
+        rows["high"][has_key].view(numpy.int64),
+        rows["low"][has_key].view(numpy.int64),
+        places[has_key],
+    )
+
+
+def _all_rows(file: InputFile) -> Rows:
+    return numpy.concatenate([numpy.empty(0, EXTENT_ROW), *index_pieces(file)])
+
+
+def _of_one_input(rows: Rows) -> MergedRows:
+    zeros = numpy.zeros(len(rows), numpy.int64)
+    return MergedRows(rows, zeros, zeros, numpy.full(len(rows), NO_END), zeros)
+
+
+def _batch_rows(queue_ids: QueueIds, batches: Integers) -> Rows:
+    rows = numpy.zeros(len(batches), BATCH_ROW)
+    rows["queue_id"] = queue_ids
+    for place, field in enumerate(("length", "base_offset", "last_offset", "max_timestamp", "record_count"), 1):
+        rows[field] = batches[:, place]
+    rows["leader_epoch"] = batches[:, 6]
+    return rows
+
+
+def _name(file: StoreFile, unique: str, first: _Piece) -> str:
+    """Of the output of a file, beside what is there."""
+    row = first.rows[0]
+    if kind_of(file.name) is FileKind.SEGMENT:
+        topic, partition, *_rest = file.name.split("/")
+        return f"{topic}/{partition}/{unique}/{int(row['base_offset']):020d}{SEGMENT_SUFFIX}"
+    return f"{file.group}-{int(row['queue_id']):016x}-{unique}{PACK_SUFFIX}"
+
+
+def _write_packed(name: str, first: _Piece, rest: Iterator[_Piece], open_file: OpenFile) -> RunSummary:
+    with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION) as writer:
+        writer.append([first.content], first.rows)
+        for piece in rest:
+            writer.append([piece.content], piece.rows)
+        return writer.finish()
+
+
+def _write_segment(name: str, first: _Piece, rest: Iterator[_Piece], open_file: OpenFile) -> RunSummary:
+    stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
+    base_offset = int(first.rows["base_offset"][0])
+    with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
+        writer.append(first.content, first.rows, first.batches)
+        for piece in rest:
+            writer.append(piece.content, piece.rows, piece.batches)
+        return writer.finish()
+
+
+def checked(staying: Staying, number: int) -> None:
+    """Raises FormatError unless all rows are of this input, in order."""
+    foreign = (staying.place & (INPUTS_MAX - 1)) != number
+    if foreign.any():
+        raise FormatError(f"input {number} of a compaction was given the records of another")

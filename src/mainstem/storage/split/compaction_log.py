@@ -1,0 +1,130 @@
+"""Shows splitters what to compact, and records what they compacted.
+
+Nothing is given before the cluster's feature level allows files on levels, nor while a majority's clocks do not tell
+the time: ages count from it. Of internal topics nothing is compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy
+
+from mainstem.kernel import crc32c
+from mainstem.model import PARTITION_BITS, Topic, TopicSettings
+from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
+from mainstem.rpc.messages.split import MergeWaits
+from mainstem.storage.agreed_clock import AgreedClock
+from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows, Rules, RulesOf
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.queue_store.compactions import CompactionRules
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.store_files.store_file import StoreFile
+
+TOPICS_PER_TURN = 2_000
+"""Topics looked at in one turn of the event loop: about a millisecond."""
+
+COMPACT = "compact"
+
+NOT_COMPACTED = TopicSettings()
+
+
+class OfferedPass(NamedTuple):
+    """A pass as it is given to a splitter."""
+
+    work: CompactionWork
+    queues: QueueRows | None = None
+
+
+class LocalCompactionLog:
+    """`CompactionLog` over this node's queue store."""
+
+    def __init__(
+        self,
+        store: QueueStore,
+        groups: int,
+        bounds_in: Callable[[int, QueueIds], tuple[Integers, Integers]],
+        topics: Callable[[], Iterable[Topic]],
+        allowed: Callable[[], bool],
+        clock: AgreedClock,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        """`bounds_in` says which offsets of queues a write group has; `allowed`: merged files may be written."""
+        self._store = store
+        self._groups = groups
+        self._bounds_in = bounds_in
+        self._topics = topics
+        self._allowed = allowed
+        self._clock = clock
+        self._new_id = new_id
+
+    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> OfferedPass:
+        self._store.merges.give_up()
+        time = self._clock.now()
+        if not self._allowed() or time is None:
+            return OfferedPass(CompactionWork())
+        rules = await self._rules()
+        pass_id = self._new_id().hex
+        begun, more = await self._store.compactions.begin(
+            pass_id, self._groups, rules, time.earliest, in_force, drain=drain
+        )
+        if begun is None:
+            return OfferedPass(CompactionWork(more=more))
+        work = CompactionWork(
+            pass_id=pass_id,
+            more=more,
+            group=begun.group,
+            began_ms=begun.began_ms,
+            inputs=tuple(file.message() for file in begun.inputs),
+            crc=crc32c(begun.queues.tobytes()),
+        )
+        return OfferedPass(work, begun.queues)
+
+    async def waits(self) -> MergeWaits:
+        """How much the next pass would take, as far as files could be looked at in some seconds."""
+        time = self._clock.now()
+        if not self._allowed() or time is None:
+            return MergeWaits(0)
+        return await self._store.compactions.waits(self._groups, await self._rules(), time.earliest)
+
+    async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
+        outputs = {file.name: list(map(StoreFile.of, file.outputs)) for file in files}
+        try:
+            await self._store.compactions.commit(pass_id, outputs)
+        except (StorageError, OSError) as error:
+            return f"refused: {error}"
+        return "compacted"
+
+    def _whole_in(self, group: int, queue_ids: QueueIds) -> Flags:
+        firsts, ends = self._bounds_in(group, queue_ids)
+        whole: Flags = (firsts == 0) & (ends == numpy.iinfo(numpy.int64).max)
+        return whole
+
+    async def _rules(self) -> CompactionRules:
+        found: dict[int, TopicSettings] = {}
+        for looked_at, topic in enumerate(self._topics(), 1):
+            if COMPACT in topic.settings.cleanup_policy and not topic.internal:
+                found[topic.number] = topic.settings
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return CompactionRules(frozenset(found), _rules_of(found), self._whole_in)
+
+
+def _rules_of(settings: Mapping[int, TopicSettings]) -> RulesOf:
+    def rules_of(queue_ids: QueueIds) -> Rules:
+        numbers, which = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
+        known = [settings.get(number) for number in numbers.tolist()]
+        found = [NOT_COMPACTED if one is None else one for one in known]
+        return Rules(
+            numpy.array([one is not None for one in known], numpy.bool_)[which],
+            numpy.array([one.min_cleanable_dirty_ratio for one in found], numpy.float64)[which],
+            numpy.array([one.min_compaction_lag_ms for one in found], numpy.int64)[which],
+            numpy.array([one.max_compaction_lag_ms for one in found], numpy.int64)[which],
+            numpy.array([one.delete_retention_ms for one in found], numpy.int64)[which],
+        )
+
+    return rules_of

@@ -1,0 +1,74 @@
+"""The compaction service answers a splitter that has nothing to split and nothing to merge: what to compact, and the
+recording of what was compacted. It works as the merge service does, with the splitter's lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from mainstem.errors import MainstemError
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.compact import (
+    COMPACT_COMMIT,
+    COMPACT_WORK,
+    AskCompaction,
+    CommitCompaction,
+    CompactedFile,
+    CompactionReply,
+    CompactionWork,
+)
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.split.compaction_log import OfferedPass
+from mainstem.storage.split.split_lease import SplitLease
+from mainstem.supervised import Errands, Supervision
+
+
+class CompactionLog(Protocol):
+    """The queue store as compactions see it; implemented by the storage role."""
+
+    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> OfferedPass:
+        """What to compact next, held while `in_force`, or until it is recorded. What was given before, to merge or to
+        compact, is given up."""
+        ...
+
+    async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
+        """Put these files in the place of the inputs: 'compacted', or 'refused: …'. Durable when it returns."""
+        ...
+
+
+class CompactionService:
+    """The node's compaction service. `register` it with a server; `close` it after the server."""
+
+    def __init__(
+        self, log: CompactionLog, lease: SplitLease, turn: asyncio.Lock, supervision: Supervision | None = None
+    ) -> None:
+        """`turn`: held while work is chosen, the merge service's."""
+        self._log = log
+        self._lease = lease
+        self._turn = turn
+        self._commits = Errands(supervision, "recording of a compaction", answers=(MainstemError,))
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(COMPACT_WORK, self._work)
+        handlers.unary(COMPACT_COMMIT, self._commit)
+
+    async def close(self) -> None:
+        """Wait for recordings that were begun."""
+        await self._commits.ended()
+
+    async def _work(self, call: RpcCall[AskCompaction]) -> Reply[CompactionWork]:
+        request = call.request
+        async with self._turn:
+            self._lease.check(request.lease)
+            in_force = partial(self._lease.is_in_force, request.lease)
+            offered = await self._log.work(in_force, drain=request.drain)
+        return Reply(offered.work) if offered.queues is None else Reply(offered.work, offered.queues.tobytes())
+
+    async def _commit(self, call: RpcCall[CommitCompaction]) -> Reply[CompactionReply]:
+        # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.
+        self._lease.check(call.request.lease)
+        task = self._commits.start(self._log.commit(call.request.pass_id, call.request.files))
+        return Reply(CompactionReply(await asyncio.shield(task)))

@@ -1,0 +1,254 @@
+"""Real Spark compacts what it split and merged, is killed at it, and compacts again: of each key the latest record is
+there, at its offset; what is not to be compacted is as it was.
+
+The story is told once, for Spark starts several times in it; the tests below examine what it left.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.clients import librdkafka
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.load import Queue, Record
+from tests.end_to_end.processes import Commands, descendants, end
+from tests.end_to_end.readers import Reading, record_of
+from tests.end_to_end.shell import command, environment
+from tests.patience import PATIENCE_SECONDS
+from tests.serving import Serving, eventually
+
+from mainstem.pipeline.errors import EXIT_DONE
+from mainstem.pipeline.java import find_java
+
+pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
+
+STATE, BRIEF, PLAIN = "state", "brief", "plain"
+CONFIGS: dict[str, dict[str, str]] = {
+    STATE: {"cleanup.policy": "compact"},
+    BRIEF: {"cleanup.policy": "compact", "delete.retention.ms": "0"},
+    PLAIN: {},
+}
+PARTITIONS = 2
+QUEUES = [Queue(topic, partition) for topic in CONFIGS for partition in range(PARTITIONS)]
+KEYS = 500
+BATCH_RECORDS = 50
+RECORDS = 2_000
+"""Of each queue and chapter."""
+CODECS = {STATE: "lz4", BRIEF: "none", PLAIN: "none"}
+SETTINGS = (
+    "pipeline.mode=off",
+    "nameserver.write_groups=2",
+    "storage.write_cache_bytes=0",
+    "queue_store.read_cache_bytes=0",
+    "storage.prune_seconds=0.3",
+    "journal.segment_bytes=1048576",
+    "journal.segment_age_seconds=0.5",
+)
+
+
+class Story:
+    def __init__(self, directory: Path) -> None:
+        self.node = Serving(directory, *SETTINGS)
+        self.commands = Commands(directory)
+        self.random = random.Random(11)
+        self.produced: Reading = {queue: [] for queue in QUEUES}
+        self.split: Reading = {}
+        self.first: Reading = {}
+        """After the first compaction…"""
+        self.tail: Reading = {}
+        """…when more is produced behind it…"""
+        self.killed: Reading = {}
+        """…when a compaction was killed…"""
+        self.files_before: list[str] = []
+        self.files_killed: list[str] = []
+        self.second: Reading = {}
+        """…after the next, and after a start."""
+        self.restarted: Reading = {}
+        self.kept: dict[str, int] = {}
+        """Records of the first chapter that each topic's queues must keep, by the model."""
+        self.status: dict[str, Any] = {}
+
+    def tell(self) -> None:
+        self.node.start()
+        admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
+        new = [NewTopic(topic, PARTITIONS, 1, config=config) for topic, config in CONFIGS.items()]
+        for future in admin.create_topics(new).values():
+            future.result(PATIENCE_SECONDS)
+        self.produce()
+        self.run_split("split")
+        self.split = self.read()
+        self.run("first compaction", "store", "compact", "--once")
+        self.first = self.read()
+        self.produce()
+        self.run_split("split again")
+        self.tail = self.read()
+        self.run("merge", "store", "merge", "--once")
+        self.files_before = self.files()
+        self.kill_a_compaction()
+        self.killed = self.read()
+        self.run("second compaction", "store", "compact", "--once")
+        self.second = self.read()
+        self.status = self.node.get("/v1/store")
+        assert self.node.stop() == 0, self.node.output
+        directories = ("--write-dir", str(self.node.write_dir), "--store-dir", str(self.node.store_dir))
+        self.run("verify", "store", "verify", *directories)
+        self.node.start()
+        self.restarted = self.read()
+
+    def close(self) -> None:
+        self.commands.close()
+        self.node.close()
+
+    def produce(self) -> None:
+        """Updates and deletions of few keys; keys of the plain topic may be missing."""
+        for topic in CONFIGS:
+            producer = librdkafka.producer(
+                self.node.kafka, **{"enable.idempotence": True, "compression.type": CODECS[topic], "linger.ms": 5,
+                   "batch.num.messages": BATCH_RECORDS}
+            )  # fmt: skip
+            for partition in range(PARTITIONS):
+                told = self.produced[Queue(topic, partition)]
+                for _ in range(RECORDS):
+                    key = b"key-%d" % self.random.randrange(KEYS)
+                    value = None if self.random.random() < 0.1 else self.random.randbytes(self.random.randrange(300))
+                    told.append(Record(len(told), key, value))
+                    producer.produce(topic, value, key, partition)
+                    producer.poll(0)
+            assert producer.flush(PATIENCE_SECONDS) == 0
+
+    def read(self) -> Reading:
+        """Every queue from its beginning until it has come to its end."""
+        reader = librdkafka.consumer(self.node.kafka, "unused")
+        found: Reading = {queue: [] for queue in QUEUES}
+        try:
+            reader.assign([TopicPartition(*queue, 0) for queue in QUEUES])
+
+            def is_done() -> bool:
+                for message in reader.consume(500, 0.2):
+                    assert message.error() is None, message.error()
+                    found[Queue(message.topic(), message.partition())].append(record_of(message))
+                return all(found[queue][-1:] == told[-1:] for queue, told in self.produced.items())
+
+            eventually(is_done, seconds=PATIENCE_SECONDS, what="the last record of every queue")
+        finally:
+            reader.close()
+        return found
+
+    def files(self) -> list[str]:
+        """The names of the files that count."""
+        with closing(sqlite3.connect(f"file:{self.node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
+            return sorted({name for (name,) in manifest.execute("SELECT name FROM ranges")})
+
+    def run_split(self, name: str) -> None:
+        """And wait until nothing of it is left in the journal, of which all is read as it came."""
+        committed = {name: group["committed"] for name, group in self.node.get("/v1/split")["groups"].items()}
+
+        def is_pruned() -> bool:
+            groups = self.node.get("/v1/split")["groups"]
+            return all(groups[name]["pruned"] >= block for name, block in committed.items())
+
+        self.run(name, "split", "run", "--once")
+        eventually(is_pruned, seconds=PATIENCE_SECONDS, what="a journal without what is split")
+
+    def run(self, name: str, *arguments: str) -> None:
+        process = self.commands.start(name, command(*arguments), environment(self.node))
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        assert code == EXIT_DONE, self.commands.log(name)
+
+    def kill_a_compaction(self) -> None:
+        """When it has written its first file, or begun to."""
+        name = "killed compaction"
+        there = set(self.paths())
+        process = self.commands.start(name, command("store", "compact", "--once"), environment(self.node))
+        try:
+            eventually(
+                lambda: set(self.paths()) - there or process.poll() is not None,
+                seconds=PATIENCE_SECONDS,
+                what="a compaction that writes",
+            )
+        finally:
+            family = [*descendants(process.pid)]
+            process.kill()
+            end(family)
+        process.wait()
+        self.files_killed = self.files()
+
+    def paths(self) -> list[str]:
+        store = self.node.store_dir
+        return [str(path) for path in (store / "packed").glob("*")]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    directory = tmp_path_factory.mktemp("compaction")
+    story = Story(directory)
+    try:
+        story.tell()
+        yield story
+    finally:
+        story.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def latest(told: list[Record]) -> list[Record]:
+    newest = {record.key: record for record in told}
+    return [record for record in told if newest[record.key] is record]
+
+
+def check(found: Reading, produced: Reading, compacted: int | None = None) -> None:
+    """`compacted`: records of each queue that were there to compact; None: all."""
+    for queue, told in produced.items():
+        end = len(told) if compacted is None else compacted
+        expected = told if queue.topic == PLAIN else [*latest(told[:end]), *told[end:]]
+        if queue.topic == BRIEF:
+            dropped = {record.offset for record in expected[:-1] if record.value is None and record.offset < end - 1}
+            left = [record for record in found[queue] if record.offset in dropped]
+            assert len(dropped) > 2 * BATCH_RECORDS / 10
+            assert all(end - BATCH_RECORDS <= record.offset for record in left), "the last batch keeps its tombstones"
+            assert [one for one in found[queue] if one not in left] == [
+                one for one in expected if one.offset not in dropped
+            ]
+        else:
+            assert found[queue] == expected
+
+
+def test_a_split_keeps_all_records(story: Story) -> None:
+    assert story.split == {queue: told[:RECORDS] for queue, told in story.produced.items()}
+
+
+def test_of_each_key_the_latest_record_is_there_after_a_compaction(story: Story) -> None:
+    check(story.first, {queue: told[:RECORDS] for queue, told in story.produced.items()})
+
+
+def test_what_came_later_is_read_behind_it(story: Story) -> None:
+    check(story.tail, story.produced, RECORDS)
+
+
+def test_a_compaction_that_is_killed_leaves_all_as_it_was(story: Story) -> None:
+    assert story.files_killed == story.files_before
+    assert story.killed == story.tail
+
+
+def test_the_next_compaction_compacts_all_of_it(story: Story) -> None:
+    check(story.second, story.produced)
+    assert story.restarted == story.second
+
+
+def test_files_of_other_topics_are_as_they_were(story: Story) -> None:
+    for reading in (story.first, story.second, story.restarted):
+        for partition in range(PARTITIONS):
+            queue = Queue(PLAIN, partition)
+            assert reading[queue] == story.produced[queue][: len(reading[queue])]

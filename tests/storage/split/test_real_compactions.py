@@ -1,0 +1,303 @@
+"""Compactions of real files, without Spark: what is split, merged and compacted at random reads as a model of it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy
+import pytest
+from tests.storage.queue_store.runs import Batch, write
+from tests.storage.queue_store.test_store import read_all
+from tests.storage.split.test_real_merges import QUEUES, RealStore
+
+from mainstem.model import Topic, TopicSettings
+from mainstem.protocol.records import Compression, NewRecord, StoredBatch, build_batch, read_batch_header, read_records
+from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
+from mainstem.storage.agreed_clock import AgreedClock
+from mainstem.storage.compacting.compact_files import (
+    GOES_BIT,
+    KeyColumns,
+    Staying,
+    checked,
+    compact_file,
+    nothing_of,
+    scan_file,
+)
+from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
+from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
+from mainstem.storage.split.compaction_log import LocalCompactionLog
+from mainstem.storage.store_files.run_writer import RunWriter
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
+
+RETENTION_MS = 60_000
+
+
+class Told(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class CompactStore(RealStore):
+    """Has queues of records with few keys, and compacts as a splitter does, with the aggregation done here."""
+
+    def __init__(self, root: Path, seed: int, lag_ms: int = 0) -> None:
+        super().__init__(root, seed)
+        self.records: dict[int, list[Told]] = {queue_id: [] for queue_id in range(QUEUES)}
+        self.lag_ms = lag_ms
+        self.compactions: LocalCompactionLog
+        self.passes = 0
+
+    async def open(self) -> None:
+        await super().open()
+        settings = TopicSettings(
+            cleanup_policy=frozenset({"compact"}),
+            min_compaction_lag_ms=self.lag_ms,
+            delete_retention_ms=RETENTION_MS,
+        )
+        topic = Topic(
+            name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, settings=settings,
+        )  # fmt: skip
+        self.compactions = LocalCompactionLog(
+            self.store, 2, self.bounds_in, lambda: [topic], lambda: True, AgreedClock(self.clock)
+        )
+
+    async def split(self) -> None:
+        batches = []
+        for _ in range(self.choice.randint(5, 60)):
+            queue_id = min(self.choice.randrange(QUEUES), self.choice.randrange(QUEUES))
+            batches.append(self._batch(queue_id))
+            self.logs[queue_id].append(batches[-1])
+            if self.choice.random() < 0.1:
+                self.clock.advance(1.0)
+        name = f"{self.slices}.run"
+        summary = await asyncio.to_thread(write, RunWriter(name, self.target(f"runs/{name}")), batches)
+        run = StoreFile(retention_class="compact", **summary._asdict())
+        for group in (0, 1):
+            await self.store.commits.commit(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
+        self.slices += 1
+
+    def _batch(self, queue_id: int) -> Batch:
+        told = self.records[queue_id]
+        base = told[-1].offset + 1 if told else 0
+        made = []
+        for offset in range(base, base + self.choice.randint(1, 5)):
+            key = None if self.choice.random() < 0.05 else b"key-%d" % self.choice.randrange(12)
+            value = None if self.choice.random() < 0.3 else self.choice.randbytes(self.choice.choice([0, 5, 200, 3000]))
+            made.append(Told(offset, self.clock.now_ms() - self.choice.randint(0, 3), key, value))
+        told += made
+        codec = self.choice.choice([Compression.NONE, Compression.NONE, Compression.GZIP, Compression.LZ4])
+        batch = build_batch([NewRecord(one.timestamp, one.key, one.value) for one in made], compression=codec)
+        data = base.to_bytes(8, "big") + batch.data[8:]
+        header = batch.header
+        return Batch(queue_id, base, made[-1].offset, header.max_timestamp, header.leader_epoch, data)
+
+    async def compact(self, *, drain: bool, spoil: bool = False) -> bool:
+        """One pass. False: there is none."""
+        offered = await self.compactions.work(lambda: True, drain=drain)
+        work = offered.work
+        if not work.pass_id:
+            assert not work.more
+            return False
+        assert offered.queues is not None
+        queues = numpy.frombuffer(offered.queues.tobytes(), QUEUE_ROW)
+        files = await asyncio.to_thread(self._compacted, work, queues)
+        if spoil:
+            files = [*files[:-1], msgspec.structs.replace(files[-1], outputs=())]
+        outcome = await self.compactions.commit(work.pass_id, files)
+        if spoil:
+            assert outcome.startswith("refused: "), outcome
+            return True
+        assert outcome == "compacted"
+        assert await self.compactions.commit(work.pass_id, files) == "compacted", "the answer may have been lost"
+        self.passes += 1
+        return True
+
+    def _compacted(self, work: CompactionWork, queues: QueueRows) -> list[CompactedFile]:
+        key = self.choice.randbytes(16)
+        found: list[KeyColumns] = [nothing_of(len(work.inputs))]
+        for number, entry in enumerate(work.inputs):
+            found += scan_file(self.input(entry.name), number, queues, key, work.began_ms)
+        columns = KeyColumns(*(numpy.concatenate(column) for column in zip(*found, strict=True)))
+        latest: dict[tuple[int, int, int], int] = {}
+        for queue, high, low, place in zip(*(column.tolist() for column in columns), strict=True):
+            if place >= 0:
+                latest[queue, high, low] = max(place, latest.get((queue, high, low), -1))
+        rows = [(queue, place) for (queue, _high, _low), place in latest.items() if not place & GOES_BIT]
+        rows += [(0, place) for place in nothing_of(len(work.inputs)).place.tolist()]
+        made = []
+        for number, entry in enumerate(work.inputs):
+            mine = sorted(row for row in rows if row[1] & (INPUTS_MAX - 1) == number)
+            staying = Staying(*(numpy.array(column, numpy.int64) for column in zip(*mine, strict=True)))
+            checked(staying, number)
+            files = compact_file(StoreFile.of(entry), self.input(entry.name), queues, staying, self.target)
+            made.append(CompactedFile(entry.name, tuple(file.message() for file in files)))
+        return made
+
+    def input(self, name: str) -> InputFile:
+        return InputFile(name, str(self.root / path_of(name)), str(self.root / index_path_of(name)))
+
+    async def read(self, queue_id: int) -> list[Told]:
+        told = []
+        for data in await read_all(self.store, queue_id, queue_id % 2, 0, 20_000):
+            for record in read_records(StoredBatch(data, read_batch_header(data))):
+                told.append(Told(record.offset, record.timestamp, record.key, record.value))
+        return told
+
+    async def check(self) -> None:
+        """What must hold at any time: nothing is made up, moved or repeated; of each key the latest record is there, or
+        nothing of it if that is a tombstone; and what has no key stays."""
+        for queue_id, all_records in self.records.items():
+            found = await self.read(queue_id)
+            offsets = [one.offset for one in found]
+            assert offsets == sorted(set(offsets))
+            assert set(found) <= set(all_records)
+            assert {one for one in all_records if one.key is None} <= set(found)
+            newest = {one.key: one for one in all_records if one.key is not None}
+            for key, one in newest.items():
+                of_key = [other for other in found if other.key == key]
+                assert of_key[-1:] == [one] or (one.value is None and not of_key), f"{key!r} of queue {queue_id}"
+
+    async def settle(self) -> None:
+        while await self.merge(drain=True):
+            pass
+        for _ in range(20):
+            if not await self.compact(drain=True):
+                return
+        raise AssertionError("compaction does not come to rest")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        for _ in range(10):
+            for _ in range(real.choice.randint(1, 3)):
+                await real.split()
+            for _ in range(real.choice.randint(0, 3)):
+                if not await real.merge(drain=real.choice.random() < 0.5):
+                    break
+            while real.choice.random() < 0.6:
+                if not await real.compact(drain=real.choice.random() < 0.5, spoil=real.choice.random() < 0.2):
+                    break
+            await real.check()
+            real.clock.advance(real.choice.choice([0, 1, RETENTION_MS / 2000, RETENTION_MS / 500]))
+            if real.choice.random() < 0.3:
+                await real.store.close()
+                await real.open()
+        await real.settle()
+        await real.check()
+        for queue_id, all_records in real.records.items():
+            newest = {one.key: one for one in all_records if one.key is not None}
+            expected = [one for one in all_records if one.key is None or newest[one.key] is one]
+            found = await real.read(queue_id)
+            assert [one for one in found if one.value is not None] == [one for one in expected if one.value is not None]
+            assert set(found) <= set(expected)
+        real.clock.advance(RETENTION_MS / 1000 + 1)
+        await real.settle()
+        real.clock.advance(RETENTION_MS / 1000 + 1)
+        await real.settle()
+        await real.check()
+        for queue_id in real.records:
+            found = await real.read(queue_id)
+            last = real.logs[queue_id][-1].base_offset if real.logs[queue_id] else 0
+            assert not [one for one in found if one.value is None and one.key is not None and one.offset < last]
+        for name in real.store.manifest.files:
+            examined = await real.store.mending.examine(name)
+            assert examined.extents is not None
+            assert examined.bad_rows == []
+        assert real.passes
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(CompactStore(tmp_path, seed)))
+
+
+def test_a_tombstone_stays_until_its_time_is_over(tmp_path: Path) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        for _ in range(3):
+            await real.split()
+        for _ in range(2):
+            await real.settle()
+            for queue_id, all_records in real.records.items():
+                newest = {one.key: one for one in all_records if one.key is not None}
+                assert await real.read(queue_id) == [
+                    one for one in all_records if one.key is None or newest[one.key] is one
+                ]
+            real.clock.advance(RETENTION_MS / 1000 - 1)
+        passes = real.passes
+        real.clock.advance(2)
+        await real.settle()
+        assert real.passes > passes, "nothing is dirty, and the time of tombstones is over"
+        gone = 0
+        for queue_id, all_records in real.records.items():
+            newest = {one.key: one for one in all_records if one.key is not None}
+            found = await real.read(queue_id)
+            for one in newest.values():
+                stays = one.value is not None or one.offset >= real.logs[queue_id][-1].base_offset
+                assert (one in found) == stays
+                gone += not stays
+        assert gone > 5
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(CompactStore(tmp_path, 9)))
+
+
+def test_what_is_younger_than_the_lag_stays(tmp_path: Path) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        await real.split()
+        while await real.merge(drain=True):
+            pass
+        assert not await real.compact(drain=True)
+        real.clock.advance(3601)
+        before = {queue_id: len(told) for queue_id, told in real.records.items()}
+        await real.split()
+        await real.split()
+        await real.settle()
+        await real.check()
+        for queue_id, all_records in real.records.items():
+            old, young = all_records[: before[queue_id]], all_records[before[queue_id] :]
+            found = await real.read(queue_id)
+            assert [one for one in found if one.offset >= before[queue_id]] == young
+            newest = {one.key: one for one in old if one.key is not None}
+            kept = [one for one in old if one.key is None or newest[one.key] is one]
+            assert [one for one in found if one.offset < before[queue_id]] == kept
+        assert real.passes
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(CompactStore(tmp_path, 3, lag_ms=3_600_000)))
+
+
+def test_nothing_is_given_while_a_file_is_damaged_and_damage_is_named(tmp_path: Path) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        await real.split()
+        while await real.merge(drain=True):
+            pass
+        name = next(iter(real.store.manifest.files))
+        path = real.root / path_of(name)
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(content)
+        offered = await real.compactions.work(lambda: True, drain=True)
+        assert offered.queues is not None
+        number = [entry.name for entry in offered.work.inputs].index(name)
+        with pytest.raises(InputDamaged, match="fails its CRC"):
+            list(scan_file(real.input(name), number, offered.queues, bytes(16), 0))
+        real.log.damaged(offered.work.pass_id, name, "its CRC")
+        group = offered.work.group
+        offered = await real.compactions.work(lambda: True, drain=True)
+        assert offered.work.group != group
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(CompactStore(tmp_path, 5)))
