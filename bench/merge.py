@@ -16,7 +16,6 @@ import cProfile
 import pstats
 import random
 import resource
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -24,8 +23,7 @@ from typing import NamedTuple
 
 import numpy
 
-from bench.errors import BenchError
-from bench.systems import kafka_jars
+from bench import kafka_dump
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
@@ -36,9 +34,8 @@ from mainstem.storage.merging.merge_plan import FINAL, MergeLines
 from mainstem.storage.store_files.extents_writer import BATCH_ROW
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.run_writer import RunWriter
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
 
-CACHE = Path.home() / ".cache" / "mainstem-bench"
 MEBIBYTE = 1 << 20
 RUN_BYTES = 64 * MEBIBYTE
 TOPIC = "orders"
@@ -162,26 +159,8 @@ def _rows_of(root: Path, file: StoreFile) -> int:
 
 def check_with_kafka(root: Path, files: list[StoreFile]) -> str:
     """Has Kafka read the segments and their indexes. Raises BenchError with what it says is wrong."""
-    jars = kafka_jars.fetch(CACHE)
-    checked = [path for file in files if kind_of(file.name) is FileKind.SEGMENT for path in paths_of(file.name)]
-    checked = [path for path in checked if not path.endswith(".extents")]
-    for sanity in ([], ["--index-sanity-check"]):
-        of_this = [path for path in checked if path.endswith("index") or not sanity]
-        command = ["java", "-Xmx512m", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
-        names = ",".join(str(root / path) for path in of_this)
-        done = subprocess.run([*command, *sanity, "--files", names], capture_output=True, text=True)
-        said = done.stdout + done.stderr
-        bad = [
-            line
-            for line in said.splitlines()
-            if any(word in line for word in ("ismatch", "not found", "rror", "out of order", "isvalid: false"))
-        ]
-        if done.returncode or bad or (sanity and said.count("passed sanity check") != len(of_this)):
-            raise BenchError(f"kafka-dump-log: {bad or said[-2000:]}")
-        batches = said.count("baseOffset:")
-        if not sanity and batches != sum(file.batch_count for file in files if kind_of(file.name) is FileKind.SEGMENT):
-            raise BenchError(f"kafka-dump-log sees {batches} batches: {said[:2000]}")
-    return f"Kafka {kafka_jars.VERSION} reads {len(checked)} files: every batch valid, every index entry true"
+    segments = [file for file in files if kind_of(file.name) is FileKind.SEGMENT]
+    return kafka_dump.check([root / path_of(file.name) for file in segments], sum(it.batch_count for it in segments))
 
 
 def main() -> None:

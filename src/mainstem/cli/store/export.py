@@ -93,12 +93,14 @@ def command(
         raise CommandFailed(f"{error.filename or root}: {error.strerror or error}") from error
     finally:
         source.close()
+    seconds = time.monotonic() - started
     if as_json:
-        print_json({"topic": topic, "partitions": [partition._asdict() for partition in done]})
+        partitions_done = [partition._asdict() for partition in done]
+        print_json({"topic": topic, "seconds": round(seconds, 3), "partitions": partitions_done})
         return
     print_table(
         ["~DIRECTORY", ">START", ">END", ">SEGMENTS", ">BATCHES", ">SIZE"],
         [(it.directory, it.first_offset, it.end_offset, it.segments, f"{it.batches:,}", size(it.bytes)) for it in done],
         empty=f"topic {topic} has no partitions",
     )
-    print_text(f"exported {size(written)} in {duration(time.monotonic() - started)}")
+    print_text(f"exported {size(written)} in {duration(seconds)}")
