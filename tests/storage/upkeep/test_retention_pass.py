@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
@@ -238,6 +239,35 @@ def test_a_run_that_cannot_be_read_keeps_what_may_be_younger() -> None:
         world.damaged = {"1.run"}
         assert await world.round(START_MS + 2000) == [1], "what is behind it is too old, what is in it is not"
         assert await world.round(START_MS + 6500) == [3], "now all of it is"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("policy", "damaged", "expected"),
+    [
+        ({"compact", "delete"}, False, 6),
+        ({"compact", "delete"}, True, 0),
+        ({"delete"}, False, 0),
+        ({"compact"}, False, 0),
+    ],
+)
+def test_a_gap_of_a_compacted_queue_keeps_nothing_unless_a_run_cannot_be_read(
+    policy: set[str], damaged: bool, expected: int
+) -> None:
+    """Where nothing is compacted, a run that was skipped may have what is missing."""
+
+    async def story() -> None:
+        runs = [[(2, START_MS + 1500, 10)], [(1, START_MS, 10)], [(1, START_MS + 9000, 10)]]
+        topics = [topic(1, 1, retention_ms=1000, cleanup_policy=frozenset(policy)), topic(2, 1, retention_ms=-1)]
+        world = World(runs, topics)
+        for name in ("1.run", "2.run"):
+            for field in ("base_offset", "last_offset"):
+                world.rows[name][field] += 5
+        assert await world.round(START_MS + 500) == [0, 0]
+        world.damaged = {"0.run"} if damaged else set()
+        assert await world.round(START_MS + 2000) == [expected, 0]
+        assert ("0.run" in world.looked_at) == damaged
 
     asyncio.run(story())
 

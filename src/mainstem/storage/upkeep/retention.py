@@ -110,7 +110,9 @@ class LogStarts:
         live_bytes: Numbers,
         missing: Numbers,
         now_ms: int,
+        compacted: Numbers | None = None,
     ) -> None:
+        """`compacted`: 1 for queues that may have gaps; of those every source is fed that can be read."""
         self._extents = QueueExtents(queue_ids, log_starts)
         self.log_starts: Numbers = log_starts.copy()
         """The result, once every source was fed."""
@@ -119,17 +121,21 @@ class LogStarts:
         self._first_kept = numpy.where(retention_records < 0, 0, high_watermarks - retention_records)
         """Offsets from here on are not removed for their number."""
         self._missing = missing.copy()
-        self._left_out_ms = -1
-        """The newest time in the sources left out so far; -1: none was."""
+        self._compacted = compacted != 0 if compacted is not None else numpy.zeros(len(queue_ids), numpy.bool_)
+        self._left_out_ms = self._unread_ms = -1
+        """The newest time in the sources left out so far, and in those that could not be read; -1: none was."""
         self._aging = retention_ms >= 0
         """Queues whose every extent so far is too old."""
         self._shrinking = self._surplus > 0
         """Queues whose every extent so far is surplus."""
 
-    def left_out(self, newest_ms: int) -> None:
+    def left_out(self, newest_ms: int, *, skipped: bool = False) -> None:
         """The next source is not fed; nothing in it is newer than this. A queue that goes on behind a gap loses no more
-        extents by age, unless all that was left out is too old: extents in the gap may have to be kept."""
+        extents by age, unless all that was left out is too old: extents in the gap may have to be kept. `skipped`: it
+        has nothing of compacted queues."""
         self._left_out_ms = max(self._left_out_ms, newest_ms)
+        if not skipped:
+            self._unread_ms = max(self._unread_ms, newest_ms)
 
     def feed(self, rows: Rows, undated_ms: int, seen_ms: int) -> None:
         """Take the next source. `undated_ms` stands in for the time of batches without a timestamp. `seen_ms`: a time
@@ -143,8 +149,9 @@ class LogStarts:
         self._missing[queues] -= _skipped(rows, firsts, expected)
         self._shrinking[queues] &= self._missing[queues] >= 0
         if self._left_out_ms >= 0:
-            gap = (rows["base_offset"][firsts] > expected[firsts]) & (self._left_out_ms >= self._oldest_kept[queues])
-            self._aging[queues[gap]] = False
+            left_out_ms = numpy.where(self._compacted[queues], self._unread_ms, self._left_out_ms)
+            gap = (rows["base_offset"][firsts] > expected[firsts]) & (left_out_ms >= self._oldest_kept[queues])
+            self._aging[queues[gap & (left_out_ms >= 0)]] = False
         times = numpy.where(rows["max_timestamp"] < 0, undated_ms, rows["max_timestamp"])
         times = numpy.minimum(times, seen_ms)
         expired = _prefix(times < self._oldest_kept[places], firsts, ends)

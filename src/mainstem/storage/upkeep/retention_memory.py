@@ -31,6 +31,8 @@ class TopicLimits(NamedTuple):
     retention_ms: Numbers
     retention_bytes: Numbers
     retention_records: Numbers
+    compacted: Numbers
+    """1: its queues may have gaps; else 0."""
 
 
 class LimitedQueues(NamedTuple):
@@ -42,12 +44,14 @@ class LimitedQueues(NamedTuple):
     retention_ms: Numbers
     retention_bytes: Numbers
     retention_records: Numbers
+    compacted: Numbers
 
 
 class _Known(NamedTuple):
     due_ms: int
     sized: bool
     counted: bool
+    compacted: bool
 
 
 class RunMemory:
@@ -55,12 +59,12 @@ class RunMemory:
 
     def __init__(self) -> None:
         none = numpy.zeros(0, numpy.int64)
-        self._limits = TopicLimits(none, none, none, none)
+        self._limits = TopicLimits(none, none, none, none, none)
         self._known: dict[tuple[str, tuple[int, ...]], _Known] = {}
         self._used: dict[tuple[str, tuple[int, ...]], _Known] = {}
         """Facts used in this round; those not used are forgotten with the next."""
         self._shortest_ms = NEVER_MS
-        self._sized = self._counted = False
+        self._sized = self._counted = self._compacted = False
 
     def begin(self, limits: TopicLimits) -> None:
         """Begin a round with these limits. Topics that were not in the last round had no live record then, so the runs
@@ -76,6 +80,7 @@ class RunMemory:
         self._shortest_ms = int(timed.min()) if len(timed) else NEVER_MS
         self._sized = bool((limits.retention_bytes != UNLIMITED).any())
         self._counted = bool((limits.retention_records != UNLIMITED).any())
+        self._compacted = bool(limits.compacted.any())
 
     def has_sized(self, file: StoreFile, groups: Sequence[int]) -> bool:
         """Whether a run may have extents of queues whose size is limited."""
@@ -86,6 +91,11 @@ class RunMemory:
         """Whether a run may have extents of queues whose number of records is limited."""
         known = self._recall(file, groups)
         return self._counted if known is None else known.counted
+
+    def has_compacted(self, file: StoreFile, groups: Sequence[int]) -> bool:
+        """Whether a run may have extents of compacted queues, whose gaps say nothing."""
+        known = self._recall(file, groups)
+        return self._compacted if known is None else known.compacted
 
     def has_expired(self, file: StoreFile, groups: Sequence[int], now_ms: int, seen_ms: int) -> bool:
         """Whether a run may have live extents that are too old; the run existed by `seen_ms`."""
@@ -107,7 +117,7 @@ class RunMemory:
     ) -> None:
         """Learn from the extents of a run that count, and the limits of all queues in them; times are as in
         `LogStarts.feed`."""
-        due_ms, sized, counted = NEVER_MS, False, False
+        due_ms, sized, counted, compacted = NEVER_MS, False, False, False
         queue_ids = limited.queue_ids
         if len(rows) and len(queue_ids):
             places = numpy.minimum(queue_ids.searchsorted(rows["queue_id"]), len(queue_ids) - 1)
@@ -115,12 +125,13 @@ class RunMemory:
             places, times = places[live], rows["max_timestamp"][live]
             sized = bool((limited.retention_bytes[places] != UNLIMITED).any())
             counted = bool((limited.retention_records[places] != UNLIMITED).any())
+            compacted = bool(limited.compacted[places].any())
             timed = limited.retention_ms[places] >= 0
             if timed.any():
                 times = numpy.minimum(numpy.where(times < 0, undated_ms, times)[timed], seen_ms)
                 keeps = numpy.minimum(limited.retention_ms[places][timed], NEVER_MS - numpy.maximum(times, 0))
                 due_ms = int((times + keeps).min())
-        self._used[file.name, tuple(groups)] = _Known(due_ms, sized, counted)
+        self._used[file.name, tuple(groups)] = _Known(due_ms, sized, counted, compacted)
 
     def _recall(self, file: StoreFile, groups: Sequence[int]) -> _Known | None:
         key = file.name, tuple(groups)

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 Numbers = numpy.typing.NDArray[numpy.int64]
 
 DELETE = "delete"
+COMPACT = "compact"
 
 FOREVER_MS = (1 << 63) - 1
 
@@ -73,6 +74,8 @@ class RetentionUnit(NamedTuple):
     seen_ms: int
     """The time by which this node had the source; of an unreadable source, the time that nothing in it is newer
     than."""
+    skipped: bool = False
+    """It was not worth reading."""
 
 
 def may_lose(topic: Topic) -> bool:
@@ -129,7 +132,7 @@ class RetentionPass:
             # a run that is written meanwhile was not there yet
             runs_seen = await self._store.retention.first_seen(time.latest)
         limited = await self._limited_queues()
-        queue_ids, starts, ends, retention_ms, retention_bytes, retention_records = limited
+        queue_ids, starts, ends, retention_ms, retention_bytes, retention_records, compacted = limited
         if time is None:
             runs_seen = {}
             retention_ms = numpy.full_like(retention_ms, UNLIMITED)
@@ -154,11 +157,12 @@ class RetentionPass:
             live_bytes=live.bytes,
             missing=live.missing,
             now_ms=now_ms,
+            compacted=compacted,
         )
         sized, counted = bool(surplus.any()), bool(outnumbered.any())
         async for source in self._sources(limited, runs_seen, now_ms, sized=sized, counted=counted):
             if source.rows is None:
-                moved.left_out(source.seen_ms)
+                moved.left_out(source.seen_ms, skipped=source.skipped)
             else:
                 moved.feed(source.rows, source.undated_ms, source.seen_ms)
         moves: dict[int, list[tuple[int, int]]] = {}
@@ -179,6 +183,7 @@ class RetentionPass:
         retention_ms, retention_bytes, retention_records = (
             numpy.full(len(numbers), UNLIMITED, numpy.int64) for _ in range(3)
         )
+        compacted = numpy.zeros(len(numbers), numpy.int64)
         for looked_at, topic in enumerate(self._topics(), 1):
             place = places.get(topic.number)
             if place is not None and may_lose(topic):
@@ -186,10 +191,11 @@ class RetentionPass:
                 retention_ms[place] = topic.settings.retention_ms
                 retention_bytes[place] = topic.settings.retention_bytes
                 retention_records[place] = topic.settings.retention_records
+                compacted[place] = COMPACT in topic.settings.cleanup_policy
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-        limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes, retention_records)
+        limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes, retention_records, compacted)
         await asyncio.to_thread(self._memory.begin, limits)
 
         def chosen() -> LimitedQueues:
@@ -202,6 +208,7 @@ class RetentionPass:
                 retention_ms[topics],
                 retention_bytes[topics],
                 retention_records[topics],
+                compacted[topics],
             )
 
         return await asyncio.to_thread(chosen)
@@ -217,8 +224,8 @@ class RetentionPass:
     ) -> AsyncIterator[RetentionUnit]:
         """Yield the sources, oldest first. A source not seen before is as young as it says. Skipped are runs in which
         no record is too old (`now_ms` None: in any run), no queue has a limited size, if sizes are asked for, and none
-        a limited number of records, if these are (`counted`). While a run cannot be read none is skipped, as it could
-        not be told from those."""
+        a limited number of records, if these are (`counted`), and none is compacted. While a run cannot be read none
+        is skipped, as it could not be told from those."""
         all_of_them = len(self._store.damaged) > 0
         for place, (file, groups) in enumerate(self._store.runs.in_order()):
             if place % RUNS_PER_TURN == 0:
@@ -227,10 +234,11 @@ class RetentionPass:
             wanted = all_of_them or (sized and self._memory.has_sized(file, groups))
             wanted = wanted or (counted and self._memory.has_counted(file, groups))
             if not wanted and now_ms is not None:
-                wanted = self._memory.has_expired(file, groups, now_ms, seen_ms)
+                wanted = self._memory.has_compacted(file, groups)
+                wanted = wanted or self._memory.has_expired(file, groups, now_ms, seen_ms)
             if not wanted:
                 if now_ms is not None:
-                    yield RetentionUnit(None, FOREVER_MS, FOREVER_MS)
+                    yield RetentionUnit(None, FOREVER_MS, FOREVER_MS, skipped=True)
                 continue
             rows = await self._store.runs.rows_of(file.name, groups, self._placement.groups_at)
             if rows is None:
