@@ -94,6 +94,8 @@ class SimulatedCluster:
         self.topics: list[Topic] = []
         self.snapshots = 0
         """How many were taken."""
+        self.kept_spans = 0
+        """Spans of those who took them that stayed."""
         self.nodes: dict[int, SimulatedNode] = {}
         for node_id in range(1, settings.nodes + 1):
             self.nodes[node_id] = SimulatedNode(self, node_id, directory, rng.randrange(1 << 30))

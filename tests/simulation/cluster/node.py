@@ -31,6 +31,7 @@ from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
+from mainstem.storage.queue_store.manifest_database import Entries
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.store_files.store_file import owner_of, paths_of
@@ -463,6 +464,7 @@ class SimulatedNode:
         for group in storage.groups:
             self._observe_snapshots(group, life)
             self._observe_promises(group, life)
+        self._observe_kept(storage)
         self.disk2.removing = lambda path: self._check_removed(storage, life, path)
         state.block_applied = block_applied  # type: ignore[method-assign]
         state.command_applied = command_applied  # type: ignore[method-assign]
@@ -481,6 +483,17 @@ class SimulatedNode:
             return restart_behind(snapshot)
 
         group.restart_behind = restarted_behind  # type: ignore[method-assign]
+
+    def _observe_kept(self, storage: Storage) -> None:
+        """Count the spans that stay where a snapshot is taken."""
+        changes, manifest = storage.queue_store.changes, storage.queue_store.manifest
+        supersede = changes.supersede
+
+        async def superseded(group: int, position: int, ranges: Entries, kept_upto: int = 0) -> None:
+            await supersede(group, position, ranges, kept_upto)
+            self.cluster.kept_spans += sum(span.upto <= kept_upto for span in manifest.spans(group))
+
+        changes.supersede = superseded  # type: ignore[method-assign]
 
     def _observe_promises(self, group: WriteGroup, life: Life) -> None:
         """Hold what this life begins with, and what it drops, against what the node has told others."""

@@ -146,8 +146,9 @@ def test_a_new_node_takes_the_place_of_a_dead_one(tmp_path: Path, seed: int) -> 
 
 @pytest.mark.parametrize("seed", more_at_length([1, 0, 2]))
 def test_a_node_that_was_left_behind_takes_a_snapshot(tmp_path: Path, seed: int) -> None:
-    outcomes = Story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND]).play()
-    assert outcomes.snapshots >= 1
+    story = Story(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    assert story.play().snapshots >= 1
+    assert story.cluster.kept_spans >= 1, "what it had split itself stays"
 
 
 @pytest.mark.parametrize("seed", more_at_length([1, 0, 2]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.storage.queue_store.test_merged_files import groups_at
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
 from mainstem.raft import Membership, Snapshot
+from mainstem.rpc.messages.snapshots import QUEUES as QUEUES_OF_GROUP
 from mainstem.storage.cluster.snapshot_files import SnapshotFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.kept_history import choose
@@ -163,10 +165,29 @@ class Replica:
             self.held[name] = part
         await self.bench.store.changes.merge(GROUP, inputs, outputs)
 
-    def image(self) -> GroupImage:
-        """A snapshot of the write group."""
-        name = Snapshot(self.split_upto, 1, Membership.of([1, 2]))
-        return GroupImage(name, self.bench.store.runs.ranges_of(GROUP))
+    async def compact(self, choice: random.Random) -> set[Batch]:
+        """Put other files in the place of those of a span of merged files, without some batches; the last of a queue
+        stays. Returns what is left out."""
+        spans = [span for span in self.bench.store.manifest.spans(GROUP) if not span.runs]
+        if not spans:
+            return set()
+        inputs = list(choice.choice(spans))
+        batches = sorted(batch for entry in inputs for batch in self.held[entry.name])
+        lasts = {batch.queue_id: batch for batch in batches}
+        gone = {batch for batch in batches if batch not in lasts.values() and choice.random() < 0.3}
+        self.made += 1
+        name = f"{self.name}-{self.made}-compacted.pack"
+        self.held[name] = [batch for batch in batches if batch not in gone]
+        output = write_merged(self.bench.files, name, GROUP, self.held[name], level=2)
+        await self.bench.store.changes.merge(GROUP, inputs, [output])
+        return gone
+
+    def image(self, starts: dict[int, int]) -> GroupImage:
+        """A snapshot of the write group, with its queues' log starts."""
+        image = GroupImage(Snapshot(self.split_upto, 1, Membership.of([1, 2])), self.bench.store.runs.ranges_of(GROUP))
+        for queue_id in range(GROUP, QUEUES, 2):
+            image.state[QUEUES_OF_GROUP] += struct.pack("<3q", queue_id, 1 << 40, starts.get(queue_id, 0))
+        return image
 
 
 class FromReplica:
@@ -175,7 +196,7 @@ class FromReplica:
     def __init__(self, replica: Replica, *, parts: bool = True) -> None:
         self._copies = replica.bench.store.copies
         self._files = replica.bench.store.manifest.files
-        self._parts = parts
+        self.parts = parts
         self.asked = 0
         self.bytes = 0
         """That came."""
@@ -193,7 +214,7 @@ class FromReplica:
 
     async def part(self, name: str, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
         self.asked += 1
-        if not self._parts:
+        if not self.parts:
             raise GivesWholeFiles("an earlier version")
         file = self._files[name]
         index_at = file.batch_bytes + 64 if name.count("/") == 0 else file.bytes
@@ -208,8 +229,8 @@ class FromReplica:
 
 
 def a_log(choice: random.Random, count: int) -> list[list[Batch]]:
-    """Blocks, each with batches of some queues; a queue's offsets begin anywhere."""
-    ends = {queue_id: choice.randint(0, 3) for queue_id in range(QUEUES)}
+    """Blocks, each with batches of some queues."""
+    ends = dict.fromkeys(range(QUEUES), 0)
     log = []
     for _ in range(count):
         block = []
@@ -222,14 +243,17 @@ def a_log(choice: random.Random, count: int) -> list[list[Batch]]:
     return log
 
 
-async def take(receiver: Replica, sender: Replica, source: FromReplica) -> SnapshotFiles:
+async def take(
+    receiver: Replica, sender: Replica, source: FromReplica, starts: dict[int, int] | None = None
+) -> SnapshotFiles:
     """Take a snapshot, as a member does."""
-    placement = Halves()
-    files = SnapshotFiles(receiver.bench.store, placement, GROUP, source, keeps_own=True)  # type: ignore[arg-type]
+    files = SnapshotFiles(receiver.bench.store, Halves(), GROUP, source, keeps_own=True)  # type: ignore[arg-type]
+
+    async def image_of(with_state: bool) -> GroupImage:
+        return sender.image(starts or {})
+
     try:
-        image = sender.image()
-        while await files.fetch(image):
-            pass
+        image = await files.take(image_of)
         await receiver.bench.store.changes.supersede(GROUP, image.name.index, files.ranges, files.kept_upto)
     finally:
         files.let_go()
@@ -242,8 +266,11 @@ class Halves:
     groups_at = staticmethod(groups_at)
 
 
-async def check_history(replica: Replica, log: Sequence[Sequence[Batch]], starts: dict[int, int], upto: int) -> None:
-    """Every batch of the write group from the log starts on is there once, in order, and spans do not overlap."""
+async def check_history(
+    replica: Replica, log: Sequence[Sequence[Batch]], starts: dict[int, int], upto: int, gone: Collection[Batch] = ()
+) -> None:
+    """Every batch of the write group from the log starts on is there once, in order, but for what is gone, and spans do
+    not overlap."""
     spans = replica.bench.store.manifest.spans(GROUP)
     assert all(one.upto <= other.after for one, other in pairwise(spans))
     extents: dict[int, int] = {}
@@ -256,7 +283,7 @@ async def check_history(replica: Replica, log: Sequence[Sequence[Batch]], starts
         start = starts.get(queue_id, 0)
         mine = [one for block in log[:upto] for one in block if one.queue_id == queue_id and one.last_offset >= start]
         found = await read_all(replica.bench.store, queue_id, GROUP, start, 1 << 20)
-        assert found == [one.data for one in mine]
+        assert found == [one.data for one in mine if one not in gone]
 
 
 @given(st.integers(0, 2**32))
@@ -283,9 +310,10 @@ def test_f_a_returning_replica_has_the_history_once_whatever_both_merged_dropped
 
         await work(receiver, choice.randint(0, len(log)))
         if choice.random() < 0.4:
-            starts = {queue_id: choice.randint(0, 12) for queue_id in range(QUEUES)}
+            starts |= {queue_id: choice.randint(0, 12) for queue_id in range(QUEUES)}
             await retain(receiver, {queue_id: choice.randint(0, start) for queue_id, start in starts.items()})
         await work(sender, len(log))
+        gone = await sender.compact(choice) if choice.random() < 0.4 else set()
         await retain(sender, starts)
         damaged = None
         if choice.random() < 0.3 and receiver.bench.store.manifest.ranges(GROUP):
@@ -297,19 +325,21 @@ def test_f_a_returning_replica_has_the_history_once_whatever_both_merged_dropped
                 receiver.bench.store.damaged.note(damaged.name, StorageError("it was found so"))
         kept_before = [(span.after, span.upto) for span in receiver.bench.store.manifest.spans(GROUP)]
         source = FromReplica(sender, parts=choice.random() < 0.8)
-        files = await take(receiver, sender, source)
-        await check_history(receiver, log, starts, len(log))
+        files = await take(receiver, sender, source, starts)
+        behind = {batch for block in log[files.kept_upto :] for batch in block}
+        await check_history(receiver, log, starts, len(log), gone & behind)
         assert receiver.bench.store.commits.split_position(GROUP) == len(log)
         now = [(span.after, span.upto) for span in receiver.bench.store.manifest.spans(GROUP)]
-        assert now[: len([one for one in kept_before if one[1] <= files.kept_upto])] == [
-            one for one in kept_before if one[1] <= files.kept_upto
-        ]
-        if damaged is None and source._parts:
-            assert files.kept_upto == receiver.split_upto
+        kept = [one for one in kept_before if one[1] <= files.kept_upto]
+        assert now[: len(kept)] == kept
+        lacking = {batch for batch in gone if batch.last_offset >= starts.get(batch.queue_id, 0)}
+        assert not kept or not lacking & behind, "what was compacted there is not put behind what is here"
         if damaged is not None:
             assert files.kept_upto <= damaged.after
+        elif source.parts and not gone & {batch for block in log[receiver.split_upto :] for batch in block}:
+            assert files.kept_upto == receiver.split_upto
         await receiver.bench.restart()
-        await check_history(receiver, log, starts, len(log))
+        await check_history(receiver, log, starts, len(log), gone & behind)
         for replica in (sender, receiver):
             await replica.bench.store.close()
 
@@ -371,7 +401,7 @@ def test_a_copy_has_no_bytes_of_other_write_groups_and_is_found_by_the_next_atte
             await replica.bench.start()
         await sender.split(log, 15)
         await sender.split(log, 30)
-        image, source = sender.image(), FromReplica(sender)
+        image, source = sender.image({}), FromReplica(sender)
         source.alter = lambda piece: piece if len(piece) < 4096 else piece[:-1] + bytes([piece[-1] ^ 1])
         first = SnapshotFiles(receiver.bench.store, Halves(), GROUP, source, keeps_own=True)  # type: ignore[arg-type]
         with pytest.raises(StorageError, match="fails its CRC"):
@@ -385,7 +415,7 @@ def test_a_copy_has_no_bytes_of_other_write_groups_and_is_found_by_the_next_atte
         assert {file.retention_class for *_blocks, file in files.ranges} == {"internal", "forever"}
         stored = b"".join(receiver.bench.files.content(path_of(file.name)) for *_blocks, file in files.ranges)
         assert all(data in stored for data in mine)
-        others = [one.data for block in log for one in block if one.queue_id % 2 != GROUP]
+        others = [one.data for block in log for one in block if one.queue_id % 2 != GROUP and len(one.data) > 61]
         assert others
         assert not [data for data in others if data in stored]
         await check_history(receiver, log, {}, 30)
@@ -394,6 +424,35 @@ def test_a_copy_has_no_bytes_of_other_write_groups_and_is_found_by_the_next_atte
         await take(receiver, sender, again)
         assert again.batch_bytes == 0, "what an earlier attempt has copied is found by its name"
         await check_history(receiver, log, {}, 30)
+        for replica in (sender, receiver):
+            await replica.bench.store.close()
+
+    (tmp_path / "bench").mkdir()
+    Bench(tmp_path / "bench").run(scenario)
+
+
+def test_nothing_stays_where_offsets_are_missing_behind_it(tmp_path: Path) -> None:
+    """The sender has compacted a tombstone away, with all that is older of its key: here that is still there."""
+
+    async def scenario(bench: Bench) -> None:
+        log = [[make_batch(0, number), make_batch(2, number)] for number in range(30)]
+        sender, receiver = Replica(tmp_path, "sender"), Replica(tmp_path, "receiver")
+        for replica, upto in ((sender, 30), (receiver, 20)):
+            await replica.bench.start()
+            await replica.split(log, 10)
+            await replica.split(log, upto)
+        await sender.merge(random.Random(1), 1, 1)
+        entries = sender.bench.store.manifest.spans(GROUP)[1]
+        gone = [log[20][0]]
+        left = sorted(one for entry in entries for one in sender.held[entry.name] if one not in gone)
+        output = write_merged(sender.bench.files, "compacted.pack", GROUP, left, level=2)
+        await sender.bench.store.changes.merge(GROUP, list(entries), [output])
+        files = await take(receiver, sender, FromReplica(sender), {0: 21})
+        assert files.kept_upto == 20, "below the log start nothing is missing"
+        await receiver.bench.store.changes.supersede(GROUP, 20, [], 20)
+        files = await take(receiver, sender, FromReplica(sender))
+        assert files.kept_upto == 0
+        await check_history(receiver, log, {}, 30, gone)
         for replica in (sender, receiver):
             await replica.bench.store.close()
 

@@ -15,16 +15,21 @@ from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_RUN, FetchRun
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.continued import ends_of, goes_on
 from mainstem.storage.queue_store.kept_history import Wanted, choose
-from mainstem.storage.queue_store.part_copy import NOTHING_KEPT, GivesWholeFiles, QueueEnds
+from mainstem.storage.queue_store.part_copy import GivesWholeFiles
+from mainstem.storage.queue_store.queue_offsets import NO_OFFSETS, QueueOffsets
 from mainstem.storage.queue_store.run_copy import Range
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state.snapshot_image import GroupImage
+from mainstem.storage.state.snapshot_image import GroupImage, log_starts_of
 from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 
 RUN_SECONDS_MAX = 24 * 3600.0
+
+ROUNDS_MAX = 20
+"""How often the member asks again for files that the leader made meanwhile, before it fetches the state in any case."""
 
 
 class Sender:
@@ -81,7 +86,7 @@ class SnapshotFiles:
         self._parts = True
         """Whether the sender gives parts of files, as far as is known."""
         self._held: set[str] = set()
-        self._ends: dict[tuple[int, int], QueueEnds] = {}
+        self._ends: dict[tuple[int, int], QueueOffsets] = {}
         """How far the files here go that hold blocks (after, upto]."""
         self._copied: dict[tuple[str, int], StoreFile | None] = {}
         """By the name of a file there, and the block behind which it was wanted: what has come of it."""
@@ -89,6 +94,24 @@ class SnapshotFiles:
         """Own files with blocks up to this one stay."""
         self.ranges: list[tuple[int, int, StoreFile]] = []
         """(after, upto, file) of those that go behind these."""
+
+    async def take(self, image_of: Callable[[bool], Awaitable[GroupImage]]) -> GroupImage:
+        """Fetch the files of the sender's newest snapshot, again until there is nothing new, and its state last.
+        `image_of(with_state)` fetches the snapshot without its files. Returns the one whose files these are. Raises
+        `RpcError`, `StorageError`, OSError."""
+        while True:
+            for _ in range(ROUNDS_MAX):
+                if not await self.fetch(await image_of(False)):
+                    break
+            image = await image_of(True)
+            await self.fetch(image)
+            files = [file for _after, _upto, file in self.ranges]
+            if await goes_on(
+                self._store.runs, self._group, self.kept_upto, files, log_starts_of(image), self._placement.groups_at
+            ):
+                return image
+            log.info("write group %d: offsets are missing behind what is split here; all is copied", self._group)
+            self._keeps_own = False
 
     async def fetch(self, image: GroupImage) -> bool:
         """Fetch what this node lacks of the snapshot's files, and note what is to count then. Returns whether anything
@@ -136,15 +159,15 @@ class SnapshotFiles:
         self._hold(run.name)
         if await self._store.copies.is_here(run):
             return run
-        return await self._from_sender(run, NOTHING_KEPT)
+        return await self._from_sender(run, NO_OFFSETS)
 
     async def _part(self, wanted: Wanted) -> StoreFile | None:
         blocks = wanted.holds_after, wanted.after
         if blocks not in self._ends:
-            self._ends[blocks] = await self._store.parts.ends(self._group, *blocks, self._placement.groups_at)
+            self._ends[blocks] = await ends_of(self._store.runs, self._group, *blocks, self._placement.groups_at)
         return await self._from_sender(wanted.file, self._ends[blocks])
 
-    async def _from_sender(self, file: StoreFile, kept: QueueEnds) -> StoreFile | None:
+    async def _from_sender(self, file: StoreFile, kept: QueueOffsets) -> StoreFile | None:
         groups_at = self._placement.groups_at
         found = await self._store.parts.copy(file, self._group, groups_at, kept, self._sender)
         if found is not None:

@@ -57,9 +57,6 @@ log = logging.getLogger(__name__)
 FETCH_SECONDS_MAX = 600.0
 """Seconds for one call that brings name, runs and state."""
 
-ROUNDS_MAX = 20
-"""How often the member asks again for runs that the leader made meanwhile, before it fetches the state in any case."""
-
 RETRY_SECONDS = 5.0
 """The pause between attempts to save an installed snapshot."""
 
@@ -184,11 +181,7 @@ class Snapshots:
             keeps_own=self._keeps_own,
         )
         try:
-            for _ in range(ROUNDS_MAX):
-                if not await files.fetch(await self._fetch(sender, group, with_state=False)):
-                    break
-            image = await self._fetch(sender, group, with_state=True)
-            await files.fetch(image)
+            image = await files.take(partial(self._fetch, sender, group))
             arrived = Arrived(image, files, asyncio.get_running_loop().create_future())
             self._arrived[group.group] = arrived
             group.consensus.snapshot_received(sender, term, image.name)
@@ -199,7 +192,7 @@ class Snapshots:
         finally:
             files.let_go()
 
-    async def _fetch(self, sender: int, group: WriteGroup, *, with_state: bool) -> GroupImage:
+    async def _fetch(self, sender: int, group: WriteGroup, with_state: bool) -> GroupImage:
         assert self._calls is not None, "nobody offers snapshots to a node without calls"
         request = FetchGroupSnapshot(group.group, with_state)
         return await joined(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol, cast
 
@@ -22,9 +23,10 @@ from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
 from mainstem.protocol.records import walk_batches
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds, Rows
+from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.mending import batch_rows
 from mainstem.storage.queue_store.orphans import Orphans
+from mainstem.storage.queue_store.queue_offsets import Offsets, QueueOffsets, looked_at
 from mainstem.storage.queue_store.run_copy import BESIDE_BYTES_MAX, Range, RunCopies, write_copied
 from mainstem.storage.queue_store.run_reader import load_index
 from mainstem.storage.queue_store.stored_runs import GroupsAt, StoredRuns, check_content
@@ -38,8 +40,6 @@ from mainstem.storage.store_files.store_file import (
     kind_of,
     path_of,
 )
-
-Integers = numpy.typing.NDArray[numpy.int64]
 
 PIECE_BYTES = 256 << 10
 """Bytes written and synced at a time: commits share the disk."""
@@ -61,55 +61,18 @@ class Elsewhere(Protocol):
         ...
 
 
-class QueueEnds:
-    """Per queue, the offset behind the last one that a node has of it."""
-
-    def __init__(self, queue_ids: QueueIds, ends: Integers) -> None:
-        """A queue may come more than once: then the largest counts."""
-        order = numpy.lexsort((ends, queue_ids))
-        queue_ids, ends = queue_ids[order], ends[order]
-        lasts = numpy.append(numpy.flatnonzero(queue_ids[1:] != queue_ids[:-1]), len(queue_ids) - 1)[: len(queue_ids)]
-        self._queue_ids = queue_ids[lasts]
-        self._ends = ends[lasts]
-
-    def of(self, queue_ids: QueueIds) -> Integers:
-        """The ends of these queues; 0: there is none."""
-        found = numpy.zeros(len(queue_ids), numpy.int64)
-        if len(self._queue_ids):
-            places = numpy.minimum(self._queue_ids.searchsorted(queue_ids), len(self._queue_ids) - 1)
-            same = self._queue_ids[places] == queue_ids
-            found[same] = self._ends[places[same]]
-        return found
-
-
-NOTHING_KEPT = QueueEnds(numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))
-
-
 class _Chosen(NamedTuple):
     """The extents of a file that are wanted."""
 
     rows: Rows
-    after: Integers
+    after: Offsets
     """Per extent: batches that begin before this offset are not wanted."""
-
-    def ranges(self) -> list[Range]:
-        """Where they lie, neighbours joined."""
-        positions = self.rows["position"].astype(numpy.int64)
-        ends = positions + self.rows["length"]
-        firsts = numpy.flatnonzero(numpy.concatenate(([True], positions[1:] != ends[:-1])))
-        edges = [*firsts.tolist(), len(positions)]
-        return [Range(int(positions[first]), int(ends[end - 1] - positions[first])) for first, end in pairwise(edges)]
-
-    def cut(self) -> numpy.typing.NDArray[numpy.bool_]:
-        """Which of them have batches that are not wanted."""
-        found: numpy.typing.NDArray[numpy.bool_] = self.rows["base_offset"] < self.after
-        return found
-
-    def name(self, file: StoreFile) -> str:
-        content = hashlib.blake2b(file.name.encode(), digest_size=16)
-        content.update(self.rows.tobytes())
-        content.update(numpy.where(self.cut(), self.after, 0).tobytes())
-        return f"copied-{content.hexdigest()}{RUN_SUFFIX}"
+    cut: numpy.typing.NDArray[numpy.bool_]
+    """Per extent: whether it has such batches."""
+    ranges: list[Range]
+    """Where they lie, neighbours joined."""
+    name: str
+    """Of a run that has just this."""
 
 
 class PartCopies:
@@ -120,35 +83,19 @@ class PartCopies:
         self._copies = copies
         self._orphans = orphans
 
-    async def ends(self, group: int, after: int, upto: int, groups_at: GroupsAt) -> QueueEnds:
-        """How far the files here go that hold blocks of a write group behind `after`, none behind `upto`. Raises
-        `StorageError` and OSError when one cannot be read; that is noted."""
-        queue_ids: list[QueueIds] = [numpy.zeros(0, numpy.uint64)]
-        ends: list[Integers] = [numpy.zeros(0, numpy.int64)]
-        for span in self._runs.manifest.spans(group):
-            if span.upto <= after or span.upto > upto:
-                continue
-            for entry in span:
-                index = await self._runs.open_runs.index(self._runs.search.run(entry.name), keep=False)
-                rows = index.rows
-                rows = rows[groups_at(rows["queue_id"], rows["base_offset"]) == group]
-                queue_ids.append(numpy.ascontiguousarray(rows["queue_id"]))
-                ends.append(rows["last_offset"] + 1)
-        return QueueEnds(numpy.concatenate(queue_ids), numpy.concatenate(ends))
-
     async def copy(
-        self, file: StoreFile, group: int, groups_at: GroupsAt, kept: QueueEnds, elsewhere: Elsewhere
+        self, file: StoreFile, group: int, groups_at: GroupsAt, kept: QueueOffsets, elsewhere: Elsewhere
     ) -> StoreFile | None:
         """Make sure that what a file has of a write group, behind what is kept here, is here: whole, durable and held.
         Returns the run that has it, which is the file itself if that is a run of which all is wanted; None: it has
         nothing of that. What was merged becomes a run in any case, since a merged file and a run of the same blocks
         have no order. Raises `StorageError`, OSError, and what `elsewhere` raises."""
         index = await _index_of(file, elsewhere)
-        chosen = _choose(index, group, groups_at, kept)
+        chosen = await looked_at(len(index), partial(_choose, file, index, group, groups_at, kept))
         if not len(chosen.rows):
             return None
-        all_of_it = not file.is_merged and len(chosen.rows) == len(index) and not chosen.cut().any()
-        name = file.name if all_of_it else chosen.name(file)
+        all_of_it = not file.is_merged and len(chosen.rows) == len(index) and not chosen.cut.any()
+        name = file.name if all_of_it else chosen.name
         self._orphans.hold(name)
         try:
             if all_of_it:
@@ -199,28 +146,38 @@ class PartCopies:
         )
 
 
-def _choose(index: ExtentIndex, group: int, groups_at: GroupsAt, kept: QueueEnds) -> _Chosen:
+def _choose(file: StoreFile, index: ExtentIndex, group: int, groups_at: GroupsAt, kept: QueueOffsets) -> _Chosen:
     rows = index.rows
-    after = kept.of(numpy.ascontiguousarray(rows["queue_id"]))
+    after = kept.of(rows["queue_id"])
     wanted = (groups_at(rows["queue_id"], rows["base_offset"]) == group) & (rows["last_offset"] >= after)
-    return _Chosen(rows[wanted], after[wanted])
+    rows, after = rows[wanted], after[wanted]
+    cut: numpy.typing.NDArray[numpy.bool_] = rows["base_offset"] < after
+    positions = rows["position"].astype(numpy.int64)
+    ends = positions + rows["length"]
+    firsts = numpy.ones(len(rows), numpy.bool_)
+    firsts[1:] = positions[1:] != ends[:-1]
+    edges = [*numpy.flatnonzero(firsts).tolist(), len(rows)]
+    ranges = [Range(int(positions[first]), int(ends[end - 1] - positions[first])) for first, end in pairwise(edges)]
+    content = hashlib.blake2b(file.name.encode(), digest_size=16)
+    content.update(rows.tobytes())
+    content.update(numpy.where(cut, after, 0).tobytes())
+    return _Chosen(rows, after, cut, ranges, f"copied-{content.hexdigest()}{RUN_SUFFIX}")
 
 
 async def _run_of(name: str, like: StoreFile, chosen: _Chosen, elsewhere: Elsewhere) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a run of these extents. Raises `StorageError`, and what `elsewhere` raises."""
     target = _Passing()
-    cut = chosen.cut()
     with RunWriter(name, target) as writer:
         first, waiting = 0, _Passing()
         async with aclosing(_extents(like, chosen, elsewhere)) as extents:
             async for row, data in extents:
-                if not cut[row]:
+                if not chosen.cut[row]:
                     waiting.write(data)
-                if cut[row] or waiting.size >= PIECE_BYTES:
-                    end = row + (not cut[row])
+                if chosen.cut[row] or waiting.size >= PIECE_BYTES:
+                    end = row + (not chosen.cut[row])
                     writer.append([waiting.taken()], chosen.rows[first:end], like.min_timestamp)
                     first = row + 1
-                if cut[row]:
+                if chosen.cut[row]:
                     _append_behind(writer, like, chosen.rows[row], int(chosen.after[row]), data)
                 if target.size >= PIECE_BYTES:
                     yield target.taken()
@@ -245,7 +202,7 @@ async def _extents(like: StoreFile, chosen: _Chosen, elsewhere: Elsewhere) -> As
     raises."""
     lengths, checksums = chosen.rows["length"].tolist(), chosen.rows["crc"].tolist()
     row, held = 0, bytearray()
-    async with aclosing(cast(AsyncGenerator[bytes, None], elsewhere.part(like.name, chosen.ranges()))) as pieces:
+    async with aclosing(cast(AsyncGenerator[bytes, None], elsewhere.part(like.name, chosen.ranges))) as pieces:
         async for piece in pieces:
             held += piece
             at = 0

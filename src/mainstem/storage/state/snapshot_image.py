@@ -18,6 +18,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+import numpy
+
 from mainstem.kernel import QueueTable, crc32c
 from mainstem.model import Buffer
 from mainstem.raft import Membership, RaftError, Snapshot
@@ -35,11 +37,13 @@ from mainstem.rpc.messages.snapshots import (
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.queue_store.queue_offsets import QueueOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
 from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.producer_files import STATE, known_at
+from mainstem.storage.state.queue_image import QUEUE_CELLS
 from mainstem.storage.store_files.store_file import StoreFile
 
 PRODUCERS_PER_PART = 1_500
@@ -64,6 +68,12 @@ class GroupImage:
 
     def totals(self) -> dict[str, int]:
         return {RUNS: len(self.ranges), **{kind: len(content) for kind, content in self.state.items()}}
+
+
+def log_starts_of(image: GroupImage) -> QueueOffsets:
+    """The log starts of the write group's queues, of an image that has the state."""
+    cells = numpy.frombuffer(bytes(image.state[QUEUES]), numpy.int64).reshape(-1, QUEUE_CELLS)
+    return QueueOffsets(cells[:, 0].astype(numpy.uint64), cells[:, 2])
 
 
 async def parts(
