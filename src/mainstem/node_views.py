@@ -18,6 +18,8 @@ from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
 from mainstem.config import NodeConfig
 from mainstem.console.views import (
     ClusterView,
+    CompactionsView,
+    CompactionView,
     DamagedBlockView,
     DamagedProducersView,
     DamagedRunView,
@@ -56,6 +58,7 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import segment_name
 from mainstem.storage.queue_store import levels
 from mainstem.storage.queue_store.levels import LevelCount
+from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.stored_runs import QueueFile
 from mainstem.storage.queue_store.topic_usage import Ranking, TopicShare, ranking, share
 from mainstem.storage.queues.usage import SegmentShare
@@ -385,6 +388,7 @@ class LocalNodeViews:
                         seconds=max(0.0, now - merge.since),
                     )
                     for merge in store.merges.current()
+                    if not merge.compacts
                 ],
                 last=None
                 if last is None
@@ -399,6 +403,7 @@ class LocalNodeViews:
                 merged_files=store.merges.merged_files,
                 merged_bytes=store.merges.merged_bytes,
             ),
+            compactions=_compactions(store, now),
             damaged_files=[DamagedRunView(**run._asdict()) for run in store.damaged.all()],
             store_disk=disk(self._store_dir, store.runs.file_bytes()),
         )
@@ -441,6 +446,36 @@ class LocalNodeViews:
 
     def split_endpoint(self) -> SplitEndpoint | None:
         return SplitEndpoint(host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir))
+
+
+def _compactions(store: QueueStore, now: float) -> CompactionsView:
+    last = store.compactions.last
+    return CompactionsView(
+        under_way=[
+            CompactionView(
+                group=merge.group,
+                inputs=len(merge.inputs),
+                outputs=None,
+                bytes=sum(file.batch_bytes for file in merge.inputs),
+                bytes_left=None,
+                seconds=max(0.0, now - merge.since),
+            )
+            for merge in store.merges.current()
+            if merge.compacts
+        ],
+        last=None
+        if last is None
+        else CompactionView(
+            group=last.group,
+            inputs=last.inputs,
+            outputs=last.outputs,
+            bytes=last.bytes_before,
+            bytes_left=last.bytes_after,
+            seconds=max(0.0, now - last.at),
+        ),
+        passes=store.compactions.passes,
+        removed_bytes=store.compactions.removed_bytes,
+    )
 
 
 def _levels(counts: Sequence[LevelCount]) -> list[LevelView]:

@@ -17,6 +17,8 @@ from mainstem.cli.topic.describe import print_topic
 from mainstem.cli.topic.view import PartitionTree, TopicTree
 from mainstem.console.views import (
     ClusterView,
+    CompactionsView,
+    CompactionView,
     DamagedBlockView,
     DamagedRunView,
     DiskView,
@@ -99,6 +101,15 @@ STORE = StoreView(
         under_way=[MergeView(group=10, level=2, inputs=2048, outputs=None, bytes=32 << 30, seconds=360_000.5)],
         last=MergeView(group=9, level=2, inputs=2048, outputs=123_456, bytes=32 << 30, seconds=360_000.5),
         merged_files=123_456, merged_bytes=1 << 40,
+    ),
+    compactions=CompactionsView(
+        under_way=[
+            CompactionView(group=10, inputs=2048, outputs=None, bytes=32 << 30, bytes_left=None, seconds=360_000.5)
+        ],
+        last=CompactionView(
+            group=9, inputs=123_456, outputs=12_345, bytes=32 << 30, bytes_left=31 << 30, seconds=360_000.5
+        ),
+        passes=123_456, removed_bytes=1 << 41,
     ),
     damaged_files=[DamagedRunView(name=SEGMENT, reason=f"{DIRECTORY}/{SEGMENT} fails its CRC", since_ms=17)],
     store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
@@ -242,7 +253,10 @@ def test_store_status(shown: Callable[..., str], node: str) -> None:
         "merge does them", "write group 10: 2,048 files, 32.0 GiB, to level 2, for 4 d 4 h",
         "write group 9: 2,048 files into 123456, 32.0 GiB, to level 2, 4 d 4 h ago",
         "31.0 GiB are worth merging; some files were not looked at yet",
-        "123,456 files into 1.0 TiB since the node started", f"{SEGMENT}: {DIRECTORY}/{SEGMENT} fails its CRC",
+        "123,456 files into 1.0 TiB since the node started",
+        "write group 10: 2,048 files, 32.0 GiB, for 4 d 4 h",
+        "write group 9: 123,456 files of 32.0 GiB into 12345 of 31.0 GiB, 4 d 4 h ago",
+        "123,456 compactions removed 2.0 TiB since the node started", f"{SEGMENT}: {DIRECTORY}/{SEGMENT} fails its CRC",
     ):  # fmt: skip
         assert holds(text, value), value
     assert re.findall(r"^ *(\d+|all) +2 ", text, re.MULTILINE) == ["9", "10", "all"], "groups in the order of numbers"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from mainstem.console.views import (
     ClusterView,
+    CompactionsView,
+    CompactionView,
     DamagedBlockView,
     DamagedProducersView,
     DamagedRunView,
@@ -205,6 +207,14 @@ class FakeViews:
                 last=MergeView(group=0, level=1, inputs=128, outputs=3, bytes=1 << 30, seconds=3661.0),
                 merged_files=128,
                 merged_bytes=1 << 30,
+            ),
+            compactions=CompactionsView(
+                under_way=[
+                    CompactionView(group=0, inputs=2, outputs=None, bytes=9 << 30, bytes_left=None, seconds=7.0)
+                ],
+                last=CompactionView(group=1, inputs=3, outputs=1, bytes=3 << 30, bytes_left=1 << 30, seconds=62.0),
+                passes=5,
+                removed_bytes=1 << 32,
             ),
             damaged_files=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
             store_disk=DiskView(path="/disk2", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32),

@@ -300,6 +300,32 @@ class MergesView(msgspec.Struct, frozen=True, kw_only=True):
     merged_bytes: int
 
 
+class CompactionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction under way, or the last one that was recorded."""
+
+    group: int
+    inputs: int
+    """Files."""
+    outputs: int | None
+    """Files; None: not known yet."""
+    bytes: int
+    """Of batches in the inputs."""
+    bytes_left: int | None
+    """Of batches in the outputs; None: not known yet."""
+    seconds: float
+    """How long it has been under way, or how long ago it was recorded."""
+
+
+class CompactionsView(msgspec.Struct, frozen=True, kw_only=True):
+    under_way: Sequence[CompactionView]
+    last: CompactionView | None
+    """None: none since the node started."""
+    passes: int
+    """Recorded since the node started…"""
+    removed_bytes: int
+    """…and bytes of batches that these removed."""
+
+
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     """The queue store of this node, by levels."""
 
@@ -307,6 +333,7 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, StoreGroupView]
     """By the write group's number."""
     merges: MergesView
+    compactions: CompactionsView
     damaged_files: Sequence[DamagedRunView]
     """Not mended yet."""
     store_disk: DiskView

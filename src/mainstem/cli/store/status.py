@@ -9,7 +9,7 @@ import click
 from mainstem.cli import options
 from mainstem.cli.http_node import HttpNode
 from mainstem.cli.output import counted, duration, print_fields, print_json, print_table, size
-from mainstem.console.views import MergesView, MergeView, StoreView
+from mainstem.console.views import CompactionsView, MergesView, MergeView, StoreView
 
 TIMEOUT_SECONDS = 30.0
 """The node may look at the indexes of files for some seconds."""
@@ -46,6 +46,7 @@ def _fields(view: StoreView) -> Iterator[tuple[str, str]]:
     disk = view.store_disk
     yield "disk 2", f"{size(disk.used_bytes)} of store files, {size(disk.free_bytes)} of {size(disk.total_bytes)} free"
     yield from _merges(view.merges)
+    yield from _compactions(view.compactions)
     for file in view.damaged_files:
         yield "damaged file", f"{file.name}: {file.reason}"
 
@@ -63,6 +64,26 @@ def _merges(merges: MergesView) -> Iterator[tuple[str, str]]:
     yield "last merge", "none yet" if last is None else f"{_told(last)}, {duration(last.seconds)} ago"
     if merges.merged_files:
         yield "", f"{counted(merges.merged_files, 'file')} into {size(merges.merged_bytes)} since the node started"
+
+
+def _compactions(compactions: CompactionsView) -> Iterator[tuple[str, str]]:
+    for one in compactions.under_way:
+        yield (
+            "compacting",
+            f"write group {one.group}: {counted(one.inputs, 'file')}, {size(one.bytes)}, for {duration(one.seconds)}",
+        )
+    last = compactions.last
+    if last is None:
+        return
+    yield (
+        "last compaction",
+        f"write group {last.group}: {counted(last.inputs, 'file')} of {size(last.bytes)} into {last.outputs} of "
+        f"{size(last.bytes_left or 0)}, {duration(last.seconds)} ago",
+    )
+    yield (
+        "",
+        f"{counted(compactions.passes, 'compaction')} removed {size(compactions.removed_bytes)} since the node started",
+    )
 
 
 def _told(merge: MergeView) -> str:
