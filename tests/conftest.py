@@ -22,10 +22,12 @@ from hypothesis import HealthCheck, settings
 from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.serving import reports
 
-settings.register_profile(
-    "suite", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("suite")
+AT_LENGTH, AT_EACH_CHANGE = "at length", "at each change"
+"""How many examples Hypothesis makes up: without the tests marked `long`, half as many as with them."""
+for name, examples in ((AT_LENGTH, 60), (AT_EACH_CHANGE, 30)):
+    settings.register_profile(
+        name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    )
 
 ROOT = Path(__file__).parents[1]
 SECONDS_OF_FILES = Path(__file__).with_name("seconds_of_files.json")
@@ -49,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile(AT_EACH_CHANGE if config.option.markexpr == "not long" else AT_LENGTH)
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondsOfFiles())
 

@@ -139,8 +139,8 @@ class Story:
 
 
 def newcomer(cluster: Cluster, directory: Path) -> Serving:
-    """A node that is told of the same `nameserver.peers` as those that founded the cluster."""
-    peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items()}
+    """A node that is told of those of the founders that live: it would ask the others first, for some seconds."""
+    peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items() if node_id != LOST}
     node = Serving(directory, f"node_id={NEW}", f"nameserver.peers={json.dumps(peers)}", *SETTINGS)
     node.kafka, node.http, node.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
     return node

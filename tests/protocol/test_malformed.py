@@ -38,7 +38,7 @@ CASES = [
 ]
 
 few_examples = settings(
-    max_examples=10,
+    max_examples=settings().max_examples // 6,
     deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],

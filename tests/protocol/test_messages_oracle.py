@@ -33,7 +33,7 @@ CASES = [
 ]
 
 few_examples = settings(
-    max_examples=12,
+    max_examples=settings().max_examples // 6,
     deadline=None,
     database=None,
     phases=[Phase.explicit, Phase.generate],  # shrinking nested messages takes minutes
