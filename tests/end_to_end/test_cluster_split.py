@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -71,11 +72,14 @@ class Story:
             cluster.kill(LOST)
             self.lost = cluster.nodes.pop(LOST)
             goes_on(self.load, TOPIC)
-            self._split("first")
-            for node in cluster.nodes.values():
-                eventually(partial(is_pruned, node), seconds=PATIENCE_SECONDS, what="a journal that begins later")
+            with ThreadPoolExecutor(1) as threads:
+                starting = threads.submit(self.newcomer.start)  # it asks the dead node first, for some seconds
+                self._split("first")
+                for node in cluster.nodes.values():
+                    eventually(partial(is_pruned, node), seconds=PATIENCE_SECONDS, what="a journal that begins later")
+                starting.result()
             cluster.nodes[NEW] = self.newcomer
-            cluster.start(NEW)
+            cluster.running.add(NEW)
             self.reply = mainstem(cluster.nodes[1], "cluster", "replace", str(LOST), str(NEW))
             eventually(self._is_replaced, seconds=PATIENCE_SECONDS, what="a new member of every write group")
             self.snapshots = self.newcomer.metric("mainstem_snapshots_installed_total")
@@ -106,6 +110,7 @@ class Story:
             self.load.stop()
         self.commands.close()
         self.cluster.close()
+        self.newcomer.close()
         if hasattr(self, "lost"):
             self.lost.close()
 
@@ -139,8 +144,8 @@ class Story:
 
 
 def newcomer(cluster: Cluster, directory: Path) -> Serving:
-    """A node that is told of those of the founders that live: it would ask the others first, for some seconds."""
-    peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items() if node_id != LOST}
+    """A node that is told of the same `nameserver.peers` as those that founded the cluster."""
+    peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items()}
     node = Serving(directory, f"node_id={NEW}", f"nameserver.peers={json.dumps(peers)}", *SETTINGS)
     node.kafka, node.http, node.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
     return node
