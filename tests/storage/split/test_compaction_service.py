@@ -1,0 +1,63 @@
+"""Compactions as a splitter asks for them: work is given to the holder of the lease only, and recorded for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import numpy
+import pytest
+from tests.fakes.clock import FakeClock
+
+from mainstem.rpc.handlers import RpcCall
+from mainstem.rpc.messages.compact import AskCompaction, CommitCompaction, CompactedFile, CompactionWork
+from mainstem.rpc.messages.split import HeldLease, LeaseLost
+from mainstem.storage.compacting.compact_plan import QUEUE_ROW
+from mainstem.storage.split.compaction_log import OfferedPass
+from mainstem.storage.split.compaction_service import CompactionService
+from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
+
+
+class OnePass:
+    """`CompactionLog` with one pass to give."""
+
+    def __init__(self) -> None:
+        self.in_force: Callable[[], bool] = lambda: False
+        self.recorded: list[tuple[str, Sequence[CompactedFile]]] = []
+        self.queues = numpy.ones(2, QUEUE_ROW)
+
+    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> OfferedPass:
+        self.in_force = in_force
+        return OfferedPass(CompactionWork(pass_id="a"), self.queues) if drain else OfferedPass(CompactionWork())
+
+    async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
+        self.recorded.append((pass_id, files))
+        return "compacted"
+
+
+def test_the_holder_of_the_lease_gets_work_for_as_long_as_it_holds_it() -> None:
+    async def story() -> None:
+        log, clock = OnePass(), FakeClock()
+        lease = SplitLease(clock, 1, lambda: "lease")
+        service = CompactionService(log, lease, asyncio.Lock())
+        granted = lease.acquire("splitter", yields=False)
+        held = HeldLease(granted.lease_id, granted.epoch)
+        reply = await service._work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
+        assert (reply.message.pass_id, b"".join(map(bytes, reply.buffers))) == ("", b"")
+        reply = await service._work(RpcCall(AskCompaction(lease=held, drain=True), b"", "splitter"))
+        assert reply.message.pass_id == "a"
+        assert b"".join(map(bytes, reply.buffers)) == log.queues.tobytes()
+        assert log.in_force()
+        done = CommitCompaction(lease=held, pass_id="a", files=(CompactedFile("x.pack", ()),))
+        assert (await service._commit(RpcCall(done, b"", "splitter"))).message.outcome == "compacted"
+        assert log.recorded == [("a", done.files)]
+        clock.advance(LEASE_SECONDS)
+        assert not log.in_force()
+        with pytest.raises(LeaseLost):
+            await service._commit(RpcCall(done, b"", "splitter"))
+        with pytest.raises(LeaseLost):
+            await service._work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
+        assert len(log.recorded) == 1
+        await service.close()
+
+    asyncio.run(story())
