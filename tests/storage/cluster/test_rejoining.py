@@ -7,10 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fakes.simulated_loop import SimulatedLoop
+from tests.handler_of import handler_of
 
 from mainstem.raft import HardState, Membership
 from mainstem.rpc.handlers import RpcCall
-from mainstem.rpc.messages.starts import CannotTell, MemberForgot, Remembered
+from mainstem.rpc.messages.starts import MEMBER_FORGOT, CannotTell, MemberForgot, Remembered
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.rejoining import Rejoining
@@ -43,7 +45,7 @@ class LeadingGroup:
 
 
 async def asked(group: LeadingGroup) -> asyncio.Task[Reply[Remembered]]:
-    answer = asyncio.ensure_future(group.rejoining()._member_forgot(CALL))
+    answer = asyncio.ensure_future(handler_of(group.rejoining(), MEMBER_FORGOT)(CALL))
     for _ in range(5):
         await asyncio.sleep(0)
     return answer
@@ -104,12 +106,15 @@ def test_it_goes_on_with_the_leader_as_its_vote_unless_it_knows_a_later_one_and_
 
     async def rejoin(number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False) -> None:
         rejoined.append((number, hard_state, abstains_to, waits_for_leader))
+        del replication.silent[number]
+        forgotten.why = ""
 
-    group: Any = SimpleNamespace(group=0)
+    group: Any = SimpleNamespace(group=0, consensus=SimpleNamespace(core=None))
+    forgotten: Any = SimpleNamespace(why="an older copy", lost_power=False)
     replication: Any = SimpleNamespace(silent={0: Membership.of([1, 2, 3])}, rejoin=rejoin)
     hard_states: Any = SimpleNamespace(of=lambda number: before)
     calls: Any = SimpleNamespace(call=call)
-    nobody: Any = None
-    rejoining = Rejoining(1, [group], replication, hard_states, calls, nobody, dict, lambda: None)
-    asyncio.run(rejoining._come_back(group, 0))
+    rejoining = Rejoining(1, [group], replication, hard_states, calls, forgotten, dict, lambda: None)
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(rejoining.run())
     assert rejoined == [(0, after, 9, False)]

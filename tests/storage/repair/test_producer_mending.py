@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy
 import pytest
+from tests.handler_of import handler_of
 from tests.storage.small_node import SmallNode, simulated
 from tests.storage.state.test_cold_producers import FEW, few, files_of, fill, sent, settle
 
@@ -20,7 +21,7 @@ from mainstem.kernel.pure.producer_states import KEY
 from mainstem.model import Outcome
 from mainstem.rpc.errors import ConnectionLost, NotServed
 from mainstem.rpc.handlers import RpcCall
-from mainstem.rpc.messages.repair import FetchedProducers, FetchProducers, ProducersNotNow
+from mainstem.rpc.messages.repair import FETCH_PRODUCERS, FetchedProducers, FetchProducers, ProducersNotNow
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.repair.producer_mending import PATIENCE_SECONDS, UNSERVED_SECONDS
@@ -65,8 +66,11 @@ def has_replicas(node: SmallNode, replicas: Replicas) -> None:
 
 
 def answers_of(twin: SmallNode) -> Answer:
+    serve = handler_of(twin.storage.producer_mending, FETCH_PRODUCERS)
+
     async def answer(request: FetchProducers) -> Reply[FetchedProducers]:
-        return await twin.storage.producer_mending._fetched(RpcCall(request, b"", "a test"))
+        fetched: Reply[FetchedProducers] = await serve(RpcCall(request, b"", "a test"))
+        return fetched
 
     return answer
 

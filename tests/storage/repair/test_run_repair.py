@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.handler_of import handler_of
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 from tests.storage.queue_store.test_store import read_all
 
@@ -108,14 +109,10 @@ class Replica:
     ) -> AsyncGenerator[Reply[Any], None]:
         """A call to another replica."""
         repair = self.others[node_id].repair
-        handlers: dict[Any, Any] = {
-            FETCH_STRETCHES: repair._give_stretches,
-            FETCH_STRETCH_BATCHES: repair._give_batches,
-        }
-        if method not in handlers:
+        if method not in (FETCH_STRETCHES, FETCH_STRETCH_BATCHES):
             raise RepairRefused("it has no such file")
         call: Any = SimpleNamespace(request=request)
-        async for reply in handlers[method](call):
+        async for reply in handler_of(repair, method)(call):
             yield Reply(reply.message, b"".join(map(bytes, reply.buffers)))
 
     async def damage(self, *places: int) -> None:

@@ -8,9 +8,17 @@ from collections.abc import Callable, Sequence
 import numpy
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.handler_of import handler_of
 
 from mainstem.rpc.handlers import RpcCall
-from mainstem.rpc.messages.compact import AskCompaction, CommitCompaction, CompactedFile, CompactionWork
+from mainstem.rpc.messages.compact import (
+    COMPACT_COMMIT,
+    COMPACT_WORK,
+    AskCompaction,
+    CommitCompaction,
+    CompactedFile,
+    CompactionWork,
+)
 from mainstem.rpc.messages.split import HeldLease, LeaseLost
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW
 from mainstem.storage.split.compaction_log import OfferedPass
@@ -40,23 +48,24 @@ def test_the_holder_of_the_lease_gets_work_for_as_long_as_it_holds_it() -> None:
         log, clock = OnePass(), FakeClock()
         lease = SplitLease(clock, 1, lambda: "lease")
         service = CompactionService(log, lease, asyncio.Lock())
+        work, commit = handler_of(service, COMPACT_WORK), handler_of(service, COMPACT_COMMIT)
         granted = lease.acquire("splitter", yields=False)
         held = HeldLease(granted.lease_id, granted.epoch)
-        reply = await service._work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
+        reply = await work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
         assert (reply.message.pass_id, b"".join(map(bytes, reply.buffers))) == ("", b"")
-        reply = await service._work(RpcCall(AskCompaction(lease=held, drain=True), b"", "splitter"))
+        reply = await work(RpcCall(AskCompaction(lease=held, drain=True), b"", "splitter"))
         assert reply.message.pass_id == "a"
         assert b"".join(map(bytes, reply.buffers)) == log.queues.tobytes()
         assert log.in_force()
         done = CommitCompaction(lease=held, pass_id="a", files=(CompactedFile("x.pack", ()),))
-        assert (await service._commit(RpcCall(done, b"", "splitter"))).message.outcome == "compacted"
+        assert (await commit(RpcCall(done, b"", "splitter"))).message.outcome == "compacted"
         assert log.recorded == [("a", done.files)]
         clock.advance(LEASE_SECONDS)
         assert not log.in_force()
         with pytest.raises(LeaseLost):
-            await service._commit(RpcCall(done, b"", "splitter"))
+            await commit(RpcCall(done, b"", "splitter"))
         with pytest.raises(LeaseLost):
-            await service._work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
+            await work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
         assert len(log.recorded) == 1
         await service.close()
 

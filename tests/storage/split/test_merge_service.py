@@ -15,6 +15,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.handler_of import handler_of
 from tests.storage.queue_store.runs import Batch, make_batch, write_merged
 from tests.storage.queue_store.test_merged_files import QUEUES, Merges, groups_at
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
@@ -23,6 +24,10 @@ from mainstem.kernel import crc32c
 from mainstem.model import Topic, TopicSettings
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.merge import (
+    MERGE_COMMIT,
+    MERGE_DAMAGED,
+    MERGE_LIVE,
+    MERGE_WORK,
     AskLive,
     AskMerge,
     CommitMerge,
@@ -93,14 +98,14 @@ class Node:
     async def ask(self, *kept: str, drain: bool = True) -> MergeWork:
         request = AskMerge(lease=self.held, drain=drain, kept=kept)
         for _ in range(100):
-            reply = await self.service._work(RpcCall(request, b"", "splitter"))
+            reply = await handler_of(self.service, MERGE_WORK)(RpcCall(request, b"", "splitter"))
             if reply.message.merge_id or not reply.message.more:
                 break
         return msgspec.msgpack.decode(msgspec.msgpack.encode(reply.message), type=MergeWork)
 
     async def live(self, merge_id: str, queue_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
         content = numpy.array(queue_ids, "<u8").tobytes()
-        reply = await self.service._live(RpcCall(AskLive(merge_id), content, "splitter"))
+        reply = await handler_of(self.service, MERGE_LIVE)(RpcCall(AskLive(merge_id), content, "splitter"))
         assert isinstance(reply.message, LiveReply)
         (told,) = reply.buffers
         assert reply.message.crc == crc32c(told)
@@ -110,7 +115,7 @@ class Node:
     async def commit(self, merge_id: str, files: Sequence[StoreFile]) -> str:
         request = CommitMerge(lease=self.held, merge_id=merge_id, files=tuple(file.message() for file in files))
         request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=CommitMerge)
-        return (await self.service._commit(RpcCall(request, b"", "splitter"))).message.outcome
+        return (await handler_of(self.service, MERGE_COMMIT)(RpcCall(request, b"", "splitter"))).message.outcome
 
     async def made(self, work: MergeWork, *, leave_out: int | None = None) -> list[StoreFile]:
         """What a task makes of the work, without one of the live batches if so wanted."""
@@ -293,10 +298,10 @@ def test_nothing_is_merged_below_the_feature_level_nor_while_an_input_is_damaged
         work = await node.ask()
         name = work.inputs[1].file.name
         with pytest.raises(MergeGone):
-            await node.service._damaged(
+            await handler_of(node.service, MERGE_DAMAGED)(
                 RpcCall(MergeDamage(merge_id=work.merge_id, name="other.run", reason="?"), b"", "splitter")
             )
-        await node.service._damaged(
+        await handler_of(node.service, MERGE_DAMAGED)(
             RpcCall(MergeDamage(merge_id=work.merge_id, name=name, reason="the extent at 64"), b"", "splitter")
         )
         assert [damage.name for damage in node.bench.store.damaged.all()] == [name]
@@ -344,7 +349,7 @@ def test_a_splitter_that_waits_for_the_looks_at_files_is_told_to_ask_again(tmp_p
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("mainstem.storage.queue_store.merges.LOOK_SECONDS_MAX", 0.004)
             request = AskMerge(lease=node.held, drain=True)
-            first = (await node.service._work(RpcCall(request, b"", "splitter"))).message
+            first = (await handler_of(node.service, MERGE_WORK)(RpcCall(request, b"", "splitter"))).message
             assert (first.merge_id, first.more) == ("", True)
             assert (await node.ask()).merge_id
 
