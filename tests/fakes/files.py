@@ -243,6 +243,11 @@ class SimulatedFiles:
     def paths(self) -> list[str]:
         return sorted(self._inodes)
 
+    @property
+    def open_handles(self) -> int:
+        """How many handles are open, over all files."""
+        return sum(len(inode.handles) for inode in (*self._inodes.values(), *self._unlinked))
+
     def unsynced_bytes(self) -> int:
         """Bytes written since the last sync of their file, over all files."""
         return sum(len(content) for inode in self._inodes.values() for _position, content in inode.written)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.fakes.files import SimulatedFiles
 
 from mainstem.kernel import QueueTable
+from mainstem.model import Durability
 from mainstem.nameserver.disk.starts import Loss, lost
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.raft import HardState
@@ -28,6 +30,8 @@ class Disk:
 
     def __init__(self) -> None:
         self.files = SimulatedFiles(1)
+        self.group: WriteGroup
+        """Of the last start."""
         self._nonces = (bytes([number]) * 8 for number in itertools.count(1))
 
     async def begun(self) -> StartsFile:
@@ -50,8 +54,9 @@ class Disk:
         """Raises `StorageError`."""
         nobody: Any = None
         consensus = Consensus(1, nobody, {0: FOUNDERS}, forgotten=starts)
-        replication = WriteGroupReplication(consensus, nobody, nobody, await HardStates.open(self.files, 1))
-        group = WriteGroup(0, QueueTable(), nobody, nobody, block_bytes_max=5000, batch_bytes_max=1 << 20)
+        journal: Any = SimpleNamespace(durability=Durability.SYNC)
+        replication = WriteGroupReplication(consensus, journal, nobody, await HardStates.open(self.files, 1))
+        self.group = group = WriteGroup(0, QueueTable(), nobody, nobody, block_bytes_max=5000, batch_bytes_max=1 << 20)
         block = LogBlock(KIND_NO_OP, 1, 1)
         block.header = BlockHeader(KIND_NO_OP, 0, 1, 1, 80, 0, 0, 0, position_of(1, 4096), 0, 0, 1)
         group.blocks.append(block)
@@ -103,25 +108,16 @@ def test_the_vote_that_a_replica_comes_back_with_is_on_the_disk_before_it_takes_
         await disk.vote(HardState(3, 2))
         disk.files.put(NAME, older)
         replication = await disk.start(await disk.begun())
-        joined: list[HardState] = []
-        on_disk = HardState()
+        joined: list[SimulatedFiles] = []
 
-        def join(group: WriteGroup, began_with: object, **options: object) -> None:
-            joined.append(on_disk)
+        def join(*arguments: object, **options: object) -> None:
+            joined.append(disk.files.clone(2))
 
-        save = replication._hard_states.save
-
-        async def saved(changed: Any) -> None:
-            nonlocal on_disk
-            await save(changed)
-            copy = disk.files.clone(2)
-            copy.crash(keep_bytes=0)
-            on_disk = (await HardStates.open(copy, 1)).of(0)
-
-        replication._hard_states.save = saved  # type: ignore[method-assign]
-        replication._join = join  # type: ignore[method-assign]
+        disk.group.consensus.join = join  # type: ignore[method-assign]
         await replication.rejoin(0, HardState(4, 3), abstains_to=9)
-        assert joined == [HardState(4, 3)]
+        (then,) = joined
+        then.crash(keep_bytes=0)
+        assert (await HardStates.open(then, 1)).of(0) == HardState(4, 3)
         assert not replication.silent
 
     asyncio.run(story())

@@ -45,7 +45,7 @@ class LeadingGroup:
 
 
 async def asked(group: LeadingGroup) -> asyncio.Task[Reply[Remembered]]:
-    answer = asyncio.ensure_future(handler_of(group.rejoining(), MEMBER_FORGOT)(CALL))
+    answer: asyncio.Task[Reply[Remembered]] = asyncio.ensure_future(handler_of(group.rejoining(), MEMBER_FORGOT)(CALL))
     for _ in range(5):
         await asyncio.sleep(0)
     return answer

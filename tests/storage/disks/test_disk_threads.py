@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
+from mainstem.storage.disks.commit_thread import CommitThread
+from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state.queue_image import QueueImage
 from mainstem.storage.store_files.run_target import LocalRunTarget
 
 
-async def busy(thread: str, files: DiskFiles) -> tuple[threading.Event, asyncio.Task[None]]:
+async def busy(thread: CommitThread) -> tuple[threading.Event, asyncio.Task[None]]:
     """Have a thread of the disk wait until the event is set."""
     over = threading.Event()
-    task = asyncio.get_running_loop().create_task(getattr(files, thread).run(over.wait))
+    task = asyncio.get_running_loop().create_task(thread.run(over.wait))
     await asyncio.sleep(0)
     return over, task
 
@@ -31,7 +34,7 @@ def test_a_checkpoint_is_written_while_the_thread_of_commits_is_busy(tmp_path: P
 
     async def story() -> None:
         files = DiskFiles(tmp_path)
-        over, task = await busy("_commits", files)
+        over, task = await busy(files.commits)
         try:
             image = QueueImage([], [bytes(24) * 100_000] * 4)
             await asyncio.wait_for(checkpoints.save(files, state, image), PATIENCE_SECONDS)
@@ -48,14 +51,22 @@ def test_a_checkpoint_is_written_while_the_thread_of_commits_is_busy(tmp_path: P
 
 @pytest.mark.parametrize("promises", [False, True], ids=["a thread", "at once where the kernel can"])
 def test_a_small_write_without_sync_is_whole_and_never_made_by_the_loop_unless_that_cannot_wait(
-    tmp_path: Path, promises: bool
+    tmp_path: Path, promises: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pwritev = os.pwritev
+
+    def refused(descriptor: int, buffers: Any, position: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return pwritev(descriptor, buffers, position)
+
+    if not promises:
+        monkeypatch.setattr(os, "pwritev", refused)
+
     async def story() -> None:
         files = DiskFiles(tmp_path)
         file = await files.open("journal/one", create=True)
-        assert isinstance(file, DiskFile)
-        file._promises = promises
-        over, task = await busy("_copies", files)
+        over, task = await busy(files.copies)
         writing = asyncio.get_running_loop().create_task(file.write(3, [b"abc", b"def"]))
         for _ in range(5):
             await asyncio.sleep(0)

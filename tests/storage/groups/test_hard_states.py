@@ -6,6 +6,8 @@ import asyncio
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
@@ -276,14 +278,15 @@ class OneAtATime:
     """A file whose writes take a while, and must not come together."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
+        self.read, self.size, self.close = file.read, file.size, file.close
+        self._write = file.write
         self._writes = False
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         assert not self._writes, "two writes at a time could tear both copies"
         self._writes = True
         await asyncio.sleep(0)
-        await self._file.write(position, buffers, sync=sync)
+        await self._write(position, buffers, sync=sync)
         self._writes = False
 
 
@@ -292,8 +295,14 @@ def test_saves_that_come_together_are_written_one_after_the_other() -> None:
     disk = SimulatedFiles(1)
 
     async def story() -> HardStates:
-        states = await HardStates.open(disk, 1)
-        states._file = OneAtATime(states._file)  # type: ignore[assignment]
+        file: Any = OneAtATime(await disk.open(NAME, create=True))
+
+        async def opened(path: str, *, create: bool) -> Any:
+            assert path == NAME
+            return file
+
+        files: Any = SimpleNamespace(open=opened)
+        states = await HardStates.open(files, 1)
         await asyncio.gather(*(states.save({group: HardState(5, group)}) for group in range(1, 20)))
         return states
 

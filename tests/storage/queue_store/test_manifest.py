@@ -10,7 +10,10 @@ import shutil
 import sqlite3
 import threading
 import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fakes.clock import FakeClock
@@ -23,7 +26,12 @@ from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest import Manifest
-from mainstem.storage.queue_store.manifest_database import DROPPED_REMEMBERED_MS, SCHEMA_VERSION, GroupCommit
+from mainstem.storage.queue_store.manifest_database import (
+    DROPPED_REMEMBERED_MS,
+    SCHEMA_VERSION,
+    Database,
+    GroupCommit,
+)
 from mainstem.storage.queue_store.spans import FileRange
 from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
@@ -352,7 +360,17 @@ def test_a_failed_transaction_leaves_memory_as_it_was(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_of_many_groups_is_one_step(tmp_path: Path) -> None:
+def test_a_change_of_many_groups_is_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **options)
+        connection.set_trace_callback(seen.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+
     async def scenario() -> None:
         files = WatchedFiles()
         database = tmp_path / "manifest.sqlite"
@@ -360,11 +378,9 @@ def test_a_change_of_many_groups_is_one_step(tmp_path: Path) -> None:
         shared = write_run(files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
         lost = write_run(files, "lost.run", [make_batch(3, 0)])
         await files.remove("runs/lost.run")
-        seen: list[str] = []
-        mirror = store.manifest
-        mirror._executor.submit(lambda: mirror._database._database.set_trace_callback(seen.append)).result()
-        changes = mirror.commits
+        changes = store.manifest.commits
         files.opened.clear()
+        seen.clear()
         outcomes = await store.commits.commit_all(
             [
                 GroupCommit(0, 0, 3, (shared,), 4),
@@ -401,16 +417,17 @@ def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_
     """A task that is to end, and waits for sqlite, ends whatever sqlite says."""
 
     async def scenario() -> None:
-        manifest = await Manifest.open(str(tmp_path / "manifest.sqlite"))
-        await manifest.adopt(uuid.uuid4(), 0)
         begun, go_on = threading.Event(), threading.Event()
 
-        def full(commits: object) -> list[FileRange]:
-            begun.set()
-            go_on.wait(PATIENCE_SECONDS)
-            raise sqlite3.OperationalError("database or disk is full")
+        class Full(Database):
+            def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
+                begun.set()
+                go_on.wait(PATIENCE_SECONDS)
+                raise sqlite3.OperationalError("database or disk is full")
 
-        manifest._database.commit = full  # type: ignore[method-assign]
+        database, thread = Full(str(tmp_path / "manifest.sqlite")), ThreadPoolExecutor(1)
+        manifest = Manifest(database, thread.submit(database.open).result(), thread)
+        await manifest.adopt(uuid.uuid4(), 0)
         task = asyncio.ensure_future(manifest.commit([GroupCommit(0, 0, 1, (), 1)]))
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()

@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -179,6 +180,15 @@ async def a_change(manifest: Manifest, model: Model, choice: random.Random, numb
         await manifest.see(number)
 
 
+def beside(path: Path, statement: str) -> None:
+    """Run a statement on the manifest's database in a connection of its own."""
+    database = sqlite3.connect(path)
+    try:
+        database.execute(statement)
+    finally:
+        database.close()
+
+
 @given(st.integers(0, 2**32))
 def test_at_random_the_manifest_says_what_its_model_says_and_so_does_a_start_after_any_step(seed: int) -> None:
     choice = random.Random(seed)
@@ -190,16 +200,13 @@ def test_at_random_the_manifest_says_what_its_model_says_and_so_does_a_start_aft
         for number in range(choice.randint(1, 25)):
             fails = choice.random() < 0.15
             if fails:  # in the last statement of a change: all before it are undone
-                manifest._executor.submit(
-                    manifest._database._database.execute,
-                    "CREATE TEMP TRIGGER full BEFORE INSERT ON main.seal BEGIN SELECT RAISE(ABORT, 'full'); END",
-                ).result()
+                beside(path, "CREATE TRIGGER full BEFORE INSERT ON seal BEGIN SELECT RAISE(ABORT, 'full'); END")
                 before = manifest.commits
                 try:
                     await a_change(manifest, model, choice, number)
                 except StorageError:
                     assert manifest.commits == before
-                manifest._executor.submit(manifest._database._database.execute, "DROP TRIGGER full").result()
+                beside(path, "DROP TRIGGER full")
             else:
                 await a_change(manifest, model, choice, number)
             model.check(manifest)
@@ -252,10 +259,25 @@ def test_a_manifest_is_of_version_1_until_its_first_merge(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_a_commit_costs_the_same_however_much_is_there(tmp_path: Path) -> None:
+def test_a_commit_costs_the_same_however_much_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the rows that sqlite steps over."""
+    count = 0
+    connect = sqlite3.connect
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    def counted(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **options)
+        connection.set_progress_handler(step, 10)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
 
     async def scenario() -> None:
+        nonlocal count
         manifest = await Manifest.open(str(tmp_path / "manifest.sqlite"))
         await manifest.adopt(uuid.uuid4(), 0)
         steps: dict[int, int] = {}
@@ -265,17 +287,8 @@ def test_a_commit_costs_the_same_however_much_is_there(tmp_path: Path) -> None:
                 [GroupCommit(0, number, number + 1, (run(f"{number}"),), 1) for number in range(done, size)]
             )
             count = 0
-
-            def step() -> int:
-                nonlocal count
-                count += 1
-                return 0
-
-            database = manifest._database._database
-            manifest._executor.submit(database.set_progress_handler, step, 10).result()
             await manifest.commit([GroupCommit(0, size, size + 1, (run(f"{size}"),), 1)])
             await manifest.merge(0, list(manifest.spans(0)[size - 1]), [packed(f"{size}", 0, (1, 0), 5)])
-            manifest._executor.submit(database.set_progress_handler, None, 0).result()
             steps[size], done = count, size + 1
         assert steps[2000] < 2 * steps[10], steps
         await manifest.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,5 +29,12 @@ def test_prefixes_are_as_tuples(steps: list[tuple[int, list[int]]]) -> None:
 
 
 def test_what_is_added_costs_no_copy_of_what_was_there() -> None:
-    prefix = Prefix(range(1000))
-    assert prefix.extended([1])._items is prefix._items
+    prefix = Prefix(range(100_000)).extended([1])  # the list has room for more now
+    tracemalloc.start()
+    try:
+        longer = prefix.extended([2])
+        _, bytes_most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(prefix), len(longer)) == (100_001, 100_002)
+    assert bytes_most < len(prefix), "a copy takes eight bytes for each item"

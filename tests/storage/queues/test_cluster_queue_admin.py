@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,17 +44,24 @@ class Node:
         self.asked_of: list[tuple[int, tuple[int, ...], float]] = []
         """What other nodes did: which, in which groups, when."""
         self.leaders = dict.fromkeys(range(4), 1)
+        self.believed: dict[int, int] = {}
+        self.believed_until = 0.0
+        """Until then this node takes the leaders in `believed` for those that lead."""
         self.admin = ClusterQueueAdmin(
             self.queues,  # type: ignore[arg-type]
             1,
             4,
-            self.leaders.__getitem__,
+            self.leader_of,
             self,
             asyncio.get_running_loop(),  # type: ignore[arg-type]
             deletion_known,
         )
         self.handlers = Handlers()
         self.admin.register(self.handlers)
+
+    def leader_of(self, group: int) -> int:
+        """Who leads a write group, as far as this node believes."""
+        return self.leaders[group] if self.now >= self.believed_until else self.believed.get(group, self.leaders[group])
 
     async def call(self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float) -> Reply[Any]:
         if node_id in self.hanging:
@@ -180,7 +186,7 @@ def test_where_one_leader_fails_the_others_finish() -> None:
             return await Node.call(node, *arguments, **options)
 
         node.queues.create_in = ended  # type: ignore[method-assign]
-        node.admin._calls = SimpleNamespace(call=slow)
+        node.call = slow  # type: ignore[method-assign]
         with pytest.raises(ChangesFailed, match=r"write group 0: .* no part in it") as failure:
             await node.admin.create(ONE_IN_EACH)
         assert failure.value.groups == {0}
@@ -192,10 +198,8 @@ def test_where_one_leader_fails_the_others_finish() -> None:
 def test_a_refusal_by_who_leads_no_more_is_followed_to_the_next() -> None:
     async def story() -> None:
         node = Node()
-        believed = dict(node.leaders)
-        node.leaders = believed  # what this node believes is what is so, from a while on
         node.leaders[1] = 2
-        node.admin._leader_of = lambda group: 3 if group == 1 and node.now < 1 else believed[group]
+        node.believed, node.believed_until = {1: 3}, 1.0
         await node.admin.create(ONE_IN_EACH)
         assert node.queues.created == [(0, 2, 3)]
         assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (1,))]

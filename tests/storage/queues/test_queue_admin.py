@@ -9,7 +9,7 @@ import pytest
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.model import QueueRange, queue_id_of
-from mainstem.raft import BrokenInvariant
+from mainstem.raft.messages import Heartbeat
 from mainstem.storage.errors import ChangesFailed, GroupEnded
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queues.queue_admin import COMMANDS_MAX
@@ -52,11 +52,13 @@ def test_a_write_group_that_has_ended_here_fails_by_itself(tmp_path: Path) -> No
         queues = {node.storage.group_of(queue): queue for queue in map(partial(queue_id_of, 7), range(30))}
         for queue in queues.values():
             await node.fill(2, queue)
-        node.storage.groups[0].consensus._broken(BrokenInvariant("nodes 1 and 2 both lead term 3"))
+        consensus = node.storage.groups[0].consensus
+        assert consensus.core is not None
+        consensus.received([Heartbeat(2, 1, consensus.core.term, 0)])
         answers = await node.storage.queues.truncate(dict.fromkeys(queues.values(), 1))
         ended = answers.pop(queues[0])
         assert isinstance(ended, GroupEnded)
-        assert "both lead term 3" in str(ended)
+        assert "nodes 1 and 2 both lead term" in str(ended)
         assert set(answers.values()) == {1}
         assert [node.offsets(queues[group]).log_start for group in (1, 2)] == [1, 1]
         with pytest.raises(ChangesFailed, match=r"write group 0: .* no part in it any more") as failure:

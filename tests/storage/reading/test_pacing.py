@@ -159,7 +159,7 @@ def test_rare_stalls_count_where_work_makes_them() -> None:
         turns = iter(range(10**6))
 
         def stalls() -> float:
-            hurts = pacing.bytes_per_second > 2 * START_BYTES_PER_SECOND and not pacing._calm
+            hurts = pacing.bytes_per_second > 2 * START_BYTES_PER_SECOND and not pacing.calm
             return 0.1 if hurts and next(turns) % 50 == 0 else QUIET_SECONDS
 
         await beside(pacing, 20, stalls)

@@ -115,7 +115,8 @@ class Node:
     async def commit(self, merge_id: str, files: Sequence[StoreFile]) -> str:
         request = CommitMerge(lease=self.held, merge_id=merge_id, files=tuple(file.message() for file in files))
         request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=CommitMerge)
-        return (await handler_of(self.service, MERGE_COMMIT)(RpcCall(request, b"", "splitter"))).message.outcome
+        outcome: str = (await handler_of(self.service, MERGE_COMMIT)(RpcCall(request, b"", "splitter"))).message.outcome
+        return outcome
 
     async def made(self, work: MergeWork, *, leave_out: int | None = None) -> list[StoreFile]:
         """What a task makes of the work, without one of the live batches if so wanted."""

@@ -60,8 +60,9 @@ class DiskFiles:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self._commits = CommitThread("disk-commit")
-        self._copies = CommitThread("disk-write")
+        self.commits = CommitThread("disk-commit")
+        """The thread for writes that are durable when they return."""
+        self.copies = CommitThread("disk-write")
         """The thread for small writes without sync."""
         self._reads = ThreadPoolExecutor(1, "disk-read")
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
@@ -74,7 +75,7 @@ class DiskFiles:
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
-        return DiskFile(reads, self._commits, self._copies, self._reads, self._housekeeping)
+        return DiskFile(reads, self.commits, self.copies, self._reads, self._housekeeping)
 
     async def names(self, directory: str) -> list[str]:
         return await _run(self._housekeeping, _names, self._inside(directory))
@@ -90,8 +91,8 @@ class DiskFiles:
 
     async def close(self) -> None:
         """End the threads, once all their jobs are done."""
-        await self._commits.close()
-        await self._copies.close()
+        await self.commits.close()
+        await self.copies.close()
         for executor in (self._reads, self._housekeeping):
             await asyncio.to_thread(executor.shutdown)
 

@@ -127,7 +127,7 @@ class Pacing:
         self._loaded = False
         self._worked = False
         """True when background work was done in this window."""
-        self._calm = False
+        self.calm = False
         """True while background work is held in this window."""
         self._worked_before = False
         """True when background work was done in the window before, and may still delay commits."""
@@ -172,7 +172,7 @@ class Pacing:
         self._bold = True
         self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
         self._began, self._samples = now, []
-        self._loaded = self._calm = self._worked_before = True
+        self._loaded = self.calm = self._worked_before = True
         self._worked = False
 
     def _judge(self, now: float) -> None:
@@ -187,12 +187,12 @@ class Pacing:
             if not self._worked_before:
                 self._undisturbed.append(value)
                 self._stalls_undisturbed.append(stalled)
-                self._calm, self._calm_at = False, now + CALM_EVERY_SECONDS
-        elif self._undisturbed and not self._calm:
+                self.calm, self._calm_at = False, now + CALM_EVERY_SECONDS
+        elif self._undisturbed and not self.calm:
             self._disturbed.append(value)
             self._stalls_disturbed.append(stalled)
             self._steer(stalled)
-            self._calm = now >= self._calm_at
+            self.calm = now >= self._calm_at
         self._worked_before, self._worked = self._worked, False
         self._began, self._samples = now, []
 
@@ -236,7 +236,7 @@ class Pacing:
         if self.idle:
             return 0.0
         now = self._clock.monotonic()
-        if self._calm:
+        if self.calm:
             return max(0.001, min(STEP_SECONDS, WINDOW_SECONDS - (now - self._began)))
         return min(STEP_SECONDS, max(0.0, state.paid_until - now))
 
