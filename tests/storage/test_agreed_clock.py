@@ -268,8 +268,9 @@ def test_a_run_that_is_committed_while_retention_waits_for_its_turn_was_not_seen
         await node.fill(3)
         async with store.changes.lock:
             splitting = asyncio.ensure_future(node.split())
-            while not store.changes.lock._waiters:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+            await asyncio.sleep(1)
+            assert not splitting.done()
+            assert store.runs.file_count(0) == 0, "it waits for the lock as well"
             looking = asyncio.ensure_future(store.retention.first_seen(NOW))
             await asyncio.sleep(1)
         assert await splitting == ["committed"]
@@ -292,9 +293,25 @@ def test_what_is_seen_was_there_by_the_latest_of_the_clocks_that_agree(tmp_path:
         await node.rounds()
         now_ms = clock.now_ms()
         assert await log_start(node) == 0
-        seen = list((await node.storage.queue_store.retention.first_seen(0)).values())
-        seen += node.storage.maintenance._retention._segments_seen.values()
-        assert len(seen) > 1
+        seen = (await node.storage.queue_store.retention.first_seen(0)).values()
+        assert len(seen) == 1
         assert min(seen) >= now_ms + ahead_ms
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_segment_is_seen_by_the_latest_of_the_clocks_that_agree_too(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        clock = node.clock
+        ahead_ms = int(0.5 * 1000 * RETENTION_SECONDS)
+        node.consensus = Consensus(quorum_times=lambda: [clock.now_ms(), clock.now_ms() + ahead_ms, None])
+        await node.restart()
+        await sealed(node)
+        await node.rounds()
+        assert await log_start(node) == 0
+        await asyncio.sleep(1.3 * RETENTION_SECONDS)
+        assert await log_start(node) == 0, "the earliest clock has not gone on for so long behind the latest"
+        await asyncio.sleep(0.4 * RETENTION_SECONDS)
+        assert await log_start(node) > 0
 
     simulated(tmp_path, story, prepare)

@@ -127,14 +127,36 @@ def test_producers_are_written_some_at_a_time_though_the_disk_takes_them_at_once
 def test_a_segment_in_which_nothing_lives_is_looked_through_some_rows_at_a_time() -> None:
     rows = numpy.zeros(10 * ROWS_PER_TURN, [("queue_id", "<u8"), ("last_offset", "<i8")])
 
+    segment = SimpleNamespace(sequence=7, index_ready=True, end=1)
+    splits: list[int] = []
+    """Up to which block the split was moved because nothing before lives."""
+    looked_at: list[int] = []
+    """How many rows each look was at."""
+
     async def index(_sequence: int) -> Any:
         return SimpleNamespace(rows=rows)
 
-    parts: Any = SimpleNamespace(index=index, log_starts=lambda queue_ids: numpy.ones(len(queue_ids), "<i8"))
-    pruning = Pruning(parts, (), parts, parts, parts, parts, checkpoint_seconds=1.0)
-    segment: Any = SimpleNamespace(sequence=7)
-    assert turns_of(pruning._has_live_rows(segment)) >= 10
-    assert pruning._witness == (7, None)
+    async def at_once(*_arguments: Any) -> None: ...
+
+    def log_starts(queue_ids: Any) -> Any:
+        looked_at.append(len(queue_ids))
+        return numpy.ones(len(queue_ids), "<i8")
+
+    mark = SimpleNamespace(last=[5], last_data=[5])
+    manifest = SimpleNamespace(written=lambda group: 0, reached=lambda group: 0, drained=at_once)
+    parts: Any = SimpleNamespace(
+        index=index, segments=lambda: [segment], log_starts=log_starts, applied_end=1, out_of_space=False,
+        sync=at_once, split=lambda group, after, upto, files: splits.append(upto), manifest=manifest,
+        journal_map=SimpleNamespace(at_end_of=lambda sequence: mark),
+    )  # fmt: skip
+    groups: Any = [SimpleNamespace(group=0)]
+    pruning = Pruning(parts, groups, parts, parts, parts, parts, checkpoint_seconds=1.0)
+    assert turns_of(pruning.prune()) >= 10
+    assert splits == [5]
+    assert sum(looked_at) == len(rows)
     rows["last_offset"][5] = 1
-    assert asyncio.run(pruning._has_live_rows(segment))
-    assert pruning._witness[1]["last_offset"] == 1  # type: ignore[index]
+    for _ in range(2):
+        looked_at.clear()
+        asyncio.run(pruning.prune())
+        assert splits == [5], "something lives"
+    assert looked_at == [1], "what lived at the last look is looked at first"

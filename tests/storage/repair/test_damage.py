@@ -15,6 +15,7 @@ from mainstem.model import Outcome
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.rpc.messages.blocks import FetchedBlock
 from mainstem.rpc.wire.method import Reply
+from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.block_repair import Twin
 from mainstem.storage.journal.format import (
@@ -137,8 +138,17 @@ def test_what_a_reader_meets_is_looked_at_before_it_is_split(tmp_path: Path) -> 
 
 
 def test_a_split_waits_before_the_first_of_several_damaged_blocks_and_each_is_known_since_it_was_met(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forgotten: list[str] = []
+    forget = ReadCache.forget
+
+    def noted(cache: ReadCache, name: str) -> None:
+        forgotten.append(name)
+        forget(cache, name)
+
+    monkeypatch.setattr(ReadCache, "forget", noted)
+
     async def story(node: SmallNode) -> None:
         await node.fill(BLOCKS)
         blocks, damage = node.storage.groups[0].blocks, node.storage.damage
@@ -159,8 +169,7 @@ def test_a_split_waits_before_the_first_of_several_damaged_blocks_and_each_is_kn
             await asyncio.sleep(3 * DAMAGE_SECONDS)
         assert damage.sound_before(0) == first - 1
         assert {damaged.place.index: damaged.since_ms for damaged in damage.waiting()} == since
-        forgotten: list[str] = []
-        damage._forget = forgotten.append
+        forgotten.clear()
         for path, whole in left.items():
             node.disk1.put(path, whole)
         await asyncio.sleep(2 * DAMAGE_SECONDS)

@@ -308,8 +308,11 @@ def test_a_checkpoint_has_no_more_split_than_the_manifest_whatever_is_decided() 
 def test_behind_a_commit_that_cannot_be_written_nothing_of_its_group_is() -> None:
     """The store answers for each commit by itself; of one group they count in their order."""
 
+    tried: list[list[int]] = []
+
     class Between(Store):
         async def commit_all(self, commits: Sequence[GroupCommit]) -> list[CommitOutcome | StorageError]:
+            tried.append([commit.upto for commit in commits])
             damaged: list[CommitOutcome | StorageError] = [StorageError("damaged"), CommitOutcome.COMMITTED]
             return damaged
 
@@ -319,11 +322,15 @@ def test_behind_a_commit_that_cannot_be_written_nothing_of_its_group_is() -> Non
         log.blocks("dd")
         for upto in (1, 2):
             assert manifest.commit(0, upto - 1, upto, []) == "committed"
-        await manifest._write({0})
-        assert [item.upto for item in manifest._pending[0]] == [1, 2]
+        writing = asyncio.ensure_future(manifest.run())
+        await asyncio.sleep(1.5 * RETRY_SECONDS)
         assert list(manifest.failures) == [0]
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        assert tried == [[1, 2], [1, 2]], "both are written again"
 
-    asyncio.run(story())
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(story())
 
 
 def test_what_was_decided_before_a_snapshot_or_a_departure_comes_to_nothing() -> None:

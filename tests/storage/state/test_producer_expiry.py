@@ -98,7 +98,7 @@ def test_what_was_applied_long_ago_is_noted_and_nothing_else() -> None:
         long_ago = second - 160
         assert long_ago - 160 // NOTES_MAX < expiry.expired(0).up_to_index <= long_ago
         assert expiry.expired(0).before_ms == clock.now_ms() - 160_000
-        assert len(expiry._notes[0]) <= NOTES_MAX + 2
+        assert len(expiry.notes[0]) <= NOTES_MAX + 2
         clock.advance(1)
         group.applied_index += 1
     group.applied_index = 5

@@ -71,7 +71,12 @@ class World:
             self.table.set(self.table.find(queue_id), COMMITTED_END, end)
         self.runs = self.retention = self
         """The parts of the store."""
-        self.retention_pass = RetentionPass(self.table, self, self, self, self, lambda: self.topics, self, self)  # type: ignore[arg-type]
+        self.retention_pass = self.fresh_pass()
+        self.forgets = False
+        """True: every round is the first of its pass."""
+
+    def fresh_pass(self) -> RetentionPass:
+        return RetentionPass(self.table, self, self, self, self, lambda: self.topics, self, self)  # type: ignore[arg-type]
 
     # the time as a majority's clocks have it
 
@@ -111,6 +116,8 @@ class World:
         """The log starts after a round at this time, by topic; `looked_at` has what was read for it."""
         self.clock.advance((at_ms - self.clock.now_ms()) / 1000)
         self.looked_at.clear()
+        if self.forgets:
+            self.retention_pass = self.fresh_pass()
         await self.retention_pass.move_log_starts()
         return [self.table.get(self.table.find(queue_id_of(known.number, 0)), LOG_START) for known in self.topics]
 
@@ -121,13 +128,7 @@ def forgetful(world: World) -> World:
         StoreFile(**{name: getattr(file, name) for name in StoreFile.__struct_fields__} | {"min_timestamp": -1})
         for file in world.files
     ]
-    begin = world.retention_pass._memory.begin
-
-    def forget(limits: Any) -> None:
-        world.retention_pass._memory._used.clear()
-        begin(limits)
-
-    world.retention_pass._memory.begin = forget  # type: ignore[method-assign]
+    world.forgets = True
     return world
 
 

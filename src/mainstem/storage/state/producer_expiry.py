@@ -52,13 +52,13 @@ class ProducerExpiry:
         self._clock = clock
         self._agreed_clock = agreed_clock
         self._groups = groups
-        self._notes: list[deque[tuple[float, int]]] = [deque() for _ in groups]
+        self.notes: list[deque[tuple[float, int]]] = [deque() for _ in groups]
         """Per write group: (monotonic time, block applied by then), oldest first."""
 
     def look(self) -> None:
         """Note up to which block each write group is applied now."""
         now = self._clock.monotonic()
-        for group, notes in zip(self._groups, self._notes, strict=True):
+        for group, notes in zip(self._groups, self.notes, strict=True):
             index = group.applied_index
             if notes and index < notes[-1][1]:
                 notes.clear()  # the replica began anew: its blocks may have been numbered again
@@ -75,7 +75,7 @@ class ProducerExpiry:
         """The bounds for a write group. No producer has expired while the agreed time is unknown, or this node has not
         run for long."""
         time, now = self._agreed_clock.now(), self._clock.monotonic()
-        seen = [index for at, index in self._notes[number] if now - at >= self.seconds]
+        seen = [index for at, index in self.notes[number] if now - at >= self.seconds]
         if time is None or not seen:
             return NOBODY
         return Expired(time.earliest - int(self.seconds * 1000), seen[-1])
