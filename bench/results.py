@@ -44,6 +44,10 @@ class Results:
         for metric, value in figures.items():
             metrics.setdefault(metric, []).append(value)
 
+    def put(self, row: Row, system: str, figures: Mapping[str, list[float]]) -> None:
+        """All repetitions' figures."""
+        self._values.setdefault(row, {})[system] = dict(figures)
+
     @property
     def rows(self) -> list[Row]:
         """In the order in which they were first measured."""
@@ -102,5 +106,5 @@ def load_results(path: Path) -> Results:
     names = [field.name for field in dataclasses.fields(Row)]
     for entry in document["rows"]:
         row = Row(**{name: entry[name] for name in names})
-        results._values.setdefault(row, {})[entry["system"]] = entry["figures"]
+        results.put(row, entry["system"], entry["figures"])
     return results

@@ -55,7 +55,7 @@ class _Timer:
     def __init__(self) -> None:
         self._longest = self._all = 0.0
         self._what = ""
-        run = asyncio.events.Handle._run
+        run = asyncio.events.Handle._run  # noqa: SLF001  # asyncio has no other place where all callbacks pass
         timer = self
 
         def timed(self: asyncio.Handle) -> None:
@@ -68,7 +68,7 @@ class _Timer:
                 if took > timer._longest:
                     timer._longest, timer._what = took, repr(self)[:150]
 
-        asyncio.events.Handle._run = timed  # type: ignore[method-assign]
+        asyncio.events.Handle._run = timed  # type: ignore[method-assign]  # noqa: SLF001
 
     def take(self) -> LoopTurns:
         turns = LoopTurns(1000 * self._longest, 1000 * self._all, self._what)

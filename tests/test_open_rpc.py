@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.config import NodeConfig
-from mainstem.node import RunningNode
+from mainstem.node import warn_of_open_rpc
 from mainstem.rpc.wire.tls import RpcTlsConfig
 
 TLS = RpcTlsConfig(certificate="c", key="k", ca="a")
@@ -26,5 +26,5 @@ TLS = RpcTlsConfig(certificate="c", key="k", ca="a")
 def test_rpc_that_others_reach_without_tls_is_warned_of(
     rpc: str, tls: RpcTlsConfig, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    RunningNode(NodeConfig(rpc=rpc, rpc_tls=tls))._warn_of_open_rpc()
+    warn_of_open_rpc(NodeConfig(rpc=rpc, rpc_tls=tls))
     assert ["WITHOUT TLS" in record.getMessage() for record in caplog.records] == [True] * warns

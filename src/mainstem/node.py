@@ -146,7 +146,7 @@ class RunningNode:
         write_dir, store_dir = directory(config.write_dir), store_directory(config.store_dir)
         stack.callback(os.close, lock(write_dir))
 
-        self._warn_of_open_rpc()
+        warn_of_open_rpc(config)
         server = KafkaServer(config.server, clock, give_memory_back)
         server.bind()
         stack.push_async_callback(server.close)
@@ -268,17 +268,6 @@ class RunningNode:
             config.node_id,
         )
 
-    def _warn_of_open_rpc(self) -> None:
-        """Warn that any host which reaches the port of other nodes may act as a node; only TLS tells nodes
-        from others."""
-        host = parse_address(self._config.rpc).host
-        if not self._config.rpc_tls.enabled and not is_loopback(host):
-            log.warning(
-                "RPC listens on %s WITHOUT TLS: whoever reaches that port can change and delete everything that this "
-                "cluster holds. Set rpc_tls, or keep all but the nodes away from it",
-                self._config.rpc,
-            )
-
     async def _connect(self, node: Identity) -> ClusterPorts:
         """Listen for the other nodes."""
         self._end = end = NodeEnd(
@@ -356,3 +345,13 @@ def lock(write_dir: Path) -> int:
         os.close(descriptor)
         raise DirectoryInUse(f"{write_dir}: another node runs here; stop it or give another --write-dir") from error
     return descriptor
+
+
+def warn_of_open_rpc(config: NodeConfig) -> None:
+    """Warn that any host which reaches the port of other nodes may act as a node; only TLS tells nodes from others."""
+    if not config.rpc_tls.enabled and not is_loopback(parse_address(config.rpc).host):
+        log.warning(
+            "RPC listens on %s WITHOUT TLS: whoever reaches that port can change and delete everything that this "
+            "cluster holds. Set rpc_tls, or keep all but the nodes away from it",
+            config.rpc,
+        )

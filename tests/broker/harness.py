@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +20,7 @@ from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.routes import ROUTES, Route
 from mainstem.model import Node, QueueRange, Topic
 from mainstem.ports import Clock, Session
 from mainstem.protocol.records import NewRecord, build_batch
@@ -97,11 +98,11 @@ class Serving(Fakes):
 
 
 @asynccontextmanager
-async def serving(config: BrokerConfig | None = None) -> AsyncIterator[Serving]:
+async def serving(config: BrokerConfig | None = None, routes: Iterable[Route] = ROUTES) -> AsyncIterator[Serving]:
     """A broker behind a server on a free port of 127.0.0.1."""
     clock = LoopClock()
     fakes = make_broker(clock, config)
-    async with BrokerDispatcher(fakes.broker) as dispatcher:
+    async with BrokerDispatcher(fakes.broker, routes) as dispatcher:
         server = KafkaServer(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
         server.bind()
         host, port = server.advertised

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import SESSION, Serving, batch, make_broker, serving
+from tests.broker.harness import SESSION, batch, make_broker, serving
 from tests.patience import PATIENCE_SECONDS
-from tests.server.raw_client import RawClient
 
 from mainstem.bounded_log import LINES_AT_ONCE
 from mainstem.broker.broker import Broker
 from mainstem.broker.dispatcher import BrokerDispatcher
 from mainstem.broker.failures import failure_response
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.routes import ROUTES
+from mainstem.broker.routes import ROUTES, Route
 from mainstem.model import HistogramSample, Sample
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
@@ -338,22 +337,18 @@ async def fail(broker: Broker, request: object, call: RequestContext) -> object:
     raise ZeroDivisionError("a fault of ours")
 
 
-async def answer_broken(node: Serving, key: int, request: object, version: int) -> RawClient:
-    """Ask a dispatcher whose handler for the API fails."""
-    route = node.dispatcher._routes[key]
-    node.dispatcher._routes[key] = replace(route, handle=fail)
-    client = await node.connect()
-    await client.request(request, version)
-    return client
+def breaking(key: int) -> list[Route]:
+    """All routes; the handler of this API fails."""
+    return [replace(route, handle=fail) if route.api.api_key == key else route for route in ROUTES]
 
 
 def test_a_failing_handler_is_logged_once_and_answered_where_that_can_be_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
-        async with serving() as node:
-            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-            client = await answer_broken(node, 22, request, 4)
+        async with serving(routes=breaking(22)) as node:
+            client = await node.connect()
+            await client.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
             response = await client.response(22, 4)
             assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
@@ -368,8 +363,9 @@ def test_a_failing_handler_is_logged_once_and_answered_where_that_can_be_said(
 
 def test_a_failing_handler_that_was_asked_for_nothing_says_nothing_and_the_connection_goes_on() -> None:
     async def scenario() -> None:
-        async with serving() as node:
-            client = await answer_broken(node, 2, ListOffsetsRequest(replica_id=-1, topics=()), 5)
+        async with serving(routes=breaking(2)) as node:
+            client = await node.connect()
+            await client.request(ListOffsetsRequest(replica_id=-1, topics=()), 5)
             assert (await client.response(2, 5)).topics == ()
             assert (await client.call(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
             await client.close()
@@ -403,6 +399,18 @@ def broken(*_: Any, **__: Any) -> Any:
     raise ZeroDivisionError("a fault of ours")
 
 
+class Awaited(PromptFuture[Any]):
+    """Tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited = asyncio.Event()
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        super().add_done_callback(callback)
+        self.awaited.set()
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("late", [True, False])
 def test_a_produce_request_that_fails_is_answered_of_each_batch(
@@ -412,7 +420,7 @@ def test_a_produce_request_that_fails_is_answered_of_each_batch(
         async with serving() as node:
             await node.topic("t", partitions=2)
             client = await node.connect()
-            future: PromptFuture[Any] = PromptFuture()
+            future = Awaited()
             append = (lambda *_, **__: future) if late else broken
             if alone:
                 monkeypatch.setattr(node.dispatcher, "dispatch_burst", lambda *_: None)
@@ -420,8 +428,7 @@ def test_a_produce_request_that_fails_is_answered_of_each_batch(
                 patch.setattr(node.store, "append", append)
                 await client.request(produce(batch(b"a"), b"junk"), 9)
                 if late:
-                    while not future._callbacks:  # noqa: ASYNC110
-                        await asyncio.sleep(0)
+                    await future.awaited.wait()
                     future.set_exception(ZeroDivisionError("a fault of ours"))
                 (topic,) = (await client.response(0, 9)).responses
             codes = [part.error_code for part in topic.partition_responses]
@@ -485,9 +492,10 @@ def test_a_fetch_request_that_fails_is_answered(version: int, when: str, monkeyp
 
 def test_tracebacks_are_as_many_as_somebody_can_read(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with serving() as node:
+        async with serving(routes=breaking(22)) as node:
+            client = await node.connect()
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-            client = await answer_broken(node, 22, request, 4)
+            await client.request(request, 4)
             for _ in range(3 * LINES_AT_ONCE):
                 await client.request(request, 4)
             for _ in range(3 * LINES_AT_ONCE + 1):

@@ -128,7 +128,7 @@ def test_a_fault_is_told_with_its_place_and_what_to_do(
 def test_it_tells_how_far_it_is(
     disks: Disks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_line, "_PIPE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "PIPE_SECONDS", 0.0)
     assert run(["store", "verify", *disks.options, "--progress"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"[\d.]+ \w+/s, 1\d\d\.\d KiB of 1\d\d\.\d KiB, 3 of 3 files", lines[-1])

@@ -64,7 +64,7 @@ class Nameservers:
         try:
             nameserver = await Nameserver.open(
                 disk, randomness, chosen, node, connect, facts, starts,
-                condition=lambda: self.conditions.get(node_id, Condition()),
+                condition=lambda: self.condition(node_id),
             )  # fmt: skip
         except BaseException:
             if node_id in self._ends:
@@ -72,6 +72,9 @@ class Nameservers:
             raise
         self.running[node_id] = nameserver
         return nameserver
+
+    def condition(self, node_id: int) -> Condition:
+        return self.conditions.get(node_id, Condition())
 
     async def start_all(self) -> None:
         await asyncio.gather(*(self.start(node_id) for node_id in self.first_quorum))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
+from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.changes import Made
 
 
@@ -26,14 +26,19 @@ def once_broken(work: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def break_heartbeats(nameserver: Nameserver) -> None:
-    heartbeats = nameserver.heartbeats
-    assert heartbeats is not None
-    heartbeats._beat = once_broken(heartbeats._beat)  # type: ignore[method-assign]
+def break_heartbeats(cluster: Nameservers, node_id: int) -> None:
+    told, faults = cluster.condition, [ArithmeticError("made up")]
+
+    def condition(asked: int) -> Condition:
+        if asked == node_id and faults:
+            raise faults.pop()
+        return told(asked)
+
+    cluster.condition = condition  # type: ignore[assignment, method-assign]
 
 
-def break_standing(nameserver: Nameserver) -> None:
-    group = nameserver.quorum
+def break_standing(cluster: Nameservers, node_id: int) -> None:
+    group = cluster.running[node_id].quorum
     group.changed_since = once_broken(group.changed_since)  # type: ignore[method-assign]
 
 
@@ -43,7 +48,7 @@ def other_than(node_id: int, cluster: Nameservers) -> int:
 
 @pytest.mark.parametrize("breaks", [break_heartbeats, break_standing])
 def test_a_part_that_dies_is_begun_again_and_the_metadata_goes_on(
-    breaks: Callable[[Nameserver], None],
+    breaks: Callable[[Nameservers, int], None],
 ) -> None:
     async def scenario() -> None:
         cluster = Nameservers(71)
@@ -51,7 +56,7 @@ def test_a_part_that_dies_is_begun_again_and_the_metadata_goes_on(
         leader = await cluster.elected()
         victim = other_than(leader, cluster)
         nameserver = cluster.running[victim]
-        breaks(nameserver)
+        breaks(cluster, victim)
         nameserver.quorum.tell()
         await cluster.until(lambda: nameserver.supervision.why_not() is not None)
         await cluster.until(lambda: nameserver.supervision.why_not() is None)

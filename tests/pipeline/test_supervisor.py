@@ -308,8 +308,8 @@ def test_nothing_of_a_splitter_is_left_when_its_node_is_killed(tmp_path: Path, o
         "open(sys.argv[1], 'a').write(f'started\\n{os.getpid()}\\n'); time.sleep(600)"
     )
     program = (
-        "import subprocess, threading, time; from mainstem.pipeline.main import _end_with_stdin; "
-        "threading.Thread(target=_end_with_stdin, daemon=True).start(); "
+        "import subprocess, threading, time; from mainstem.pipeline.main import end_with_stdin; "
+        "threading.Thread(target=end_with_stdin, daemon=True).start(); "
         f"subprocess.Popen([sys.executable, '-c', {grandchild!r}, sys.argv[1]]); time.sleep(600)"
     )
     node = (

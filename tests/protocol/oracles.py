@@ -106,7 +106,7 @@ def kafka_python_class(name: str) -> type[Any]:
 
 def kafka_python_read(other: type[Any], data: bytes, version: int) -> Any:
     message = other.decode(data, version=version)
-    message._header = None  # its decoder forgets to set what its encoder looks at
+    message._header = None  # noqa: SLF001  # its decoder forgets to set what its encoder looks at
     return message
 
 

@@ -15,6 +15,7 @@ from tests.raft.member import Member
 
 from mainstem.raft import Entry, HardState, Membership, Message, RaftConfig, RaftCore, Role
 from mainstem.raft.entry import KIND_DATA
+from mainstem.raft.messages import TimeoutNow
 
 
 class Cluster:
@@ -111,11 +112,9 @@ class Cluster:
             self.settle()
 
     def elect(self, node_id: int) -> None:
-        """Have a member stand for election, when nobody protects another leader any more, and win."""
-        for member in self.members.values():
-            elections = member.core._elections
-            elections.elapsed = max(elections.elapsed, member.core._config.election_ticks)
-        self[node_id].campaign()
+        """Have a member stand for election at once, as if the leader had asked it to, and win."""
+        core = self[node_id]
+        core.step(TimeoutNow(core.leader_id, node_id, core.term))
         self.settle()
         assert self[node_id].role is Role.LEADER, f"node {node_id} is {self[node_id].role.value}"
 

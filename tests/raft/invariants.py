@@ -95,10 +95,10 @@ class Invariants:
         for index in range(self.committed_index + 1, core.commit_index + 1):
             if index <= leader.disk.seen.base_index:
                 raise Violation(f"node {core.node_id} compacted {index} before anybody committed it")
-            entry = core._log.entries(index, index, 1)[0]
+            (entry,) = leader.disk.entries(index, index, 1)
             self.committed[index] = (entry, core.term)
         index = core.commit_index
-        term = core._log.term(index)
+        term = leader.disk.seen.term(index)
         holders = [v for v in membership.voters if v in by_id and by_id[v].disk.durable.holds(index, term)]
         require(
             len(holders) >= membership.quorum,
@@ -111,13 +111,13 @@ class Invariants:
 
     def _complete(self, leader: Member) -> None:
         """Looks at the newest entries: older ones follow by log matching."""
-        core = leader.core
+        core, log = leader.core, leader.disk.seen
         for index in range(self.committed_index, max(0, self.committed_index - 8), -1):
             entry, term = self.committed[index]
-            if term >= core.term or index < core._log.first_index - 1:
+            if term >= core.term or index < log.base_index:
                 continue
             require(
-                core._log.matches(index, entry.term),
+                log.holds(index, entry.term),
                 f"node {core.node_id} leads term {core.term} without {entry}, committed in term {term}",
             )
 

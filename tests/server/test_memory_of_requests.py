@@ -59,7 +59,7 @@ def test_frames_that_wait_fill_the_buffer_and_no_more() -> None:
             filler = (struct.pack(">i", 1000) + ECHO * 1000) * 4000
             client.writer.write(filler)
             (connection,) = server.connections
-            await until(lambda: connection._buffer.full and not connection._reading)
+            await until(lambda: not connection.is_reading)
             assert connection.buffer_bytes <= 256 * 1024
             dispatcher.resolve(0)
             assert await client.receive() == b"n"

@@ -120,7 +120,7 @@ def test_many_that_have_something_to_write_do_not_take_one_turn_of_the_loop() ->
                 if dispatcher.pending[number][0] != PROMPT + b"2":
                     dispatcher.resolve(number)
             turns = 0
-            while server._to_flush:
+            while any(connection.bytes_unsent for connection in server.connections):
                 turns += 1
                 await asyncio.sleep(0)
             assert turns >= 5

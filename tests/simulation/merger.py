@@ -109,7 +109,7 @@ class Mergers:
 
     async def merge(self, *, well_behaved: bool = False, drain: bool = False) -> bool:
         """Make one merge, if there is one to make. Whether there may be another."""
-        self._node.storage.merge_log._lines = self.lines
+        self._node.storage.merge_log.lines = self.lines
         self._lease += 1
         lease = self._lease
         clock = asyncio.get_running_loop().time

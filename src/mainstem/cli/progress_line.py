@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _TERMINAL_SECONDS = 0.25
-_PIPE_SECONDS = 5.0
+PIPE_SECONDS = 5.0
 
 progress_option = click.option(
     "--progress/--no-progress", default=None, help="Show how far it is. Default: on a terminal."
@@ -39,7 +39,7 @@ class ProgressLine(contextlib.AbstractContextManager["ProgressLine"]):
     ) -> None:
         self._console = console or stderr()
         self._shown = self._console.is_terminal if shown is None else shown
-        self._seconds = _TERMINAL_SECONDS if self._console.is_terminal else _PIPE_SECONDS
+        self._seconds = _TERMINAL_SECONDS if self._console.is_terminal else PIPE_SECONDS
         self._monotonic = monotonic
         self._live: Live | None = None
         self._told_at = monotonic()

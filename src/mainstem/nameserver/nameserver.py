@@ -79,7 +79,7 @@ class Nameserver:
     ) -> None:
         self._config = config
         self._facts = facts
-        self._directory = directory = beginning.directory
+        self.directory = directory = beginning.directory
         self._link = link = beginning.link
         self._start_check = beginning.start_check
         self.replica = replica = directory.replica
@@ -207,7 +207,7 @@ class Nameserver:
         except MetadataUnavailable as error:
             log.warning("the next start applies less of the metadata before it has a leader: %s", error)
         finally:
-            await self._directory.close()
+            await self.directory.close()
 
     async def _hand_over(self) -> None:
         """A leader that stops first has another voter lead, which is sooner than an election."""
@@ -241,7 +241,7 @@ class Nameserver:
     @property
     def incarnation(self) -> bytes:
         """16 bytes that tell this node's directory from any other."""
-        return self._directory.owned_vote_file.owner.identity
+        return self.directory.owned_vote_file.owner.identity
 
     @property
     def failure(self) -> Exception | None:
@@ -297,7 +297,7 @@ class Nameserver:
         )
         snapshots = self.quorum.snapshots.tried
         yield Sample("mainstem_metadata_snapshots_total", "counter", "Snapshots tried", snapshots)
-        yield Sample("mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self._directory.log.length)
+        yield Sample("mainstem_metadata_log_bytes", "gauge", "Length of the metadata log", self.directory.log.length)
         yield Sample("mainstem_metadata_term", "gauge", "Term of the metadata quorum", self.quorum.term)
         yield Sample(
             "mainstem_metadata_waits_for_room", "gauge", "1 while disk 1 has no room for changes of the metadata",

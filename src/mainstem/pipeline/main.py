@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: _stop_soon(stopping))
     if options.watch_stdin:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        threading.Thread(target=end_with_stdin, daemon=True).start()
     try:
         java = require_java()
         endpoint = find_endpoint(options.node)
@@ -251,7 +251,7 @@ def _essence(error: Exception) -> str:
     return "\n".join((ours or lines)[-4:])
 
 
-def _end_with_stdin() -> None:
+def end_with_stdin() -> None:
     """End this session with the node that held the other end of the pipe: nothing can be committed any more,
     and no other process looks after this one, its JVM and its workers."""
     while os.read(sys.stdin.fileno(), 4096):

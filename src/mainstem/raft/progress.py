@@ -32,6 +32,8 @@ class PeerView(NamedTuple):
     next_index: int
     active: bool
     """True when it was heard since the last count of the majority."""
+    forgetful: bool = False
+    """True when it came back with less than it had acknowledged."""
 
 
 class Progress:
@@ -75,7 +77,7 @@ class Progress:
 
     @property
     def view(self) -> PeerView:
-        return PeerView(self.node_id, self.state, self.match_index, self.next_index, self.active)
+        return PeerView(self.node_id, self.state, self.match_index, self.next_index, self.active, self.forgetful)
 
     def sent(self, last_index: int, size: int) -> None:
         """Note that entries up to `last_index`, of `size` bytes, are on their way (replicate)."""

@@ -204,6 +204,11 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes of responses that are made and not yet in the kernel's hands."""
         return self._responses.bytes_unsent + self._transport_bytes()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether it takes what the peer sends; if not, that stays with the kernels of both."""
+        return self._reading
+
     def recount(self) -> None:
         """Charge the budget of responses for the bytes unsent now."""
         responses = self._responses

@@ -398,7 +398,9 @@ def test_a_snapshot_comes_behind_the_entries_that_wait() -> None:
         await fill(cluster.disks[full])
         for number in range(5):
             await cluster.running[leader].administration.create_topic(f"early{number}", 1, 1, {})
-        await cluster.until(lambda: len(cluster.running[full].quorum._disk._batches) > 1)
+        logged = cluster.running[leader].quorum.commit_index
+        await cluster.until(lambda: cluster.running[full].quorum.entries.last_index() >= logged)
+        assert cluster.running[full].replica.applied_index < logged, "they wait for room"
         others = {node_id for node_id in cluster.running if node_id != full}
         cluster.network.split({full}, others)
         for number in range(250):
@@ -407,7 +409,7 @@ def test_a_snapshot_comes_behind_the_entries_that_wait() -> None:
             await cluster.stop(node_id)  # what they keep in memory for those who are late is gone
         await asyncio.gather(*map(cluster.start, others))
         cluster.network.heal()
-        await cluster.until(lambda: cluster.running[full].quorum._core._followership.installing is not None)
+        await cluster.until(lambda: cluster.running[full].quorum.installing)
         await asyncio.sleep(5)
         cluster.disks[full].capacity_bytes = None
         await cluster.until(lambda: cluster.running[full].lookups.topic("t249") is not None)
@@ -438,7 +440,7 @@ def test_what_is_yet_to_be_replaced_is_not_taken_for_committed() -> None:
         assert full.waits_for_room
         assert [waiting(cluster.running[node_id]) for node_id in (old, leader)] == [1, 0]
         cluster.running[leader].quorum.transfer_leadership(*(others - {leader}))
-        await cluster.until(lambda: full._directory.vote.term > term)
+        await cluster.until(lambda: full.directory.vote.term > term)
         await cluster.kill(old)
         cluster.disks[old].capacity_bytes = None
         cluster.network.split({old}, others)

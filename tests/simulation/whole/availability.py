@@ -194,10 +194,11 @@ def _silent_is_dead() -> tuple[type, str, Any]:
 
 def _hears_only_itself() -> tuple[type, str, Any]:
     """A node that hears of no leader says that there is none."""
-    hearsay = GroupLeadership._hearsay
+    hearsay = GroupLeadership._hearsay  # noqa: SLF001  # a planted bug wraps it
 
     def unheard(leadership: GroupLeadership, group: int) -> tuple[int, int]:
-        return UNKNOWN if leadership._groups[group].consensus.core is not None else hearsay(leadership, group)
+        replicated = leadership._groups[group]  # noqa: SLF001
+        return UNKNOWN if replicated.consensus.core is not None else hearsay(leadership, group)
 
     return GroupLeadership, "_hearsay", unheard
 

@@ -32,13 +32,14 @@ class Registration:
         self._requests = requests
         self._replica = replica
         self._quorum = quorum
-        self._facts = facts
+        self.facts = facts
+        """What the node registers besides its address for clients."""
         self._incarnation = incarnation
 
     async def register(self, node: Node) -> None:
         """Note this node's addresses; if they are known already, no change is logged. Raises `NodeIdTaken`,
         `MetadataUnavailable`."""
-        facts = self._facts
+        facts = self.facts
         wanted = WantNode(
             node_id=node.node_id,
             host=node.host,

@@ -83,7 +83,7 @@ class StartsFile:
     ) -> None:
         nonce = randbytes(NONCE_BYTES)
         after = starts.begun(self.remembers, node_id, nonce, boot, acknowledges_unsynced=acknowledges_unsynced)
-        await self._save(after)
+        await self.save(after)
 
     # --- what this node has forgotten: `storage.rejoining.Forgotten` -----------------------------------------
 
@@ -106,25 +106,25 @@ class StartsFile:
 
     async def got_back(self, group: int) -> None:
         if self.has_lost(group):
-            await self._save(starts.got_back(self.remembers, group))
+            await self.save(starts.got_back(self.remembers, group))
 
     async def all_got_back(self) -> None:
         """Note that the loss of every Raft group is made good."""
         if self.loss is not Loss.NOTHING and not self.has_lost(METADATA_GROUP):
-            await self._save(starts.all_got_back(self.remembers))
+            await self.save(starts.all_got_back(self.remembers))
 
     async def blocks_lost(self, groups: Collection[int], count: int, why: str) -> None:
         """The journal lacks acknowledged blocks of `groups`, of `count` write groups."""
-        await self._save(starts.blocks_lost(self.remembers, groups, count, why))
+        await self.save(starts.blocks_lost(self.remembers, groups, count, why))
 
     async def ends_lost(self, why: str) -> None:
         """The journal's end is cut off: the log of every write group may have gone further."""
-        await self._save(starts.ends_lost(self.remembers, why))
+        await self.save(starts.ends_lost(self.remembers, why))
 
     async def forgot_all(self, why: str, *, copied: bool = True) -> None:
         """`copied`: the file's memories of other nodes are older, too."""
         forgotten = starts.copied(self.remembers, why) if copied else starts.lost(self.remembers, Loss.COPY, why)
-        await self._save(forgotten)
+        await self.save(forgotten)
         self._found_out = True
         self._believed = False
 
@@ -140,14 +140,14 @@ class StartsFile:
     async def check_votes(self, name: str, nonce: bytes) -> None:
         """Compare the write groups' file of terms and votes: a start with this nonce saved it last."""
         if starts.is_older(self.remembers, name, nonce):
-            await self._save(starts.votes_lost(self.remembers, f"{name} is an older copy of itself"))
+            await self.save(starts.votes_lost(self.remembers, f"{name} is an older copy of itself"))
             log.error("%s is an older copy of itself: votes of the write groups are forgotten", name)
 
     async def wrote(self, name: str) -> None:
         """Note that this start has written a file, durably."""
         if self.remembers.written.get(name) != self.nonce:
             written = self.remembers.written | {name: self.nonce}
-            await self._save(msgspec.structs.replace(self.remembers, written=written))
+            await self.save(msgspec.structs.replace(self.remembers, written=written))
 
     # --- others, and the end ------------------------------------------------------------------------------------
 
@@ -178,14 +178,14 @@ class StartsFile:
 
     async def end_well(self) -> None:
         """Note an orderly stop: everything is synced, and nothing is written any more."""
-        await self._save(msgspec.structs.replace(self.remembers, ended_well=True))
+        await self.save(msgspec.structs.replace(self.remembers, ended_well=True))
 
     async def believe(self) -> None:
-        await self._save(starts.believed(self.remembers))
+        await self.save(starts.believed(self.remembers))
 
     async def give_up(self, node_ids: list[int]) -> None:
         """From the next start on, go on without these nodes."""
-        await self._save(starts.left_alone(self.remembers, node_ids))
+        await self.save(starts.left_alone(self.remembers, node_ids))
 
     async def alone_from(self, group: int, last_index: int) -> int | None:
         """The entry of a Raft group from which on this node is its only member, until a later entry changes
@@ -195,13 +195,14 @@ class StartsFile:
             return None
         if group not in self.remembers.alone_from:
             alone_from = self.remembers.alone_from | {group: last_index}
-            await self._save(msgspec.structs.replace(self.remembers, alone_from=alone_from))
+            await self.save(msgspec.structs.replace(self.remembers, alone_from=alone_from))
         return self.remembers.alone_from[group]
 
     async def close(self) -> None:
         await self._file.close()
 
-    async def _save(self, remembers: Remembers) -> None:
+    async def save(self, remembers: Remembers) -> None:
+        """Remember this, durably, in place of all that was remembered before."""
         async with self._turn:
             await self._write(remembers)
 

@@ -47,6 +47,7 @@ from mainstem.raft import (
 from mainstem.raft import NotLeader as RaftNotLeader
 from mainstem.raft import Snapshot as RaftSnapshot
 from mainstem.raft.messages import InstallSnapshot
+from mainstem.raft.progress import PeerView
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ class MetadataGroup:
         self.version = 0
         """Goes up with every change for which `changed_since` returns."""
         self.node_id = config.node_id
+        self.abstains_to = started.abstains_to
+        """The entry that this member must have to vote and acknowledge again; 0: it has forgotten nothing."""
         self._entries = started.log
         self._replica = replica
         self._room = Room(self._sleep, self._room_missed)
@@ -182,6 +185,15 @@ class MetadataGroup:
     def abstains(self) -> bool:
         """Whether the member still lacks entries that it has forgotten."""
         return self._core.abstains
+
+    @property
+    def installing(self) -> bool:
+        """Whether a snapshot of the leader's is replacing this node's state just now."""
+        return self._core.installing is not None
+
+    def peers(self) -> list[PeerView]:
+        """On the leader, the progress of the other members. Empty elsewhere."""
+        return self._core.peers()
 
     @property
     def waits_for_room(self) -> bool:

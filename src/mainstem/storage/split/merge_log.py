@@ -53,7 +53,7 @@ class LocalMergeLog:
         self._topics = topics
         self._class_of = class_of
         self._allowed = allowed
-        self._lines = lines or MergeLines()
+        self.lines = lines or MergeLines()
         self._new_id = new_id
 
     async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
@@ -64,7 +64,7 @@ class LocalMergeLog:
         topics = await self._known_topics()
         merge_id = self._new_id().hex
         merge, more = await merges.begin(
-            merge_id, self._groups, self._lines, _line_of(topics, self._lines), self._bounds, in_force, drain=drain
+            merge_id, self._groups, self.lines, _line_of(topics, self.lines), self._bounds, in_force, drain=drain
         )
         if merge is None:
             return MergeWork(more=more)
@@ -78,8 +78,8 @@ class LocalMergeLog:
                 for entry, file in zip(merge.entries, merge.inputs, strict=True)
             ),
             topics=topics,
-            packed_bytes=self._lines.packed_bytes,
-            task_bytes=self._lines.task_bytes,
+            packed_bytes=self.lines.packed_bytes,
+            task_bytes=self.lines.task_bytes,
             host=host_identity(),
         )
 
@@ -92,8 +92,8 @@ class LocalMergeLog:
         """How much the next merge would take, as far as files could be looked at in some seconds."""
         if not self._allowed():
             return MergeWaits(0)
-        line_of = _line_of(await self._known_topics(), self._lines)
-        return await self._store.merges.waits(self._groups, self._lines, line_of, self._bounds)
+        line_of = _line_of(await self._known_topics(), self.lines)
+        return await self._store.merges.waits(self._groups, self.lines, line_of, self._bounds)
 
     def is_busy(self) -> bool:
         """Whether a merge is under way."""
