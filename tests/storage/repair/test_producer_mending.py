@@ -24,12 +24,12 @@ from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.repair import FETCH_PRODUCERS, FetchedProducers, FetchProducers, ProducersNotNow
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
-from mainstem.storage.repair.producer_mending import PATIENCE_SECONDS, UNSERVED_SECONDS
+from mainstem.storage.repair.producer_mending import PATIENCE_SECONDS, UNSERVED_SECONDS, ProducerMending
 from mainstem.storage.state.producer_files import PAGE_BYTES, ROWS_PER_PAGE, STATE, known_at
 
 COUNT = 3 * ROWS_PER_PAGE
 DAMAGED = range(ROWS_PER_PAGE, 2 * ROWS_PER_PAGE)
-TWIN = 2
+NODE, TWIN = 1, 2
 
 Answer = Callable[[FetchProducers], Awaitable[Reply[FetchedProducers]]]
 
@@ -50,19 +50,49 @@ class Replicas:
         raise AssertionError("nothing is streamed")
 
 
+class Others:
+    """The write group of a node, which has replicas on other nodes as well: those that a test says are there by now."""
+
+    group = 0
+
+    def __init__(self, node: SmallNode) -> None:
+        self.replicas = Replicas()
+        self._here = node.storage.groups[0]
+
+    @property
+    def applied_index(self) -> int:
+        return self._here.applied_index
+
+    @property
+    def consensus(self) -> Any:
+        return SimpleNamespace(core=object(), voters={NODE, *self.replicas.nodes}, learners=set())
+
+    async def call(self, *arguments: Any, **options: Any) -> Any:
+        return await self.replicas.call(*arguments, **options)
+
+    def stream(self, *arguments: Any, **options: Any) -> Any:
+        return self.replicas.stream(*arguments, **options)
+
+
+class MendingFromOthers(ProducerMending):
+    """The mending of a node whose write group has replicas on other nodes."""
+
+    def __init__(self, node: SmallNode) -> None:
+        self.others = Others(node)
+        groups: Any = [self.others]
+        super().__init__(NODE, groups, node.storage.producers, node.clock, self.others)
+
+
+def may_have_replicas(node: SmallNode, replicas: Replicas | None = None) -> None:
+    """Before the storage role begins its work: let its write group have these replicas, or those to come."""
+    node.storage.producer_mending = MendingFromOthers(node)
+    has_replicas(node, replicas or Replicas())
+
+
 def has_replicas(node: SmallNode, replicas: Replicas) -> None:
-    mending, group = node.storage.producer_mending, node.storage.groups[0]
-
-    class Grouped:
-        group = 0
-        consensus = SimpleNamespace(core=object(), voters={mending._node_id, *replicas.nodes}, learners=set())
-
-        @property
-        def applied_index(self) -> int:
-            return group.applied_index
-
-    mending._groups = [Grouped()]  # type: ignore[list-item]
-    mending._calls = replicas
+    mending = node.storage.producer_mending
+    assert isinstance(mending, MendingFromOthers)
+    mending.others.replicas = replicas
 
 
 def answers_of(twin: SmallNode) -> Answer:
@@ -87,7 +117,7 @@ async def one_file(node: SmallNode) -> str:
     """Let everything be in one file, which a checkpoint names."""
     producers = node.storage.producers
     await producers.flush()
-    producers._merged_whole_at[0] = -1e9
+    producers.merged_whole_at[0] = -1e9
     await producers.keep_within()
     await node.storage.checkpointer.save()
     (path,) = files_of(node)
@@ -117,7 +147,11 @@ def told(
         await story(node, twin)
         await twin.storage.close()
 
-    simulated(directory, with_twin, few)
+    def prepared(node: SmallNode) -> None:
+        prepare(node)
+        node.opened = lambda: may_have_replicas(node)
+
+    simulated(directory, with_twin, prepared)
 
 
 async def outcome_of(node: SmallNode, producer_id: int, sequence: int = 1) -> tuple[Outcome, int]:
@@ -183,12 +217,12 @@ def test_a_merge_asks_before_it_drops_a_page(tmp_path: Path) -> None:
         path = await one_file(node)
         for page in range(3):
             flip(node, path, page)
-        node.storage.producers._merged_whole_at[0] = -1e9
+        node.storage.producers.merged_whole_at[0] = -1e9
         await node.storage.producers.keep_within()
         assert path in files_of(node), "it is left until it is known what was in it"
         assert len(node.storage.producers.damaged.asked(0)) == 3, "all of it is asked for at once"
         await asyncio.sleep(5)
-        node.storage.producers._merged_whole_at[0] = -1e9
+        node.storage.producers.merged_whole_at[0] = -1e9
         assert path != await one_file(node)
         assert not [name for name in files_of(node) if name.endswith(".tmp")]
         await all_known(node)
@@ -207,7 +241,7 @@ def test_files_behind_a_damaged_one_are_merged_meanwhile(tmp_path: Path) -> None
             await node.storage.producers.flush()
             await node.storage.producers.keep_within()
         assert node.storage.producers.damaged.asked(0)
-        assert len(node.storage.producers._of[0]) <= 10
+        assert node.storage.producers.file_count(0) <= 10
 
     async def outcome_and_busy(node: SmallNode) -> None:
         (result,) = await node.append(sent(cold(node), 1))
@@ -235,7 +269,7 @@ def test_a_start_forgets_nobody(tmp_path: Path) -> None:
         await node.storage.close()
         flip(node, path)
         node.config = msgspec.structs.replace(node.config, producers_in_memory=1000)  # all are read at the start
-        node.opened = lambda: has_replicas(node, Replicas(node2=answers_of(twin)))
+        node.opened = lambda: may_have_replicas(node, Replicas(node2=answers_of(twin)))
         await node.start()
         await all_known(node)
 
@@ -255,7 +289,7 @@ def test_a_start_takes_no_older_state_for_the_newest(tmp_path: Path) -> None:
         newest = files_of(node)[-1]
         flip(node, newest, 0)
         node.config = msgspec.structs.replace(node.config, producers_in_memory=1000)
-        node.opened = lambda: has_replicas(node, Replicas(node2=answers_of(twin)))
+        node.opened = lambda: may_have_replicas(node, Replicas(node2=answers_of(twin)))
         await node.start()
         for producer_id in range(COUNT):
             assert await outcome_of(node, producer_id, 2) == (Outcome.OK, 2 * COUNT + producer_id), "a duplicate"
@@ -292,7 +326,7 @@ def test_names_of_a_damaged_page_are_told_by_names_that_are_damaged_elsewhere(tm
         flip(node, path)
         node.disk1.flip(path, 8 * (len(node.disk1.content(path)) - 3))
         await twin.restart()  # it has the block with which the node begins again, too
-        node.opened = lambda: has_replicas(node, Replicas(node2=answers_of(twin)))
+        node.opened = lambda: may_have_replicas(node, Replicas(node2=answers_of(twin)))
         await node.start()
         await all_known(node)
 

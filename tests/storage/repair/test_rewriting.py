@@ -17,7 +17,7 @@ from mainstem.kernel import QueueTable
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import BlockCopy, WriteLoop, _Copies
+from mainstem.storage.groups.write_loop import BlockCopy, WriteLoop
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import KIND_NO_OP, BlockHeader, position_of
 from mainstem.storage.journal.framing import BlockToWrite
@@ -170,7 +170,7 @@ def test_what_was_decided_or_replaced_while_its_copy_was_written_stays_where_it_
 
 def log_of(count: int, *, segment: int = 1) -> tuple[WriteGroup, list[BlockCopy]]:
     """A write group whose log of so many blocks is written and undecided, and what would be written again of it."""
-    watcher: Any = SimpleNamespace()
+    watcher: Any = SimpleNamespace(serving_changed=lambda group, serving: None)
     group = WriteGroup(0, QueueTable(), watcher, watcher, block_bytes_max=5000, batch_bytes_max=1 << 20)
     copies = []
     for index in range(1, count + 1):
@@ -204,13 +204,20 @@ def test_only_what_is_the_whole_undecided_end_of_its_log_is_written_again(meanwh
                 written_behind(group, 4, 2)
             case "moved":
                 group.blocks.moved(header_at(2, position_of(2, 8192)))
-        loop: Any = object.__new__(WriteLoop)
-        loop._groups = [group]
-        moved: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        loop._copies = [_Copies(0, copies, moved)]
-        assert len(loop._take_copies()) == (meanwhile == "nothing")
-        assert moved.done() == (meanwhile != "nothing")
-        assert loop._copies == []
+        written: list[int] = []
+
+        async def write(blocks: list[BlockToWrite]) -> list[BlockHeader]:
+            written.extend(block.index for block in blocks)
+            return [header_at(block.index, position_of(3, 4096 + 80 * block.index), block.term) for block in blocks]
+
+        journal: Any = SimpleNamespace(write=write)
+        no_votes: Any = None
+        loop = WriteLoop(journal, [group], JournalMap(1), no_votes, FakeClock())
+        running = asyncio.ensure_future(loop.run())
+        moved = await loop.rewrite(0, copies)
+        assert (moved, written) == ((4, [1, 2, 3, 4]) if meanwhile == "nothing" else (0, []))
+        await loop.close()
+        await running
 
     asyncio.run(story())
 
@@ -237,7 +244,7 @@ class Stuck(NamedTuple):
 
 
 def stuck(count: int) -> Stuck:
-    group, copies = log_of(count)
+    group, _copies = log_of(count)
     clock, rewritten, anew = FakeClock(), list[list[int]](), list[set[int]]()
 
     async def index_anew(segments: Any) -> None:
@@ -251,10 +258,6 @@ def stuck(count: int) -> Stuck:
     write_loop: Any = SimpleNamespace(out_of_space=False, rewrite=rewrite)
     rewriting = Rewriting(journal, [group], write_loop, clock, lambda: True)
 
-    async def copy(group: WriteGroup, index: int) -> BlockCopy:
-        return copies[index - 1]
-
-    rewriting._copy = copy  # type: ignore[method-assign]
     return Stuck(group, rewriting, clock, rewritten, anew)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,17 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.model import AppendResult, FeatureLevel, Outcome
 from mainstem.storage.errors import FormatError
+from mainstem.storage.state import cold_producers
 from mainstem.storage.state.cold_producers import FILES_MIN
-from mainstem.storage.state.producer_files import DIRECTORY, PAGE_BYTES, ROWS_PER_PAGE, STATE
+from mainstem.storage.state.producer_files import (
+    DIRECTORY,
+    PAGE_BYTES,
+    ROWS_PER_PAGE,
+    STATE,
+    Name,
+    Pieces,
+    pieces_of,
+)
 from mainstem.storage.state.producer_limits import Limits, fair_share, value_of
 
 FEW = 4
@@ -174,7 +183,7 @@ def test_what_no_checkpoint_names_is_removed(tmp_path: Path) -> None:
 
 async def merge(node: SmallNode) -> None:
     """All files into one."""
-    node.storage.producers._merged_whole_at[0] = -1e9
+    node.storage.producers.merged_whole_at[0] = -1e9
     await node.storage.producers.keep_within()
 
 
@@ -227,23 +236,25 @@ def test_files_that_a_snapshot_is_made_of_stay_until_it_is_made(tmp_path: Path) 
     told(tmp_path, story)
 
 
-def test_whoever_is_asked_for_while_others_are_read_waits_for_its_own(tmp_path: Path) -> None:
+def test_whoever_is_asked_for_while_others_are_read_waits_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything there is to be read is there when the first goes on; of the second nothing was."""
 
     async def story(node: SmallNode) -> None:
         producers, offsets = node.storage.producers, await fill(node, 60)
         await settle(node)
-        read_group = producers._read_group
         later: list[asyncio.Future[list[AppendResult]]] = []
 
-        async def and_asked_for_another(number: int, keys: Any, found: Any, failed: Any) -> None:
+        async def and_asked_for_another(files: Any, sources: Any, names: Collection[Name]) -> Pieces:
             if not later:
                 later.append(asyncio.ensure_future(node.append(sent(7))))
                 await asyncio.sleep(0)
-                assert len(producers._waiting) == 2
-            await read_group(number, keys, found, failed)
+                assert producers.waiting == 2
+                assert list(names) == [(QUEUE, 3)]
+            return await pieces_of(files, sources, names)
 
-        producers._read_group = and_asked_for_another  # type: ignore[method-assign]
+        monkeypatch.setattr(cold_producers, "pieces_of", and_asked_for_another)
         assert (await node.append(sent(3)))[0].base_offset == offsets[3]
         assert (await later[0])[0].base_offset == offsets[7]
         assert node.offsets().high_watermark == 60
@@ -251,26 +262,25 @@ def test_whoever_is_asked_for_while_others_are_read_waits_for_its_own(tmp_path: 
     told(tmp_path, story)
 
 
-def test_whoever_was_read_from_files_that_are_others_by_now_is_read_again(tmp_path: Path) -> None:
+def test_whoever_was_read_from_files_that_are_others_by_now_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What came to it meanwhile, and has gone from memory again, is in a file that was not looked at."""
 
     async def story(node: SmallNode) -> None:
-        producers, offsets = node.storage.producers, await fill(node, 60)
+        offsets = await fill(node, 60)
         await settle(node)
-        read_group, reads = producers._read_group, 0
+        reads = 0
 
-        async def and_files_changed(number: int, keys: Any, found: Any, failed: Any) -> None:
+        async def and_files_changed(files: Any, sources: Any, names: Collection[Name]) -> Pieces:
             nonlocal reads
             reads += 1
-            files = list(producers._of[0])
-            if reads == 1:
-                producers._set(0, [])
-                await read_group(number, keys, found, failed)
-                producers._set(0, files)
-            else:
-                await read_group(number, keys, found, failed)
+            if reads > 1:
+                return await pieces_of(files, sources, names)
+            await merge(node)
+            return await pieces_of(files, [], names)
 
-        producers._read_group = and_files_changed  # type: ignore[method-assign]
+        monkeypatch.setattr(cold_producers, "pieces_of", and_files_changed)
         assert (await node.append(sent(3)))[0].base_offset == offsets[3]
         assert reads == 2
 
@@ -352,7 +362,7 @@ def test_who_has_expired_is_unknown_before_its_file_is_merged(tmp_path: Path) ->
     async def story(node: SmallNode) -> None:
         await fill(node, 30)
         await settle(node)
-        node.storage.producers._merged_whole_at[0] = 1e9
+        node.storage.producers.merged_whole_at[0] = 1e9
         await asyncio.sleep(111)  # until a look that comes long enough after one that saw them
         (result,) = await node.append(sent(3))
         assert (result.outcome, result.base_offset) == (Outcome.OK, 30)
@@ -375,7 +385,7 @@ def test_a_damaged_page_costs_a_node_that_is_alone_its_producers_alone(
         await settle(node)
         producers = node.storage.producers
         await producers.flush()
-        producers._merged_whole_at[0] = -1e9
+        producers.merged_whole_at[0] = -1e9
         await producers.keep_within()
         await node.storage.checkpointer.save()
         (path,) = files_of(node)

@@ -132,7 +132,8 @@ class ColdProducers:
         self._count_max = max(1, count_max // len(states))
         self._of: list[list[ProducerFile]] = [[] for _ in states]
         """The files of each write group, oldest first."""
-        self._merged_whole_at = [clock.monotonic()] * len(states)
+        self.merged_whole_at = [clock.monotonic()] * len(states)
+        """Per write group, when (monotonic) all its files were last merged into one."""
         self._next_number = 1
         self.turn = asyncio.Lock()
         """One change of the files at a time; who reads without it looks afterwards whether they have changed."""
@@ -163,6 +164,15 @@ class ColdProducers:
     def filed(self) -> int:
         """States in files; a producer may have several."""
         return sum(file.states for files in self._of for file in files)
+
+    @property
+    def waiting(self) -> int:
+        """How many appends wait for producers to be read."""
+        return len(self._waiting)
+
+    def file_count(self, number: int) -> int:
+        """How many files have producers of a write group."""
+        return len(self._of[number])
 
     # --- flush and evict ----------------------------------------------------------------------------------
 
@@ -257,7 +267,7 @@ class ColdProducers:
     def _whole_is_due(self, number: int) -> bool:
         """Everything is to be looked at: for what has expired, or because it is too much."""
         files = self._of[number]
-        age = self._clock.monotonic() - self._merged_whole_at[number]
+        age = self._clock.monotonic() - self.merged_whole_at[number]
         return bool(files) and (
             len(files) >= FILES_MAX
             or age > self._expiry.seconds / 4
@@ -287,7 +297,7 @@ class ColdProducers:
             return
         self._set(number, files[: len(files) - len(sources)] + ([made] if made is not None else []))
         if whole:
-            self._merged_whole_at[number] = self._clock.monotonic()
+            self.merged_whole_at[number] = self._clock.monotonic()
         await self._remove(file.name for file in sources)
 
     def _met(self, number: int, error: ProducersDamaged) -> None:
