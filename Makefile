@@ -1,4 +1,4 @@
-# make demo    a year of flights through one node: killed, restarted, split by Spark, read again
+# make demo    a year of flights through one node: killed, restarted; split, merged, compacted by Spark; read again
 # make test    the test suite, real clients and real Spark included, in ten minutes on two cores
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
 #                whether the simulations find planted bugs)

